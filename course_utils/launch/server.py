@@ -1,0 +1,126 @@
+"""The kernel's handle on its forkserver: start it in the background, ask it for workers, stop it."""
+
+import atexit
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from .payload import anonymous_file
+
+
+class ServerGone(RuntimeError):
+    """The forkserver ended while it was needed."""
+
+
+class Server:
+    """The kernel's handle on its forkserver."""
+
+    def __init__(self):
+        self.owner = os.getpid()
+        ours, theirs = socket.socketpair()
+        self._stderr = anonymous_file("course-forkserver-stderr")
+        environment = dict(os.environ, OMP_NUM_THREADS="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
+        package_parent = str(Path(__file__).parents[2])
+        program = (
+            f"import sys; sys.path.insert(0, {package_parent!r}); "
+            f"from course_utils.launch.forkserver import serve; serve({theirs.fileno()}, {self.owner})"
+        )
+        with theirs:
+            # A session of its own: an interrupt of the notebook is not meant for it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                env=environment,
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._connection = Connection(os.dup(ours.fileno()))
+
+    def fileno(self):
+        return self._connection.fileno()
+
+    def is_alive(self):
+        return self._process.poll() is None
+
+    def fork(self, rank, fds):
+        """Ask for one more worker, which owns copies of the descriptors `fds`. Its `started` message will follow."""
+        self._send("fork", rank)
+        socket.send_fds(self._socket, [b"f"], fds)
+
+    def signal(self, ranks, signum):
+        self._send("signal", list(ranks), int(signum))
+
+    def kill(self):
+        """Ask that every worker be killed, with all that it started. Their `exited` messages will follow."""
+        self._send("kill")
+
+    def receive(self):
+        """Return the next message: ("exited", rank, status, monotonic time). Raises ServerGone."""
+        try:
+            return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            self._process.wait(5)
+            detail = os.pread(self._stderr, 1 << 20, 0).decode(errors="replace").strip()
+            raise ServerGone(
+                "the process that starts workers has ended "
+                f"({'signal' if self._process.returncode < 0 else 'exit code'} {abs(self._process.returncode)}), "
+                "perhaps killed for want of memory; run the cell again to start a new one"
+                + (f". It said:\n{detail[-4000:]}" if detail else "")
+            ) from None
+
+    def poll(self, timeout=0):
+        return self._connection.poll(timeout)
+
+    def close(self):
+        """End the forkserver and every worker it still has."""
+        self._connection.close()
+        self._socket.close()
+        os.close(self._stderr)
+        if self.owner == os.getpid():
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _send(self, *message):
+        try:
+            self._connection.send_bytes(pickle.dumps(message))
+        except OSError:
+            self.receive()  # raises ServerGone with the reason
+
+
+_server = None
+_lock = threading.Lock()
+
+
+def warm():
+    """Start this process's forkserver if there is none. Returns at once; torch is imported in the background."""
+    global _server
+    with _lock:
+        if _server is not None and (_server.owner != os.getpid() or not _server.is_alive()):
+            _server.close()
+            _server = None
+        if _server is None:
+            _server = Server()
+        return _server
+
+
+def shutdown():
+    """End the forkserver, if there is one. The next launch starts another."""
+    global _server
+    with _lock:
+        if _server is not None:
+            _server.close()
+            _server = None
+
+
+atexit.register(shutdown)
