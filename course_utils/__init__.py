@@ -1,6 +1,8 @@
 """What the notebooks of "From One GPU to Many" import."""
 
+from .chapter import describe
+from .checks import check
 from .hardware import rank_device
 from .launch import WorkerError, launch, log
 
-__all__ = ["WorkerError", "launch", "log", "rank_device"]
+__all__ = ["WorkerError", "check", "describe", "launch", "log", "rank_device"]

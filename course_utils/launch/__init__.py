@@ -12,14 +12,14 @@ import functools
 import inspect
 import linecache
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 
 from .. import hardware
-from . import payload, reservation, server
+from ..hardware import sharing
+from . import interrupts, payload, server
 from .failure import WorkerError, describe_running
 from .server import shutdown, warm
 from .supervisor import Supervisor
@@ -110,8 +110,9 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
     with contextlib.ExitStack() as stack:
         call_fd = _dump_call(worker, args, kwargs)
         stack.callback(os.close, call_fd)
-        stack.enter_context(_one_at_a_time)
-        gpus = stack.enter_context(reservation.reserve(_name(worker), world_size, placement.device_type))
+        stack.enter_context(interrupts.deferred())
+        stack.enter_context(_turn())
+        gpus = stack.enter_context(sharing.reserve(_name(worker), world_size, placement.device_type, _pause))
         started = time.monotonic()
         forkserver = warm()
         store = stack.enter_context(_store())
@@ -122,25 +123,39 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         run.started = started
         _announce(placement)
         try:
-            with _no_interrupt():
-                supervisor.start(surroundings_fd, call_fd)
+            supervisor.start(surroundings_fd, call_fd)
             supervisor.wait(timeout)
         except KeyboardInterrupt:
-            with _no_interrupt():
-                print(*describe_running(supervisor.whereabouts()), sep="\n", file=sys.stderr)
+            print(*describe_running(supervisor.whereabouts()), sep="\n", file=sys.stderr)
             raise
         except WorkerError as error:
             error.run = run
             raise
         finally:
-            with _no_interrupt():
-                if not supervisor.stop():
-                    shutdown()  # it does not answer: end it, and with it every worker
+            if not supervisor.stop():
+                shutdown()  # it does not answer: end it, and with it every worker
             run.seconds = time.monotonic() - started
     return run
 
 
 launch.shutdown = shutdown
+
+
+@contextlib.contextmanager
+def _turn():
+    """Wait until no other thread is in a launch."""
+    while not _one_at_a_time.acquire(blocking=False):
+        _pause(0.1)
+    try:
+        yield
+    finally:
+        _one_at_a_time.release()
+
+
+def _pause(seconds):
+    """Wait a moment, in which an interrupt is welcome: nothing has been started yet."""
+    with interrupts.allowed():
+        time.sleep(seconds)
 
 
 def _check(worker, args, kwargs, world_size, timeout, backend):
@@ -227,6 +242,7 @@ def _surroundings(world_size, placement, port, debug, gpus):
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
         TORCHELASTIC_USE_AGENT_STORE="True",  # every rank is a client of the store: none serves one of its own
+        TORCH_DIST_INIT_BARRIER="1",  # or a rank that returns at once would be gone while others still connect to it
         GLOO_SOCKET_IFNAME=loopback,
         NCCL_SOCKET_IFNAME=loopback,
         COURSE_DEVICE=placement.device_type,
@@ -260,16 +276,3 @@ def _announce(placement):
     if placement.note and placement.note not in _announced:
         _announced.add(placement.note)
         print(placement.note)
-
-
-@contextlib.contextmanager
-def _no_interrupt():
-    """Put off an interrupt for a moment in which it would leave something behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, old)

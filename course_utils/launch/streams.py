@@ -53,8 +53,7 @@ class Output:
 
     def log(self, rank):
         """Return all that `rank` has printed so far, as one string."""
-        self._chunks[rank] = [b"".join(self._chunks[rank])]
-        return self._chunks[rank][0].decode(errors="replace")
+        return b"".join(self._chunks[rank]).decode(errors="replace")
 
     def _show(self, rank, lines):
         now = time.monotonic()

@@ -7,8 +7,9 @@ import socket
 import time
 from multiprocessing.connection import Connection
 
-from . import payload
+from . import interrupts, payload
 from .failure import Fate, explain, frames_of_dump
+from .server import ServerGone
 from .streams import Output
 from .worker import STACK_SIGNAL, Report
 
@@ -66,7 +67,9 @@ class Supervisor:
             until = deadline if self._settled is None else min(self._settled, deadline)
             if time.monotonic() >= until:
                 break
-            self._handle(until - time.monotonic())
+            with interrupts.allowed():
+                ready = self._select(until)
+            self._handle(ready)
         if any(fate.has_failed for fate in self._fates):
             self._ask_for_stacks()
             raise explain(self._fates, killed_for_memory=_count_memory_kills() > self._memory_kills)
@@ -81,15 +84,19 @@ class Supervisor:
 
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
-        if self._alive:
-            self._server.kill()
+        try:
+            if self._alive:
+                self._server.kill()
             deadline = time.monotonic() + _STOP_S
             while self._alive and time.monotonic() < deadline:
-                self._handle(deadline - time.monotonic())
+                self._handle(self._select(deadline))
+        except ServerGone:
+            self._alive.clear()  # its end has ended them
+        self._selector.unregister(self._server)
         outputs = {key.fd for key in self._selector.get_map().values() if key.data[0] == self._read_output}
         deadline = time.monotonic() + 1
         while outputs & set(self._selector.get_map()) and time.monotonic() < deadline:
-            self._handle(deadline - time.monotonic())
+            self._handle(self._select(deadline))
         for fd in outputs & set(self._selector.get_map()):
             os.close(fd)
         self.output.finish()
@@ -100,10 +107,15 @@ class Supervisor:
             os.close(self._stacks[rank])
         return not self._alive
 
-    def _handle(self, timeout):
-        for key, _ in self._selector.select(max(0, timeout)):
-            read, rank = key.data
-            read(rank, key.fileobj)
+    def _select(self, deadline):
+        seconds = min(max(0, deadline - time.monotonic()), 3600)  # epoll refuses infinity
+        return [key for key, _ in self._selector.select(seconds)]
+
+    def _handle(self, ready):
+        for key in ready:
+            if key.fileobj in self._selector.get_map():  # one before it in the list may have read it to its end
+                read, rank = key.data
+                read(rank, key.fileobj)
 
     def _read_output(self, rank, fd):
         if not self.output.read(rank, fd):

@@ -12,22 +12,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from .. import hardware
+from .nvml import gpus as visible_gpus
 
 _RETRY_S = 0.2
 
 
 @contextlib.contextmanager
-def reserve(name, world_size, device_type):
+def reserve(name, world_size, device_type, pause=time.sleep):
     """Wait for this launch's turn; gives the environment variables that point its workers to their GPUs.
 
     Does nothing unless COURSE_SHARED=1. Of the visible GPUs the emptiest free ones are taken, one per rank, or one for
-    all ranks if there are fewer GPUs than ranks. While it waits it says once for whom.
+    all ranks if there are fewer GPUs than ranks. While it waits, calling `pause(seconds)`, it says once for whom.
     """
     if os.environ.get("COURSE_SHARED") != "1":
         yield {}
         return
-    gpus = hardware.gpus() if device_type == "cuda" else ()
+    gpus = visible_gpus() if device_type == "cuda" else ()
     emptiest_first = sorted(gpus, key=lambda gpu: gpu.free_bytes, reverse=True)
     wanted = world_size if len(gpus) >= world_size else 1
     resources = [gpu.uuid for gpu in emptiest_first] or ["cpu"]
@@ -41,7 +41,7 @@ def reserve(name, world_size, device_type):
         if holders != said and any(holders):
             print(f"waiting for {'a GPU' if gpus else 'the CPU'} of this shared node: {'; '.join(filter(None, holders))}")
             said = holders
-        time.sleep(_RETRY_S)
+        pause(_RETRY_S)
     try:
         for lock in locks.values():
             os.ftruncate(lock, 0)

@@ -1,0 +1,14 @@
+"""What the setup cell of every chapter calls."""
+
+from . import hardware
+from .launch import warm
+
+
+def describe(full=False):
+    """Print what this machine is (in `full`, all that chapter 00 reads) and start the forkserver in the background.
+
+    By the time the setup cell has been read, the forkserver has torch imported, and the first launch is as quick as
+    every later one.
+    """
+    warm()
+    print(hardware.describe(full))

@@ -1,0 +1,82 @@
+"""Checks of the exercises: each runs the student's answer, in real workers where it concerns workers.
+
+`check("9.2", my_function)` calls `check_9_2(my_function)` in `chapter_09`. A check raises `Wrong` with the reason, in
+words that lead on and do not give the answer away, and returns what it has verified. No check knows a solution.
+"""
+
+import html
+import importlib
+import os
+import traceback
+
+from ..launch import WorkerError
+from .wrong import Wrong
+
+__all__ = ["CheckFailed", "Result", "Wrong", "check", "evaluate"]
+
+_SIGNS = {"passed": "✓", "wrong": "✗", "open": "○"}
+_TINTS = {"passed": "#009E73", "wrong": "#D55E00", "open": "#888888"}
+
+
+class CheckFailed(AssertionError):
+    """With COURSE_STRICT=1: an exercise's check did not pass."""
+
+
+class Result:
+    """What a check found: `state` ("passed", "wrong" or "open", which is not attempted yet) and `reason`."""
+
+    def __init__(self, exercise, state, reason):
+        self.exercise, self.state, self.reason = exercise, state, reason
+
+    def __repr__(self):
+        return f"{_SIGNS[self.state]} Exercise {self.exercise}: {self.reason}"
+
+    def _repr_html_(self):
+        tint, text = _TINTS[self.state], html.escape(repr(self))
+        return f'<div style="border-left: 4px solid {tint}; padding: 4px 10px; white-space: pre-wrap">{text}</div>'
+
+
+def check(exercise, answer):
+    """Run the check of an exercise, for example `check("9.2", my_function)`, and show what it found.
+
+    Raises ValueError if there is no such exercise, and CheckFailed where COURSE_STRICT=1 and it did not pass.
+    """
+    result = evaluate(exercise, answer)
+    if os.environ.get("COURSE_STRICT") == "1" and result.state != "passed":
+        raise CheckFailed(repr(result))
+    return result
+
+
+def evaluate(exercise, answer):
+    """Run the check of an exercise and return its Result."""
+    run = _find(exercise)
+    try:
+        return Result(exercise, "passed", run(answer))
+    except NotImplementedError:
+        return _not_attempted(exercise)
+    except Wrong as reason:
+        return Result(exercise, "wrong", str(reason))
+    except WorkerError as error:
+        if error.type_name == "NotImplementedError":
+            return _not_attempted(exercise)
+        return Result(exercise, "wrong", f"your code failed in a worker:\n{error}")
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(os.path.dirname(os.path.dirname(__file__)))]
+        if not own:
+            raise  # a fault of the check, not of the answer
+        place = f"line {own[-1].lineno}, in {own[-1].name}:  {own[-1].line}"
+        return Result(exercise, "wrong", f"your code raised {type(error).__name__}: {error}\n  at {place}")
+
+
+def _not_attempted(exercise):
+    return Result(exercise, "open", "not attempted yet. Write your answer in the cell above and run both cells.")
+
+
+def _find(exercise):
+    chapter, _, number = str(exercise).partition(".")
+    try:
+        module = importlib.import_module(f".chapter_{int(chapter):02d}", __name__)
+        return getattr(module, f"check_{int(chapter)}_{int(number)}")
+    except (ValueError, AttributeError, ModuleNotFoundError):
+        raise ValueError(f"there is no exercise {exercise!r}; write check('9.2', my_function) for exercise 9.2") from None

@@ -1,0 +1,218 @@
+"""The files of MNIST, Fashion-MNIST and CIFAR-10: find them, read them, download them.
+
+A damaged file is an error that names it; a missing one is downloaded, and where that fails, one
+line says so.
+"""
+
+import gzip
+import hashlib
+import http.client
+import math
+import os
+import pickle
+import queue
+import tarfile
+import tempfile
+import threading
+import urllib.request
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
+DATA = Path(__file__).resolve().parents[2] / "data"
+_DOWNLOADS = DATA / "downloads"
+_NETWORK_TIMEOUT_S = 5
+
+
+def folders() -> list[Path]:
+    """Where data sets may lie: COURSE_DATA if set, then data/downloads.
+
+    Raises NotADirectoryError if COURSE_DATA is not a directory.
+    """
+    given = os.environ.get("COURSE_DATA")
+    if not given:
+        return [_DOWNLOADS]
+    folder = Path(given).expanduser()
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"COURSE_DATA is {given!r}, which is not a directory; set it to the directory that "
+            "holds the data sets, or unset it"
+        )
+    return [folder, _DOWNLOADS]
+
+
+def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Pixels (N, C, H, W) as uint8 and labels (N,), or None after one line that says why.
+
+    Raises RuntimeError, naming the file, if a file is damaged.
+    """
+    read = _read_cifar10 if name == "cifar10" else _read_idx_pair
+    places = folders()
+    for folder in places:
+        if (found := read(name, train, folder)) is not None:
+            return found
+    try:
+        _download(name)
+    except (OSError, RuntimeError, http.client.HTTPException) as error:
+        reason = " ".join(str(error).split())[:200]
+        half = "training" if train else "test"
+        # No absolute paths: this line may end up in a notebook that others read.
+        where = "COURSE_DATA or data/downloads" if len(places) > 1 else "data/downloads"
+        print(
+            f"The {half} images of {name} are not in {where} and could not be downloaded "
+            f"({reason}): the bundled digits are used instead."
+        )
+        return None
+    return read(name, train, _DOWNLOADS)
+
+
+def _homes(name: str, folder: Path) -> list[Path]:
+    """The folder itself or those in it that are called like the data set: MNIST, fashion-mnist …"""
+    key = name.replace("_", "")
+    inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return [
+        path
+        for path in (folder.resolve(), *inside)
+        if path.name.lower().replace("-", "").replace("_", "") == key
+    ]
+
+
+def _damaged(path: Path, why: object) -> RuntimeError:
+    return RuntimeError(f"{path} is damaged or only half downloaded ({why}): delete it, run again")
+
+
+def _read_idx_pair(
+    name: str, train: bool, folder: Path
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """MNIST's and Fashion-MNIST's format: `<name>/raw/` or `<name>/`, gzipped or not."""
+    half = "train" if train else "t10k"
+    for home in _homes(name, folder):
+        for place in (home / "raw", home):
+            image_file = _existing(place / f"{half}-images-idx3-ubyte")
+            label_file = _existing(place / f"{half}-labels-idx1-ubyte")
+            if image_file is None or label_file is None:
+                continue
+            pixels, labels = _read_idx(image_file, 3), _read_idx(label_file, 1)
+            if len(pixels) != len(labels):
+                raise _damaged(label_file, f"{len(labels)} labels for {len(pixels)} images")
+            if len(labels) == 0 or labels.max() > 9:
+                raise _damaged(label_file, "its labels are not the numbers 0 to 9")
+            return pixels[:, None], labels.long()
+    return None
+
+
+def _existing(path: Path) -> Path | None:
+    zipped = path.with_name(path.name + ".gz")
+    return next((file for file in (path, zipped) if file.is_file()), None)
+
+
+def _read_idx(path: Path, num_dims: int) -> torch.Tensor:
+    """An IDX file of bytes: 0, 0, 8, the number of dims, each dim as 4 bytes, then the values."""
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _damaged(path, error) from error
+    start = 4 + 4 * num_dims
+    if len(raw) < start or raw[:4] != bytes([0, 0, 8, num_dims]):
+        raise _damaged(path, "it does not begin as an IDX file does")
+    shape = np.frombuffer(raw, ">u4", num_dims, offset=4).tolist()
+    if len(raw) - start != math.prod(shape):
+        raise _damaged(path, f"{len(raw) - start} bytes of values, {math.prod(shape)} announced")
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8, offset=start).view(shape)
+
+
+def _read_cifar10(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """CIFAR-10's "python version", unpacked or as the archive that its authors offer."""
+    for home in (folder, *_homes(name, folder)):
+        unpacked, archive = home / "cifar-10-batches-py", home / "cifar-10-python.tar.gz"
+        if unpacked.is_dir() or archive.is_file():
+            break
+    else:
+        return None
+    from torchvision.datasets import CIFAR10
+
+    pixels, labels = [], []
+    for file, md5 in CIFAR10.train_list if train else CIFAR10.test_list:
+        path = unpacked / file
+        try:
+            if unpacked.is_dir():
+                raw = path.read_bytes()
+            else:
+                path = archive
+                with tarfile.open(archive) as packed:
+                    raw = packed.extractfile(f"{unpacked.name}/{file}").read()
+        except (FileNotFoundError, KeyError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise _damaged(path if path.exists() else unpacked, error) from error
+        # A pickle can run code: only the authors' own bytes are opened.
+        if hashlib.md5(raw, usedforsecurity=False).hexdigest() != md5:
+            raise _damaged(path, f"the checksum of {file} is wrong")
+        with warnings.catch_warnings(action="ignore"):  # NumPy 2.4.0 to 2.4.4: old pickles
+            batch = pickle.loads(raw, encoding="latin1")
+        pixels.append(torch.from_numpy(batch["data"]).view(-1, 3, 32, 32))
+        labels += batch["labels"]
+    return torch.cat(pixels), torch.tensor(labels)
+
+
+def _download(name: str) -> None:
+    """Let torchvision download `name`; whole files only ever appear in data/downloads."""
+    from torchvision import datasets
+
+    data_set = getattr(datasets, DATA_SETS[name])
+    # torchvision sets no timeout; socket.setdefaulttimeout would reach other threads' sockets.
+    urllib.request.install_opener(urllib.request.build_opener(_Impatient))
+    try:
+        if name == "cifar10":
+            _require_network([data_set.url])
+        else:
+            _require_network([mirror + data_set.resources[0][0] for mirror in data_set.mirrors])
+        _DOWNLOADS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_DOWNLOADS) as scratch:
+            data_set(scratch, download=True)
+            for file in [path for path in Path(scratch).rglob("*") if path.is_file()]:
+                target = _DOWNLOADS / file.relative_to(scratch)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
+    finally:
+        urllib.request.install_opener(None)  # the next use makes Python's own again
+
+
+class _Impatient(urllib.request.BaseHandler):
+    """Gives every request a timeout."""
+
+    def http_request(self, request):
+        request.timeout = 2 * _NETWORK_TIMEOUT_S
+        return request
+
+    https_request = http_request
+
+
+def _require_network(urls: list[str]) -> None:
+    """Raise ConnectionError unless one of `urls` answers within seconds.
+
+    In threads, because a network that swallows packets makes the look-up of a name wait for much
+    longer than any socket's timeout.
+    """
+    answers = queue.Queue()
+
+    def ask(url):
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD")).close()
+            answers.put(None)
+        except (OSError, http.client.HTTPException) as error:
+            answers.put(error)
+
+    for url in urls:
+        threading.Thread(target=ask, args=(url,), daemon=True).start()
+    error = None
+    for _ in urls:
+        try:
+            error = answers.get(timeout=_NETWORK_TIMEOUT_S)
+        except queue.Empty:
+            raise ConnectionError(f"no answer within {_NETWORK_TIMEOUT_S} s") from error
+        if error is None:
+            return
+    raise ConnectionError(getattr(error, "reason", error)) from error

@@ -1,0 +1,202 @@
+"""What this node has, and where workers and tensors go on it.
+
+Nothing here initialises CUDA in the calling process, except `rank_device()`,
+which is for workers: a notebook that has not touched CUDA stays free to start workers that do.
+"""
+
+import math
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import nvml
+from .host import cpu_name, memory_bytes, num_cores, torch_version
+from .nvml import GPU, gpus
+from .report import count, full_lines, gib
+
+if TYPE_CHECKING:  # importing this module must not import torch: that takes seconds
+    import torch
+
+__all__ = [
+    "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "gpus",
+    "machine", "num_cores", "rank_device",
+]  # fmt: skip
+
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def _usable_gpus() -> tuple[GPU, ...]:
+    """`gpus()`, or none where COURSE_DEVICE=cpu asks for the CPU."""
+    wanted = os.environ.get("COURSE_DEVICE", "")
+    if wanted not in ("", "cpu", "cuda"):
+        raise ValueError(f"COURSE_DEVICE is {wanted!r}; set it to 'cpu' or 'cuda', or unset it")
+    found = () if wanted == "cpu" else gpus()
+    if wanted == "cuda" and not found:
+        raise ValueError(
+            f"COURSE_DEVICE is 'cuda', but {_why_no_gpu()}; set it to 'cpu', or unset it"
+        )
+    return found
+
+
+def _why_no_gpu() -> str:
+    if os.environ.get("COURSE_DEVICE") == "cpu":
+        return "COURSE_DEVICE=cpu keeps the course off the GPU"
+    return nvml.problem() or "no NVIDIA GPU was found"
+
+
+def default_world_size() -> int:
+    """The number of workers `launch` starts when none is asked for.
+
+    One per visible GPU where there are two or more; otherwise one per core, 2 at least and 4 at
+    most. COURSE_MAX_WORKERS replaces the 4, and where it is set it limits the GPUs too.
+
+    Raises ValueError if COURSE_MAX_WORKERS is not a whole number of 2 or more.
+    """
+    text = os.environ.get("COURSE_MAX_WORKERS", "").strip()
+    if text and (not text.isdecimal() or int(text) < 2):
+        raise ValueError(
+            f"COURSE_MAX_WORKERS is {text!r}; it must be a whole number, 2 or more, "
+            "for example COURSE_MAX_WORKERS=8"
+        )
+    num_gpus = len(_usable_gpus())
+    if num_gpus >= 2:
+        return min(num_gpus, int(text)) if text else num_gpus
+    return max(2, min(num_cores(), int(text or 4)))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the workers of one launch run; `note` is the line that announces it."""
+
+    backend: str | None
+    device_type: str
+    note: str
+
+
+def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
+    """Choose the backend and the kind of device for `world_size` workers.
+
+    `"auto"` takes NCCL where each worker has a GPU of its own, otherwise gloo, which lets workers
+    share a GPU or run on the CPU. `None` leaves `init_process_group` to the worker.
+
+    Raises ValueError for another backend, and for NCCL with more workers than GPUs.
+    """
+    if backend not in ("auto", "gloo", "nccl", None):
+        raise ValueError(f"backend is {backend!r}; choose 'auto', 'gloo', 'nccl' or None")
+    num_gpus = len(_usable_gpus())
+    if backend == "nccl" and num_gpus == 0:
+        raise ValueError(
+            f"backend 'nccl' moves data between GPUs, but {_why_no_gpu()}; "
+            "use backend='gloo', or 'auto', which takes what is there"
+        )
+    if backend == "nccl" and num_gpus < world_size:
+        raise ValueError(
+            f"backend 'nccl' needs a GPU for each worker, but world_size is {world_size} and "
+            f"{count(num_gpus, 'GPU')} {'is' if num_gpus == 1 else 'are'} visible; use "
+            f"backend='gloo', which lets workers share a GPU, or world_size={num_gpus}"
+        )
+    if backend == "auto":
+        backend = "nccl" if num_gpus >= world_size else "gloo"
+    means = {"nccl": " with NCCL", "gloo": " with gloo", None: ""}[backend]
+    workers = count(world_size, "worker")
+    if num_gpus == 0:
+        note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)}"
+    elif world_size == 1:
+        note = f"{workers} on one GPU{means}"
+    elif num_gpus >= world_size:
+        note = f"{workers}, one GPU each{',' if means else ''}{means}"
+    else:
+        shared = "one GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+        note = f"{workers} share {shared}{means}: right answers, not speed"
+    if backend is None:
+        note += "; the worker calls init_process_group itself"
+    return Placement(backend, "cuda" if num_gpus else "cpu", note)
+
+
+def _sharing_of_cores(world_size: int) -> str:
+    cores = num_cores()
+    if world_size == 1:
+        return ""
+    if world_size <= cores:
+        return ", one core each"
+    most = math.ceil(world_size / cores)
+    most_in_words = _WORDS[most] if most < len(_WORDS) else str(most)
+    if cores == 1:
+        how = f"so all {most_in_words} workers share it"
+    elif world_size % cores:
+        how = f"so up to {most_in_words} workers share a core"
+    else:
+        how = f"so {most_in_words} workers share each core"
+    return f"; {count(cores, 'core')}, {how}"
+
+
+def rank_device() -> "torch.device":
+    """This rank's `torch.device`, made current: `cuda:{local_rank}` or the CPU.
+
+    Where several ranks share a GPU they take the visible ones in turn. Outside a worker it is
+    `cuda:0` or the CPU. COURSE_DEVICE=cpu or =cuda decides, if set.
+    """
+    import torch
+
+    num_gpus = len(_usable_gpus())
+    if num_gpus == 0:
+        return torch.device("cpu")
+    local_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("RANK") or 0)
+    device = torch.device("cuda", local_rank % num_gpus)
+    torch.cuda.set_device(device)
+    return device
+
+
+def devices(n: int) -> "list[torch.device]":
+    """`n` values of `torch.device` for one process: real GPUs where there are that many.
+
+    With fewer GPUs they are named in turn, and without any the CPU stands `n` times: the same
+    code runs and computes the same, it only does not get faster.
+
+    Raises ValueError if `n` is not a positive whole number.
+    """
+    import torch
+
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"n is {n!r}; it must be a whole number of devices, 1 or more")
+    num_gpus = len(_usable_gpus())
+    if num_gpus == 0:
+        return [torch.device("cpu")] * n
+    return [torch.device("cuda", i % num_gpus) for i in range(n)]
+
+
+def machine() -> str:
+    """The machine in a few words, for figures: "2 × NVIDIA H200"."""
+    found = _usable_gpus()
+    if not found:
+        cpu = f"{count(num_cores(), 'CPU core')} ({cpu_name()})"
+        return f"{cpu}, no GPU" if not gpus() else f"{cpu}, GPU not used"
+    names = Counter(gpu.name for gpu in found)
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in names.items())
+
+
+def describe(full: bool = False) -> str:
+    """This machine in one line, or in `full` all that chapter 00 reads from it.
+
+    If a GPU is there that cannot be used, another line says why and what to install instead.
+    """
+    note = choose_backend(default_world_size()).note
+    if full:
+        why = _why_no_gpu()
+        lines = full_lines(_usable_gpus(), why[0].upper() + why[1:], note)
+    else:
+        lines = [_short_line(note)]
+    reason = nvml.problem()
+    if reason and not any(reason[1:] in line for line in lines):
+        lines.append(f"Note: {reason}.")
+    return "\n".join(lines)
+
+
+def _short_line(note: str) -> str:
+    found = _usable_gpus()
+    memory = f"{gib(memory_bytes())} of memory"
+    if found:
+        each = " each" if len(found) > 1 else ""
+        memory = f"{gib(min(gpu.memory_bytes for gpu in found))} of memory{each}"
+    return f"{machine()}; {memory}; torch {torch_version()[0]}. By default launch starts {note}."

@@ -1,0 +1,225 @@
+"""What NVIDIA's management library (NVML) says about the GPUs, without touching CUDA.
+
+A process that has initialised CUDA cannot fork workers that use it, so everything the course
+must know *before* it starts workers is asked of NVML, the library behind `nvidia-smi`.
+"""
+
+import functools
+import os
+from dataclasses import dataclass
+
+import psutil
+
+# Oldest Linux driver that runs any release of a CUDA major version (minor-version compatibility).
+_MIN_DRIVER = {12: "525", 13: "580"}
+# The last torch with CUDA 12 wheels, and the only kind that still has kernels for Volta and older.
+_CUDA_12_INSTALL = (
+    "torch 2.14 with its torchvision, built for CUDA 12.6 (cu126), with the command that "
+    "pytorch.org lists under previous versions"
+)
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One visible GPU; `index` is torch's: this is `cuda:{index}`. Memory is in bytes."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int
+    free_bytes: int
+    compute_capability: tuple[int, int]
+    driver: str
+
+
+@functools.cache
+def _nvml():
+    """The initialised `pynvml` module and None, or None and the reason why there is none.
+
+    NVML stays initialised until the process ends: starting it again for each question costs
+    tens of milliseconds on a node of eight GPUs.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return None, "the package nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        # No driver at all is the ordinary state of a laptop and no problem to report.
+        reason = None if error.value in absent else f"the NVIDIA driver does not answer ({error})"
+        return None, reason
+    return pynvml, None
+
+
+def gpus() -> tuple[GPU, ...]:
+    """The GPUs this process may use, in torch's order: `gpus()[i]` is `cuda:i`.
+
+    Empty without an NVIDIA driver, with a torch built without CUDA, and where the driver is too
+    old for that torch. A GPU too old for it ends the list. `problem()` tells why in these cases.
+    """
+    return _survey()[0]
+
+
+def problem() -> str | None:
+    """Why a GPU of this machine cannot be used and what to do about it, or None if all is well."""
+    return _survey()[1]
+
+
+def _survey() -> tuple[tuple[GPU, ...], str | None]:
+    nvml, reason = _nvml()
+    if nvml is None:
+        return (), reason
+    handles = visible_handles()
+    if not handles:
+        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hidden = wanted is not None and nvml.nvmlDeviceGetCount() > 0
+        return (), f"CUDA_VISIBLE_DEVICES={wanted!r} leaves no GPU visible" if hidden else None
+    import torch  # late: it takes seconds, and a machine without a GPU does not need it here
+
+    if torch.version.cuda is None:
+        return (), "this torch was built without CUDA, so it uses the CPU only"
+    driver = nvml.nvmlSystemGetDriverVersion()
+    newest = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 means 12.4
+    reason = _driver_problem(driver, (newest // 1000, newest % 1000 // 10), torch.version.cuda)
+    if reason:
+        return (), reason
+    found = []
+    for index, handle in enumerate(handles):
+        gpu = _gpu(nvml, handle, index, driver)
+        reason = _gpu_problem(gpu, torch.cuda.get_arch_list())
+        if reason:  # stop here: leaving one out would shift the numbers of those behind it
+            break
+        found.append(gpu)
+    return tuple(found), reason
+
+
+def _gpu(nvml, handle, index: int, driver: str) -> GPU:
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        total, free = memory.total, memory.free
+    except nvml.NVMLError_NotSupported:  # a GPU that shares the machine's memory
+        host = psutil.virtual_memory()
+        total, free = host.total, host.available
+    physical = handle
+    if nvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # a slice has no capability of its own
+        physical = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    return GPU(
+        index=index,
+        name=nvml.nvmlDeviceGetName(handle),
+        uuid=nvml.nvmlDeviceGetUUID(handle),
+        memory_bytes=total,
+        free_bytes=free,
+        compute_capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(physical)),
+        driver=driver,
+    )
+
+
+def visible_handles() -> list:
+    """NVML's handles of the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in CUDA's order.
+
+    The rules are CUDA's (Programming Guide, "CUDA Environment Variables"): indices or UUIDs,
+    which may be shortened to a unique beginning; the first invalid entry ends the list.
+    """
+    nvml, _ = _nvml()
+    if nvml is None:
+        return []
+    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        # CUDA's own default puts the fastest first; its heuristic is unpublished, this one is
+        # cores times clock. Equal GPUs keep the bus order, as they do in CUDA.
+        handles.sort(key=lambda handle: _speed(nvml, handle), reverse=True)
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return handles
+    entries = [entry.strip() for entry in wanted.split(",")]
+    if entries[0].startswith("MIG-"):  # a CUDA process uses one MIG slice, the first named
+        try:
+            return [nvml.nvmlDeviceGetHandleByUUID(entries[0])]
+        except nvml.NVMLError:
+            return []
+    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
+    chosen = []
+    for entry in entries:
+        if entry.startswith("GPU-"):
+            matches = [i for i, uuid in enumerate(uuids) if uuid.startswith(entry)]
+        else:
+            matches = [int(entry)] if entry.isdecimal() and int(entry) < len(handles) else []
+        if len(matches) != 1:
+            break
+        if matches[0] in chosen:  # CUDA refuses a list that names a GPU twice
+            return []
+        chosen.append(matches[0])
+    return [handles[i] for i in chosen]
+
+
+def _speed(nvml, handle) -> int:
+    try:
+        cores = nvml.nvmlDeviceGetNumGpuCores(handle)
+        return cores * nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
+    except nvml.NVMLError:
+        return 0
+
+
+def _driver_problem(driver: str, newest: tuple[int, int], built: str) -> str | None:
+    major = int(built.split(".")[0])
+    if newest[0] >= major:
+        return None
+    cure = "update the driver"
+    if major in _MIN_DRIVER:
+        cure += f" to {_MIN_DRIVER[major]} or newer"
+    if newest[0] == 12:
+        cure += f", or install {_CUDA_12_INSTALL}"
+    return (
+        f"the NVIDIA driver {driver} is too old: it runs CUDA {newest[0]}.{newest[1]} and this "
+        f"torch was built for CUDA {built}, so the CPU is used; {cure}"
+    )
+
+
+def _gpu_problem(gpu: GPU, architectures: list[str]) -> str | None:
+    """Why no kernel of this torch runs on this GPU; `architectures` is torch's get_arch_list()."""
+    kernels, portable = [], []
+    for name in architectures:  # "sm_90" is machine code, "compute_90" is compiled for later GPUs
+        kind, _, number = name.partition("_")
+        digits = number.rstrip("af")
+        capability = (int(digits[:-1]), int(digits[-1]))
+        (portable if kind == "compute" else kernels).append(capability)
+    own = gpu.compute_capability
+    # Machine code runs on the same major version from its own minor version upwards.
+    if any(have[0] == own[0] and have[1] <= own[1] for have in kernels):
+        return None
+    if not kernels or any(have <= own for have in portable):
+        return None
+    have = f"{gpu.name} has compute capability {own[0]}.{own[1]}"
+    if own < min(kernels):
+        oldest = min(kernels)
+        return (
+            f"{have}, too old for this torch, which begins at {oldest[0]}.{oldest[1]}, so it is "
+            f"not used; install one that still has kernels for it: {_CUDA_12_INSTALL}"
+        )
+    return f"{have}, for which this torch has no kernels, so it is not used; install a newer torch"
+
+
+def links() -> list[list[str]]:
+    """How each of `gpus()` reaches each other one: a square table of words, "-" on its diagonal.
+
+    From fast to slow: "NVLink"; "PCIe" (only switches between them); "host" (through the CPU);
+    "between CPUs" (through the CPU and the link to the next one).
+    """
+    nvml, _ = _nvml()
+    handles = visible_handles()[: len(gpus())]
+    return [["-" if a is b else _link(nvml, a, b) for b in handles] for a in handles]
+
+
+def _link(nvml, first, second) -> str:
+    try:
+        status = nvml.nvmlDeviceGetP2PStatus(first, second, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        if status == nvml.NVML_P2P_STATUS_OK:
+            return "NVLink"
+        level = nvml.nvmlDeviceGetTopologyCommonAncestor(first, second)
+    except nvml.NVMLError:
+        return "unknown"
+    if level <= nvml.NVML_TOPOLOGY_MULTIPLE:
+        return "PCIe"
+    return "host" if level <= nvml.NVML_TOPOLOGY_NODE else "between CPUs"

@@ -1,0 +1,98 @@
+"""What chapter 00 prints about the machine, row by row."""
+
+import shutil
+
+import psutil
+
+from . import nvml
+from .host import cpu_name, memory_bytes, num_cores
+
+
+def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) -> list[str]:
+    """The machine in rows, then what it means for each part of the course.
+
+    `found` are the GPUs the course uses, `why_no_gpu` says why if there are none, and
+    `default_note` tells how `launch` places workers here by default.
+    """
+    import torch
+    import torch.distributed as dist
+
+    rows = [
+        ("CPU", f"{count(num_cores(), 'core')} ({cpu_name()})"),
+        ("Memory", f"{gib(memory_bytes())}, {gib(psutil.virtual_memory().available)} free"),
+    ]
+    for gpu in found:
+        major, minor = gpu.compute_capability
+        rows.append((
+            f"cuda:{gpu.index}",
+            f"{gpu.name}, {gib(gpu.memory_bytes)} ({gib(gpu.free_bytes)} free), "
+            f"compute capability {major}.{minor}",
+        ))  # fmt: skip
+    if not found:
+        rows.append(("GPU", why_no_gpu))
+    if len(found) > 1:
+        rows += [(f"  from cuda:{i}", _links_of(i, row)) for i, row in enumerate(nvml.links())]
+    nccl = torch.version.cuda is not None and dist.is_nccl_available()
+    rows += [
+        ("torch", torch.__version__),
+        ("CUDA", _cuda_versions(found, torch.version.cuda)),
+        ("NCCL", ".".join(map(str, torch.cuda.nccl.version())) if nccl else "not in this torch"),
+        ("/dev/shm", _shared_memory()),
+        ("Backends", _backends(len(found))),
+    ]
+    lines = [f"{name:<12}  {what}" for name, what in rows]
+    return [*lines, "", "What this means for the course", *_parts(len(found), default_note)]
+
+
+def _links_of(i: int, row: list[str]) -> str:
+    return ", ".join(f"{kind} to cuda:{j}" for j, kind in enumerate(row) if j != i)
+
+
+def _cuda_versions(found: tuple[nvml.GPU, ...], built: str | None) -> str:
+    if built is None:
+        return "none: this torch was built for the CPU"
+    return f"{built}, driver {found[0].driver}" if found else f"{built}, unused without a GPU"
+
+
+def _shared_memory() -> str:
+    try:
+        usage = shutil.disk_usage("/dev/shm")
+    except OSError:
+        return "none on this system"
+    text = f"{gib(usage.total)}, {gib(usage.free)} free"
+    if usage.total < 2**30:  # a container's default is 64 MB
+        text += ": small, so data-loading workers may fail; start the container with --ipc=host"
+    return text
+
+
+def _backends(num_gpus: int) -> str:
+    if num_gpus == 0:
+        return "gloo on the CPU; NCCL needs GPUs"
+    return f"NCCL with up to {count(num_gpus, 'worker')}; gloo with any number, on GPU or CPU"
+
+
+def _parts(num_gpus: int, default_note: str) -> list[str]:
+    if num_gpus == 0:
+        one = "runs on the CPU; what only a GPU can show is shown as recorded elsewhere"
+        several = "the CPU stands for each device: the same numbers, no speed-up"
+    elif num_gpus == 1:
+        one = "runs on the GPU"
+        several = "the one GPU stands for each device: the same numbers, no speed-up"
+    else:
+        one = "runs on one of the GPUs"
+        several = f"runs on {num_gpus} real GPUs"
+    return [
+        f"I    One device                    {one}",
+        f"II   Several devices, one process  {several}",
+        f"III  Many processes                {default_note}",
+        "IV   Many machines                 groups of processes stand for machines",
+    ]
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def gib(num_bytes: int) -> str:
+    gib = num_bytes / 2**30
+    return f"{gib:.0f} GiB" if gib >= 10 else f"{gib:.1f} GiB"

@@ -1,0 +1,388 @@
+"""What the course says about a node: this one as it is, and others through a stand-in for NVML.
+
+The stand-in replaces NVIDIA's library, not the course's code: its names and errors are the real
+module's, only the answers come from a made-up node.
+"""
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import psutil
+import pynvml
+import pytest
+import torch
+
+from course_utils import hardware
+from course_utils.hardware import host, nvml
+
+REPO = Path(__file__).resolve().parent.parent
+# Name, compute capability, number of multiprocessors.
+T4, P100 = ("Tesla T4", (7, 5), 40), ("Tesla P100", (6, 0), 56)
+A100, H200 = ("NVIDIA A100", (8, 0), 108), ("NVIDIA H200", (9, 0), 132)
+SHARED = ": right answers, not speed"
+OWN = "; the worker calls init_process_group itself"
+ON_2 = " on the CPU with gloo; 2 cores, so "
+SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "COURSE_DEVICE", "COURSE_MAX_WORKERS",
+            "RANK", "LOCAL_RANK")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch):
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """A function that puts GPUs, in bus order, into this process's view of the machine."""
+
+    def make(*cards, driver="595.10", cuda=13020, init_error=None, linked=False):
+        def error(value):
+            return pynvml.NVMLError(value)
+
+        def init():
+            if init_error is not None:
+                raise error(init_error)
+
+        def by_uuid(uuid):
+            if not uuid.startswith("MIG-"):
+                raise error(pynvml.NVML_ERROR_NOT_FOUND)
+            return uuid
+
+        def number(handle):  # a handle is a number, or a MIG slice's UUID, a slice of GPU 0
+            return handle if isinstance(handle, int) else 0
+
+        answers = {
+            "nvmlInit": init,
+            "nvmlDeviceGetCount": lambda: len(cards),
+            "nvmlDeviceGetHandleByIndex": lambda i: i,
+            "nvmlDeviceGetHandleByUUID": by_uuid,
+            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda h: 0,
+            "nvmlDeviceGetUUID": lambda h: h if isinstance(h, str) else f"GPU-{h}aaa{h}",
+            "nvmlDeviceGetName": lambda h: cards[number(h)][0],
+            "nvmlDeviceGetCudaComputeCapability": lambda h: cards[h][1],
+            "nvmlDeviceGetNumGpuCores": lambda h: cards[h][2] * 64,
+            "nvmlDeviceGetMaxClockInfo": lambda h, kind: 1500,
+            "nvmlDeviceGetMemoryInfo": lambda h: types.SimpleNamespace(total=2**34, free=2**33),
+            "nvmlSystemGetDriverVersion": lambda: driver,
+            "nvmlSystemGetCudaDriverVersion_v2": lambda: cuda,
+            "nvmlDeviceGetP2PStatus": lambda a, b, index: 0 if linked else 3,
+            "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 10 if abs(a - b) == 1 else 50,
+        }
+        stand_in = types.ModuleType("pynvml")
+        stand_in.__dict__.update(vars(pynvml))
+        for name, answer in answers.items():
+            assert hasattr(pynvml, name), f"the real library has no {name}"
+            setattr(stand_in, name, answer)
+        monkeypatch.setitem(sys.modules, "pynvml", stand_in)
+        monkeypatch.setattr(torch.version, "cuda", "13.2")
+        architectures = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)
+        nvml._nvml.cache_clear()
+
+    yield make
+    nvml._nvml.cache_clear()
+
+
+def run_python(code, **env):
+    """Run `code` in a clean interpreter and return what it printed."""
+    clean = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean | env, cwd=REPO, text=True, capture_output=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# This machine, whatever it is
+
+
+def test_import_and_the_short_description_are_quick():
+    """Neither imports torch, which takes seconds, unless a GPU makes it necessary."""
+    code = """
+import sys
+import course_utils
+package = "torch" in sys.modules
+from course_utils import hardware; from course_utils.hardware import nvml
+imported = "torch" in sys.modules
+hardware.describe()
+described = "torch" in sys.modules and not nvml.visible_handles()
+print(package, imported, described)
+"""
+    package, imported, described = run_python(code).split()
+    if package == "True":
+        pytest.skip("course_utils itself imports torch")
+    assert (imported, described) == ("False", "False")
+
+
+def test_nothing_initialises_cuda():
+    code = """
+import torch
+from course_utils import hardware
+hardware.gpus(), hardware.devices(2), hardware.machine(), hardware.default_world_size()
+hardware.choose_backend(2), hardware.describe(), hardware.describe(full=True)
+print(torch.cuda.is_initialized())
+"""
+    assert run_python(code) == "False"
+
+
+def test_gpus_are_those_of_torch_in_its_order():
+    code = """
+import torch
+from course_utils import hardware
+ours = [gpu.name for gpu in hardware.gpus()]
+torchs = [torch.cuda.get_device_properties(i).name for i in range(torch.cuda.device_count())]
+print(ours == torchs, ours, torchs)
+"""
+    assert run_python(code).startswith("True")
+
+
+def test_rank_device_is_current_in_a_worker():
+    code = """
+import torch
+from course_utils import hardware
+device = hardware.rank_device()
+count = torch.cuda.device_count()
+expected = torch.device("cuda", 3 % count) if count else torch.device("cpu")
+print(device == expected and (not count or torch.cuda.current_device() == 3 % count), device)
+"""
+    assert run_python(code, RANK="7", LOCAL_RANK="3").startswith("True")
+
+
+def test_full_description_names_what_chapter_00_reads():
+    text = hardware.describe(full=True)
+    for word in ("CPU", "Memory", torch.__version__, "CUDA", "NCCL", "/dev/shm", "gloo", "III"):
+        assert word in text
+    assert "\n" not in hardware.describe() or nvml.problem()
+
+
+def test_cores_follow_affinity():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+    code += "from course_utils import hardware; print(hardware.num_cores())"
+    assert run_python(code) == "1"
+
+
+@pytest.mark.parametrize(
+    ("quota", "above", "cores"),
+    [("max 100000", "max 100000", 64), ("350000 100000", "max 100000", 3),
+     ("max 100000", "200000 100000", 2), ("50000 100000", "max 100000", 1)],
+)  # fmt: skip
+def test_cores_follow_the_containers_quota(tmp_path, monkeypatch, quota, above, cores):
+    group = tmp_path / "sys/fs/cgroup/class/student"
+    group.mkdir(parents=True)
+    (group / "cpu.max").write_text(quota + "\n")
+    (group.parent / "cpu.max").write_text(above + "\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("3:cpuset:/\n0::/class/student\n")
+    monkeypatch.setattr(host, "_ROOT", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    assert hardware.num_cores() == cores
+
+
+def test_memory_follows_the_containers_limit(tmp_path, monkeypatch):
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("1073741824\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    monkeypatch.setattr(host, "_ROOT", tmp_path)
+    assert host.memory_bytes() == min(2**30, psutil.virtual_memory().total)
+
+
+# Which GPUs are visible
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [(None, "012"), ("", ""), ("2,0", "20"), ("1", "1"), ("0,-1,2", "0"), ("0,7,1", "0"),
+     ("1,1", ""), ("GPU-2aaa2,GPU-0a", "20"), ("GPU-", ""), ("GPU-9", ""), ("NoDevFiles", "")],
+)  # fmt: skip
+def test_cuda_visible_devices(node, monkeypatch, visible, expected):
+    node(A100, A100, A100)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.uuid for gpu in hardware.gpus()] == [f"GPU-{i}aaa{i}" for i in expected]
+    assert [gpu.index for gpu in hardware.gpus()] == list(range(len(expected)))
+    assert (nvml.problem() is None) == bool(expected)  # hidden GPUs are mentioned
+
+
+def test_a_mig_slice_is_one_gpu(node, monkeypatch):
+    node(A100, A100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234,MIG-5678")
+    (gpu,) = hardware.gpus()
+    assert gpu.uuid == "MIG-1234"
+    assert gpu.compute_capability == (8, 0)
+
+
+def test_fastest_first_unless_bus_order_is_asked_for(node, monkeypatch):
+    node(T4, H200, T4)
+    assert [gpu.name for gpu in hardware.gpus()] == ["NVIDIA H200", "Tesla T4", "Tesla T4"]
+    assert hardware.machine() == "NVIDIA H200, 2 × Tesla T4"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.name for gpu in hardware.gpus()] == ["Tesla T4"]
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert [gpu.name for gpu in hardware.gpus()] == ["NVIDIA H200"]
+
+
+# A driver, a GPU or a torch that does not fit
+
+
+def test_no_driver_is_no_problem(node):
+    node(init_error=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    assert hardware.gpus() == ()
+    assert "\n" not in hardware.describe()
+    assert hardware.machine().endswith("no GPU")
+
+
+def test_a_driver_that_does_not_answer_is_said(node):
+    node(A100, init_error=pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+    assert hardware.gpus() == ()
+    assert "does not answer" in hardware.describe()
+    assert "does not answer" in hardware.describe(full=True)
+
+
+def test_an_old_driver_is_said_with_the_cure(node):
+    node(A100, driver="550.54", cuda=12040)
+    assert hardware.gpus() == ()
+    text = hardware.describe()
+    for words in ("550.54", "CUDA 12.4", "CUDA 13.2", "580 or newer", "cu126"):
+        assert words in text
+    node(A100, driver="580.65", cuda=13000)  # an older minor version runs the same major one
+    assert len(hardware.gpus()) == 1
+
+
+def test_an_old_gpu_is_said_with_the_cure_and_numbers_do_not_shift(node, monkeypatch):
+    node(P100)
+    assert hardware.gpus() == ()
+    assert "Tesla P100 has compute capability 6.0, too old" in hardware.describe()
+    assert "cu126" in hardware.describe(full=True)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    node(A100, P100, A100)
+    assert [gpu.index for gpu in hardware.gpus()] == [0]
+
+
+@pytest.mark.parametrize("capability", [(8, 9), (10, 3), (12, 1)])
+def test_a_minor_version_later_than_the_kernels_is_fine(node, capability):
+    node(("some GPU", capability, 100))
+    assert len(hardware.gpus()) == 1
+
+
+def test_a_gpu_newer_than_torch_is_said(node):
+    node(("some GPU", (13, 0), 100))
+    assert hardware.gpus() == ()
+    assert "install a newer torch" in hardware.describe()
+
+
+def test_a_torch_without_cuda_uses_the_cpu(node, monkeypatch):
+    node(A100)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert hardware.gpus() == ()
+    assert "built without CUDA" in hardware.describe()
+
+
+# Placement
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "cores", "cap", "expected"),
+    [(0, 1, None, 2), (0, 3, None, 3), (0, 64, None, 4), (1, 64, None, 4), (2, 64, None, 2),
+     (8, 2, None, 8), (0, 64, "16", 16), (0, 3, "16", 3), (8, 64, "4", 4), (0, 64, "2", 2)],
+)  # fmt: skip
+def test_default_world_size(node, monkeypatch, num_gpus, cores, cap, expected):
+    node(*[A100] * num_gpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    if cap is not None:
+        monkeypatch.setenv("COURSE_MAX_WORKERS", cap)
+    assert hardware.default_world_size() == min(expected, max(2, hardware.num_cores(), num_gpus))
+
+
+@pytest.mark.parametrize("cap", ["0", "1", "-3", "many", "2.5"])
+def test_a_bad_cap_is_refused(monkeypatch, cap):
+    monkeypatch.setenv("COURSE_MAX_WORKERS", cap)
+    with pytest.raises(ValueError, match=f"COURSE_MAX_WORKERS is '{cap}'; it must be"):
+        hardware.default_world_size()
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "world_size", "backend", "expected"),
+    [
+        (0, 1, "auto", ("gloo", "cpu", "1 worker on the CPU with gloo")),
+        (0, 2, "auto", ("gloo", "cpu", "2 workers on the CPU with gloo, one core each")),
+        (0, 3, "gloo", ("gloo", "cpu", "3 workers" + ON_2 + "up to two workers share a core")),
+        (0, 4, "auto", ("gloo", "cpu", "4 workers" + ON_2 + "two workers share each core")),
+        (0, 2, None, (None, "cpu", "2 workers on the CPU, one core each" + OWN)),
+        (1, 1, "auto", ("nccl", "cuda", "1 worker on one GPU with NCCL")),
+        (1, 4, "auto", ("gloo", "cuda", "4 workers share one GPU with gloo" + SHARED)),
+        (2, 3, "auto", ("gloo", "cuda", "3 workers share 2 GPUs with gloo" + SHARED)),
+        (8, 8, "auto", ("nccl", "cuda", "8 workers, one GPU each, with NCCL")),
+        (8, 2, "gloo", ("gloo", "cuda", "2 workers, one GPU each, with gloo")),
+        (8, 8, None, (None, "cuda", "8 workers, one GPU each" + OWN)),
+    ],
+)  # fmt: skip
+def test_choose_backend(node, monkeypatch, num_gpus, world_size, backend, expected):
+    node(*[H200] * num_gpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    if hardware.num_cores() < 2:
+        pytest.skip("this container grants less than two cores")
+    assert hardware.choose_backend(world_size, backend) == hardware.Placement(*expected)
+
+
+def test_one_core_is_shared_by_all(node, monkeypatch):
+    node()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    assert hardware.choose_backend(4).note.endswith("; 1 core, so all four workers share it")
+
+
+def test_impossible_backends_are_refused(node):
+    node(A100)
+    with pytest.raises(ValueError, match="world_size is 2 and 1 GPU is visible.*world_size=1"):
+        hardware.choose_backend(2, "nccl")
+    with pytest.raises(ValueError, match="'auto', 'gloo', 'nccl' or None"):
+        hardware.choose_backend(2, "mpi")
+    node()
+    with pytest.raises(ValueError, match="no NVIDIA GPU was found.*backend='gloo'"):
+        hardware.choose_backend(1, "nccl")
+
+
+def test_course_device_decides(node, monkeypatch):
+    node(A100, A100)
+    monkeypatch.setenv("COURSE_DEVICE", "cpu")
+    assert hardware.choose_backend(2).device_type == "cpu"
+    assert hardware.rank_device() == torch.device("cpu")
+    assert hardware.devices(2) == [torch.device("cpu")] * 2
+    assert hardware.machine().endswith("GPU not used")
+    monkeypatch.setenv("COURSE_DEVICE", "tpu")
+    with pytest.raises(ValueError, match="COURSE_DEVICE is 'tpu'"):
+        hardware.rank_device()
+    node()
+    monkeypatch.setenv("COURSE_DEVICE", "cuda")
+    with pytest.raises(ValueError, match="no NVIDIA GPU was found"):
+        hardware.rank_device()
+
+
+def test_devices(node):
+    node(A100, A100)
+    assert hardware.devices(2) == [torch.device("cuda", 0), torch.device("cuda", 1)]
+    assert hardware.devices(3)[2] == torch.device("cuda", 0)
+    node(A100)
+    assert hardware.devices(2) == [torch.device("cuda", 0)] * 2
+    node()
+    assert hardware.devices(4) == [torch.device("cpu")] * 4
+    for wrong in (0, -1, 2.0, True, "two"):
+        with pytest.raises(ValueError, match="whole number of devices"):
+            hardware.devices(wrong)
+
+
+@pytest.mark.skipif(not torch.cuda._is_compiled(), reason="this torch was built without CUDA")
+def test_full_description_of_a_node_with_gpus(node):
+    node(A100, A100, A100)
+    text = hardware.describe(full=True)
+    assert "cuda:2" in text
+    assert "compute capability 8.0" in text
+    assert "PCIe to cuda:1, between CPUs to cuda:2" in text
+    node(A100, A100, linked=True)
+    assert "NVLink to cuda:1" in hardware.describe(full=True)
+    assert hardware.describe().startswith("2 × NVIDIA A100; 16 GiB of memory each; torch ")
