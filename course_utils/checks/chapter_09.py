@@ -1,12 +1,14 @@
 """Checks of chapter 09: data parallelism by hand and with DistributedDataParallel."""
 
+import operator
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ..launch import launch
-from .wrong import expect, max_difference
+from .wrong import expect, max_difference, run_answer
 
 _EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
 
@@ -23,7 +25,15 @@ def _samples(num_samples, seed=90):
 
 
 def _gradients(model):
-    return [p.grad.clone() for p in model.parameters()]
+    return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def _indices(answer):
+    """`answer` as a list of ints; as text, if it is something else."""
+    try:
+        return [operator.index(i) for i in answer]
+    except TypeError:
+        return repr(answer)
 
 
 # ---- 9.1 ----------------------------------------------------------------------------------------------------------
@@ -33,8 +43,7 @@ _UNEQUAL = (5, 3, 8)
 
 def check_9_1(average_gradients):
     """`average_gradients(model, num_samples)` leaves the gradient of the mean over all ranks' samples in `p.grad`."""
-    run = launch(_average_unequal, average_gradients, _UNEQUAL, world_size=3, timeout=30)
-    own, got = zip(*run.results)
+    own, got = zip(*run_answer(_average_unequal, average_gradients, _UNEQUAL, world_size=3))
     model = _small_net()
     x, y = _samples(sum(_UNEQUAL))
     F.cross_entropy(model(x), y).backward()
@@ -44,21 +53,27 @@ def check_9_1(average_gradients):
         return [sum(w * g for w, g in zip(weights, grads)) for grads in zip(*own)]
 
     for rank in range(3):
+        expect(all(g is not None for g in got[rank]), f"on rank {rank} a p.grad is None afterwards")
+        expect(all(g.isfinite().all() for g in got[rank]), f"on rank {rank} a gradient is no finite number: what divides it?")
         if max_difference(got[rank], truth) < _EQUAL:
             continue
         far = f"max difference {max_difference(got[rank], truth):.2g}"
         expect(max_difference(got[rank], own[rank]) > _EQUAL, f"rank {rank} still holds its own gradient ({far})")
+        right = sum(max_difference(g, t) < _EQUAL for g, t in zip(got[rank], truth))
+        expect(not right, f"rank {rank}: {right} of {len(truth)} gradients are right: is each of them treated alike? ({far})")
         for weights, reason in (
             ((1, 1, 1), "the gradients were added up, and not divided by anything"),
             ((1 / 3,) * 3, f"every rank counts alike, though the batches hold {_UNEQUAL} samples"),
             (_UNEQUAL, "samples are weighted, but the result is still a sum and no mean"),
             ([n / 3 for n in _UNEQUAL], "samples are weighted, but the sum is divided by the number of ranks"),
+            ((1 / 16,) * 3, "each rank's gradient is a mean already, and counts as one sample where the sum is divided"),
         ):
             expect(max_difference(got[rank], combined(weights)) > _EQUAL, f"rank {rank}: {reason} ({far})")
-        expect(
-            max_difference(got[rank], got[0]) < _EQUAL,
-            f"ranks 0 and {rank} hold different gradients: their copies would drift apart ({far} on rank {rank})",
-        )
+        for other in range(3):
+            expect(
+                max_difference(got[rank], got[other]) < _EQUAL,
+                f"ranks {rank} and {other} hold different gradients: their copies would drift apart ({far} on rank {rank})",
+            )
         expect(False, f"rank {rank} does not hold the gradient of the mean over all {sum(_UNEQUAL)} samples ({far})")
     return f"batches of {_UNEQUAL} samples give the gradient of one batch of {sum(_UNEQUAL)}, on every rank."
 
@@ -81,46 +96,58 @@ def _nudge_last(parameters):
     parameters[-1].view(-1)[-1] += 1e-6
 
 
+def _next_number(parameters):
+    last = parameters[0].view(-1)[-1]
+    last.copy_(torch.nextafter(last, last + 1))
+
+
 def _swap_two(parameters):
     flat = parameters[1].view(-1)
     flat[0], flat[1] = flat[1].clone(), flat[0].clone()
 
 
-# (what is odd, the odd rank, how its parameters are changed)
+# (what is odd, the odd rank, how its parameters are changed, what to ask a student who does not find it)
 _STARTS = (
-    ("rank 2 has one bias changed by 0.000001", 2, _nudge_last),
-    ("all ranks are alike", None, None),
-    ("rank 0 is the odd one", 0, _nudge_last),
-    ("rank 3 has two biases exchanged, so that their sum is right", 3, _swap_two),
+    ("rank 2 has one bias changed by 0.000001", 2, _nudge_last, "are all parameters compared, and exactly?"),
+    ("all ranks are alike", None, None, "what is there to find?"),
+    ("rank 0 is the odd one", 0, _nudge_last, "with whom is each rank compared?"),
+    ("rank 3 has two biases exchanged, so that their sum is right", 3, _swap_two, "is every number compared?"),
+    ("rank 1 has one weight changed in its last digit", 1, _next_number, "is anything rounded on the way?"),
 )
 
 
 def check_9_2(find_odd_rank):
     """`find_odd_rank(model)` returns, on every rank, the rank whose parameters differ, or None."""
-    run = launch(_find_in_cases, find_odd_rank, world_size=4, timeout=30)
-    for (what, odd, _), answers in zip(_STARTS, zip(*run.results)):
-        for rank, answer in enumerate(answers):
+    seen = run_answer(_find_in_cases, find_odd_rank, world_size=4)
+    for (what, odd, _, question), cases in zip(_STARTS, zip(*seen)):
+        answers = [answer for answer, _ in cases]
+        for rank, (answer, is_unchanged) in enumerate(cases):
             expect(
                 answer is None or type(answer) is int,
                 f"where {what}, rank {rank} returned {answer!r}, which is neither a whole number nor None",
             )
+            expect(is_unchanged, f"where {what}, rank {rank}'s parameters are not what they were: looking must not change them")
         expect(
             len(set(answers)) == 1,
-            f"where {what}, the four ranks returned {answers}: they must agree, or some would go on and others stop",
+            f"where {what}, ranks 0 to 3 returned {answers}: they must agree, or some would go on and others stop",
         )
-        expect(answers[0] == odd, f"where {what}, the answer was {answers[0]}")
+        expect(answers[0] == odd, f"where {what}, the answer was {answers[0]}: {question}")
     return f"the odd rank was named in {len(_STARTS)} cases, a change of 0.000001 and rank 0 itself among them."
 
 
 def _find_in_cases(find_odd_rank):
-    answers = []
-    for _, odd, change in _STARTS:
+    cases = []
+    for _, odd, change, _ in _STARTS:
         model = _small_net()
-        if dist.get_rank() == odd:
-            with torch.no_grad():
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_((p * 1024).round() / 1024)  # sums are exact in any order, so an exchange leaves no trace in them
+            if dist.get_rank() == odd:
                 change(list(model.parameters()))
-        answers.append(find_odd_rank(model))
-    return answers
+        before = [p.detach().clone() for p in model.parameters()]
+        answer = find_odd_rank(model)
+        cases.append((answer, all(torch.equal(a, b) for a, b in zip(before, model.parameters()))))
+    return cases
 
 
 # ---- 9.3 ----------------------------------------------------------------------------------------------------------
@@ -131,15 +158,17 @@ def check_9_3(make_buckets):
     generator = torch.Generator().manual_seed(93)
     cases = [([4, 4, 4, 4], 8), ([3, 3, 3], 8), ([100, 4, 4], 8), ([8], 8), ([], 8)]
     cases += [(torch.randint(1, 40, (12,), generator=generator).tolist(), 50) for _ in range(5)]
-    for num_bytes, cap in cases:
+    (answers,) = run_answer(_bucket_cases, make_buckets, cases, world_size=1)
+    for (num_bytes, cap), buckets in zip(cases, answers):
         case = f"make_buckets({num_bytes}, {cap})"
-        buckets = make_buckets(list(num_bytes), cap)
         expect(
-            isinstance(buckets, list) and all(isinstance(bucket, (list, tuple)) for bucket in buckets),
-            f"{case} returned {buckets!r}, not a list of lists of indices",
+            isinstance(buckets, list) and all(isinstance(bucket, list) for bucket in buckets),
+            f"{case} returned {buckets}, not a list of lists of indices",
         )
         expect(all(buckets), f"{case} returned {buckets}: an empty bucket is a message without content")
         order = [index for bucket in buckets for index in bucket]
+        strange = sorted(set(order) - set(range(len(num_bytes))))
+        expect(not strange, f"{case} returned {buckets}: no parameter has the index {strange[:1]}, they count from 0")
         missing = sorted(set(range(len(num_bytes))) - set(order))
         expect(not missing, f"{case} returned {buckets}: parameters {missing} are in no bucket, so would never be averaged")
         expect(len(order) == len(num_bytes), f"{case} returned {buckets}: a parameter is in more than one place")
@@ -156,20 +185,26 @@ def check_9_3(make_buckets):
     return f"{len(cases)} models, one with a parameter larger than a bucket, were packed in backward order."
 
 
+def _bucket_cases(make_buckets, cases):  # in a worker, so that a loop without end is stopped
+    answers = [make_buckets(list(num_bytes), cap) for num_bytes, cap in cases]
+    return [[_indices(bucket) for bucket in buckets] if isinstance(buckets, list) else repr(buckets) for buckets in answers]
+
+
 # ---- 9.4 ----------------------------------------------------------------------------------------------------------
 
 
 def check_9_4(shard):
     """`shard(num_samples, rank, world_size, epoch)` returns the indices of this rank's samples in this epoch."""
-    for num_samples, world_size in ((10, 4), (12, 4), (7, 2), (1437, 8), (5, 1), (2, 3)):
+    cases = (10, 4), (12, 4), (7, 2), (1437, 8), (5, 1), (2, 3)
+    # Without a process group: `shard` is told its rank, and one that asks for it would hear 0 of 1 and not know why.
+    (answers,) = run_answer(_shard_cases, shard, cases, world_size=1, backend=None)
+    for (num_samples, world_size), both in zip(cases, answers):
         case = f"with {num_samples} samples on {world_size} ranks"
-        epochs = []
-        for epoch in (0, 1):
-            torch.manual_seed(epoch + num_samples)
-            shards = [[int(i) for i in shard(num_samples, rank, world_size, epoch)] for rank in range(world_size)]
-            again = [int(i) for i in shard(num_samples, 0, world_size, epoch)]
+        epochs = [shards for shards, _ in both]
+        for shards, again in both:
+            for indices in shards:
+                expect(isinstance(indices, list), f"{case}, a rank was given {indices}, not a list of indices")
             expect(again == shards[0], f"{case}, the same call gave two answers: the order must follow from the epoch alone")
-            epochs.append(shards)
         for epoch, shards in enumerate(epochs):
             lengths = [len(indices) for indices in shards]
             expect(
@@ -183,8 +218,11 @@ def check_9_4(shard):
             )
             missing = num_samples - len(set(seen))
             if missing:
-                fresh = len(set(map(tuple, map(sorted, shards)))) > 1 and lengths[0] * world_size >= num_samples
-                why = "do all ranks cut up the same order?" if fresh else "what about the last few?"
+                alike = all(sorted(indices) == sorted(shards[0]) for indices in shards) and world_size > 1
+                is_rest = len(set(seen)) == len(seen)  # nobody overlaps: whoever is left out was cut off
+                why = "all ranks have the same" if alike else "what about the last few?" if is_rest else (
+                    "are they all cut from the same order?"
+                )
                 expect(False, f"{case}, {missing} samples are on no rank in epoch {epoch}: {why}")
             least = -(-num_samples // world_size)
             expect(lengths[0] == least, f"{case}, each rank has {lengths[0]} samples, where {least} are enough")
@@ -197,44 +235,66 @@ def check_9_4(shard):
     return "all samples are visited, equally many on every rank, in a new order each epoch that all ranks agree on."
 
 
+def _shard_cases(shard, cases):
+    """For each case and epoch: every rank's indices, and rank 0's asked for once more."""
+    answers = []
+    for num_samples, world_size in cases:
+        both = []
+        for epoch in (0, 1):
+            torch.manual_seed(epoch + num_samples)
+            shards = [_indices(shard(num_samples, rank, world_size, epoch)) for rank in range(world_size)]
+            both.append((shards, _indices(shard(num_samples, 0, world_size, epoch))))
+        answers.append(both)
+    return answers
+
+
 # ---- 9.5 ----------------------------------------------------------------------------------------------------------
 
-_MICRO_BATCHES, _MICRO_BATCH_SIZE, _STEPS, _LR = 4, 3, 2, 0.3
+_MICRO_BATCHES = 4, 3  # in each step; they cut up as many samples
+_SAMPLES, _LR = 24, 0.3
 
 
 def check_9_5(accumulate_step):
     """`accumulate_step(ddp_model, optimizer, micro_batches)` makes one step of the mean loss, with one synchronisation."""
-    world_size = 2
-    run = launch(_accumulate, accumulate_step, world_size=world_size, timeout=30)
+    seen = run_answer(_accumulate, accumulate_step, world_size=2)
     model = _small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
-    for step in range(_STEPS):
-        x, y = _samples(world_size * _MICRO_BATCHES * _MICRO_BATCH_SIZE, seed=step)
+    for step, num_micro_batches in enumerate(_MICRO_BATCHES):
+        x, y = _samples(_SAMPLES, seed=step)
+        before = [p.detach().clone() for p in model.parameters()]
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
         truth = [p.detach().clone() for p in model.parameters()]
-        (first, messages), (second, _) = (run[rank][step] for rank in range(world_size))
+        too_far = [b + num_micro_batches * (t - b) for b, t in zip(before, truth)]
+        (first, messages, steps), (second, *_) = (each[step] for each in seen)
+        expect(steps == 1, f"for {num_micro_batches} micro-batches the optimizer made {steps} steps, and should make one")
         apart = max_difference(first, second)
         expect(
             apart < _EQUAL,
-            f"after step {step} the two ranks' parameters differ by {apart:.2g}: were their gradients ever averaged?",
+            f"after step {step} the two ranks' parameters differ by {apart:.2g}: are all their gradients averaged?",
         )
         expect(
-            messages > 0, f"step {step} sent no gradients at all, and yet the ranks agree: did the optimizer make a step?"
-        )
-        expect(
-            messages == 1,
-            f"step {step} averaged gradients {messages} times for {_MICRO_BATCHES} micro-batches: what must happen inside "
+            messages <= 1,
+            f"step {step} averaged gradients {messages} times for {num_micro_batches} micro-batches: what must happen inside "
             "no_sync, the forward pass included?",
+        )
+        expect(
+            max_difference(first, too_far) > _EQUAL,
+            f"step {step} is {num_micro_batches} times as long as one step on the whole batch: the sum of means is no mean",
         )
         far = max_difference(first, truth)
         expect(
             far < _EQUAL,
             f"after step {step} the parameters differ by {far:.2g} from one step on the whole batch: "
-            + ("is the loss of each micro-batch scaled?" if step == 0 else "what is left in p.grad from the step before?"),
+            + (
+                "does every micro-batch count, and each alike?"
+                if step == 0
+                else f"what is different in a step that is not the first, and has {num_micro_batches} micro-batches?"
+            ),
         )
-    return f"{_MICRO_BATCHES} micro-batches on {world_size} ranks equal one batch, and each step sent gradients once."
+        expect(messages == 1, f"step {step} is right, but DDP sent nothing: let it do the averaging in its backward pass")
+    return f"{_MICRO_BATCHES} micro-batches on 2 ranks equal one batch, and each step sent gradients once."
 
 
 def _accumulate(accumulate_step):
@@ -247,12 +307,15 @@ def _accumulate(accumulate_step):
 
     model.register_comm_hook(None, count)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
+    steps = []
+    optimizer.register_step_pre_hook(lambda *_: steps.append(1))
     rank, states = dist.get_rank(), []
-    for step in range(_STEPS):
-        x, y = (part.chunk(dist.get_world_size())[rank] for part in _samples(24, seed=step))
+    for step, num_micro_batches in enumerate(_MICRO_BATCHES):
+        x, y = (part.chunk(dist.get_world_size())[rank] for part in _samples(_SAMPLES, seed=step))
         messages.clear()
-        accumulate_step(model, optimizer, list(zip(x.chunk(_MICRO_BATCHES), y.chunk(_MICRO_BATCHES))))
-        states.append(([p.detach().clone() for p in model.parameters()], len(messages)))
+        steps.clear()
+        accumulate_step(model, optimizer, list(zip(x.chunk(num_micro_batches), y.chunk(num_micro_batches))))
+        states.append(([p.detach().clone() for p in model.parameters()], len(messages), len(steps)))
     return states
 
 
@@ -263,7 +326,7 @@ def _average(bucket):
 
 # ---- 9.6 ----------------------------------------------------------------------------------------------------------
 
-_BASE_LR, _EPOCHS = 0.01, 2
+_BASE_LR, _EPOCHS, _BATCH_SIZE = 0.01, 2, 8
 
 
 class _Recorded(torch.utils.data.Dataset):
@@ -286,8 +349,11 @@ class _Recorded(torch.utils.data.Dataset):
 def check_9_6(train):
     """`train(dataset, base_lr, loss_fn, save, report)` has none of the five faults left."""
     world_size = 4
-    seen = launch(_observe, train, world_size=world_size, timeout=60).results
-    expect(all(each["steps"] for each in seen), "no optimizer made a step")
+    seen = run_answer(_observe, train, world_size=world_size)
+    steps = [each["steps"] for each in seen]
+    expect(all(steps), "no optimizer made a step")
+    expect(len(set(steps)) == 1, f"the ranks made {steps} steps, and should make equally many")
+    expect(all(None not in each["losses"] for each in seen), "a step was made without a loss from loss_fn")
     start = [each["start"] for each in seen]
     for rank in range(1, world_size):
         apart = max_difference(start[rank], start[0])
@@ -301,55 +367,66 @@ def check_9_6(train):
             each["asked"][:half] != each["asked"][half : 2 * half],
             f"rank {rank} visited the same samples in the same order in both epochs",
         )
-    asked = {index for each in seen for index in each["asked"]}
-    expect(len(asked) == 48, f"only {len(asked)} of 48 samples were used")
+    halves = [each["asked"][: len(each["asked"]) // _EPOCHS] for each in seen]
+    num_asked, num_used = sum(map(len, halves)), len({index for half in halves for index in half})
+    expect(num_used == 48, f"only {num_used} of 48 samples were used in the first epoch")
+    expect(num_asked == 48, f"in the first epoch the ranks visited {num_asked} samples together, and there are 48")
     rates = sorted({rate for each in seen for rate in each["rates"]})
+    times = world_size * seen[0]["batch_size"] / _BATCH_SIZE
     expect(
-        all(abs(rate - world_size * _BASE_LR) < 1e-12 for rate in rates),
-        f"the rate was {', '.join(f'{rate:g}' for rate in rates)}; base_lr = {_BASE_LR} was found for the batch of one "
-        f"rank, and a step now averages over {world_size} times as many samples",
+        all(abs(rate - times * _BASE_LR) < 1e-12 for rate in rates),
+        f"the rate was {', '.join(f'{rate:g}' for rate in rates)}; base_lr = {_BASE_LR} was found for {_BATCH_SIZE} "
+        f"samples a step, and a step now averages over {times:g} times as many",
     )
-    savers = [rank for rank, each in enumerate(seen) for _ in range(each["saved"])]
-    expect(savers, "nobody saved the model")
-    expect(len(savers) == 1, f"the model was saved {len(savers)} times, by ranks {savers}: they write over one another")
+    saved = [(rank, after) for rank, each in enumerate(seen) for after in each["saved_after"]]
+    savers = sorted({rank for rank, _ in saved})
+    expect(saved, "nobody saved the model")
+    expect(len(savers) == 1, f"the model was saved by ranks {savers}: they write over one another")
+    expect(len(saved) == 1, f"the model was saved {len(saved)} times, by rank {savers[0]}: once in all is asked")
+    expect(saved[0][1] == steps[0], f"the model was saved after {saved[0][1]} of {steps[0]} steps")
     reports = [(rank, each["reported"]) for rank, each in enumerate(seen) if each["reported"]]
     expect(reports, "nobody reported a loss")
     for rank, values in reports:
         expect(len(values) == _EPOCHS, f"rank {rank} reported {len(values)} times in {_EPOCHS} epochs")
-        for epoch, value in enumerate(values):
-            at = seen[rank]["report_at"][epoch]
-            mean = sum(each["losses"][at] for each in seen) / world_size
+        for epoch, (value, after) in enumerate(values):
+            losses = [each["losses"][after - 1] for each in seen]
+            mean = sum(losses) / world_size
+            is_own = abs(value - losses[rank]) < 1e-4
             expect(
                 abs(value - mean) < 1e-4,
-                f"in epoch {epoch} rank {rank} reported {value:.4f}, but over all ranks the last losses' mean was {mean:.4f}",
+                f"in epoch {epoch} rank {rank} reported {value:.4f}, "
+                + ("which is its own last loss" if is_own else f"but over all ranks the last losses' mean was {mean:.4f}"),
             )
     return "equal starts, a new order each epoch, a rate for the whole batch, one file, and the loss of all ranks."
 
 
 def _observe(train):
     dataset = _Recorded()
-    seen = {"steps": 0, "rates": [], "losses": [], "saved": 0, "reported": [], "report_at": []}
+    seen = {"steps": 0, "rates": [], "losses": [], "saved_after": [], "reported": []}
+    latest = None
 
     def before_step(optimizer, args, kwargs):
         parameters = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
         seen.setdefault("start", parameters)
         seen["steps"] += 1
         seen["rates"].append(optimizer.param_groups[0]["lr"])
+        seen["losses"].append(latest)  # whoever evaluates loss_fn once more, for a report, does not shift the others
         seen["optimizer"] = optimizer
 
     def loss_fn(output, target):
+        nonlocal latest
         loss = F.cross_entropy(output, target)
-        seen["losses"].append(loss.item())
+        latest = loss.item()
+        seen.setdefault("batch_size", len(target))
         return loss
 
     def save(model):
-        seen["saved"] += 1
+        seen["saved_after"].append(seen["steps"])
 
     def report(loss):
-        seen["reported"].append(float(loss))
-        seen["report_at"].append(len(seen["losses"]) - 1)
+        seen["reported"].append((float(loss), seen["steps"]))
 
-    hook = torch.optim.optimizer.register_optimizer_step_pre_hook(before_step)
+    hook = register_optimizer_step_pre_hook(before_step)
     train(dataset, _BASE_LR, loss_fn, save, report)
     hook.remove()
     groups = seen.pop("optimizer").param_groups if seen["steps"] else []

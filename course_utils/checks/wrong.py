@@ -1,4 +1,8 @@
-"""What the checks share: the exception that refuses an answer, and comparisons that say what differs."""
+"""What the checks share: the exception that refuses an answer, running one, and comparisons that say what differs."""
+
+from ..launch import launch
+
+TIME_LIMIT_S = 30  # the right answers take less than one
 
 
 class Wrong(Exception):
@@ -11,10 +15,24 @@ def expect(condition, reason):
         raise Wrong(reason)
 
 
+def run_answer(worker, answer, *args, world_size, backend="gloo"):
+    """Return what `worker(answer, *args)` returned, a value per rank.
+
+    The process group is gloo's on every machine, because the checks' tensors are small and on the CPU; `backend=None`
+    makes none. Raises Wrong if the answer is no function or cannot travel to a worker, and WorkerError if a rank failed
+    or TIME_LIMIT_S was over.
+    """
+    expect(callable(answer), f"check was given {answer!r}: give it your function's name, without calling it")
+    try:
+        return launch(worker, answer, *args, world_size=world_size, backend=backend, timeout=TIME_LIMIT_S).results
+    except TypeError as error:  # the function uses something that cannot be pickled
+        raise Wrong(str(error)) from None
+
+
 def max_difference(a, b):
     """Return the largest absolute difference between two tensors, or two lists of tensors, as a float.
 
-    Raises Wrong if shapes or lengths differ.
+    It is infinite where one of them is not a number. Raises Wrong if shapes or lengths differ.
     """
     import torch
 
@@ -25,5 +43,6 @@ def max_difference(a, b):
     for ours, theirs in zip(a, b):
         expect(ours.shape == theirs.shape, f"a tensor has shape {tuple(ours.shape)}, expected {tuple(theirs.shape)}")
         if ours.numel():
-            largest = max(largest, (ours - theirs).abs().max().item())
+            apart = (ours - theirs).abs().max().item()
+            largest = max(largest, float("inf") if apart != apart else apart)  # max() would pass a NaN over
     return largest

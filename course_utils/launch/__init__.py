@@ -250,6 +250,7 @@ def _surroundings(world_size, placement, port, debug, gpus):
         **gpus,
     )
     environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
     if debug:
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     cells = {

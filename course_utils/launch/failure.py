@@ -20,6 +20,10 @@ _LOST_CONNECTION = re.compile(
     "|ncclRemoteError|failed to recv, got 0 bytes|recv(Value|Vector|Bytes)? failed|connectFullMesh failed",
     re.IGNORECASE,
 )
+# Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
+_STACK_HEAD = re.compile(
+    r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE
+)
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
     signal.SIGABRT: "its own abort (SIGABRT): C++ code met a state it could not go on from",
@@ -115,7 +119,7 @@ def describe_running(fates):
 
 def frames_of_dump(text):
     """Return the frames in a stack written by faulthandler, as `Fate.frames`."""
-    stack = re.split(r"^(?:Current thread|Thread|Stack).*\(most recent call first\).*$", text, flags=re.MULTILINE)[-1]
+    stack = _STACK_HEAD.split(text)[-1]
     found = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack.split("\n\n")[0], flags=re.MULTILINE)
     return tuple((name, int(line), function) for name, line, function in reversed(found))
 
@@ -123,7 +127,8 @@ def frames_of_dump(text):
 def _explain_timeout(fates, timeout):
     running = [fate for fate in fates if not fate.returned]
     apart = [fate for fate in running if not _is_in_torch_distributed(fate.frames)]
-    suspect = (apart or running or fates)[0].rank
+    lingering = [fate for fate in fates if fate.frames]
+    suspect = (apart or running or lingering or fates)[0].rank
     head = f"no end after {timeout:g} s, so all workers were stopped"
     hint = "If they only needed longer: launch(…, timeout=seconds)."
     return WorkerError("\n\n".join([head, "\n".join(_lines(fates)), hint]), rank=suspect)
@@ -158,7 +163,9 @@ def _lines(fates):
     """One line for all ranks of which the same is to be said, in the order of the first."""
     groups = {}
     for fate in fates:
-        if fate.returned:
+        if fate.returned and any(function == "_shutdown" for _, _, function in fate.frames):
+            text = "had returned, but a thread is still running: join it, or make it a daemon thread"
+        elif fate.returned:
             text = "had returned"
         elif fate.has_lost_connection:
             text = f"lost its connection when it {_whereabouts(fate.where)}"
@@ -224,7 +231,8 @@ _LIBRARIES = tuple(
 def _is_own(name):
     if name in linecache.cache and not os.path.exists(name):
         return not name.startswith("<frozen")  # a cell
-    return os.path.isabs(name) and not name.startswith(_LIBRARIES)
+    installed = {"site-packages", "dist-packages"} & set(Path(name).parts)
+    return os.path.isabs(name) and not installed and not name.startswith(_LIBRARIES)
 
 
 def _is_in_torch_distributed(frames):

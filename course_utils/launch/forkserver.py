@@ -13,9 +13,11 @@ import importlib
 import os
 import pickle
 import selectors
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -66,7 +68,7 @@ def serve(fd, kernel_pid):
     for source in (connection, wakeup, *([kernel] if kernel is not None else [])):
         selector.register(source, selectors.EVENT_READ)
     signal.signal(worker.STACK_SIGNAL, signal.SIG_IGN)  # until a new worker is ready for it
-    server_pid, ranks = os.getpid(), {}  # pid → rank
+    server_pid, ranks, folder = os.getpid(), {}, None  # pid → rank
 
     while True:
         ready = {key.fileobj for key, _ in selector.select(timeout=0.5 if kernel is None else None)}
@@ -75,7 +77,7 @@ def serve(fd, kernel_pid):
             break
         if wakeup in ready:
             os.read(wakeup, 4096)
-            for message in _reap(ranks):
+            for message in _reap(ranks, folder):
                 _send(connection, *message)
         if connection not in ready:
             continue
@@ -85,6 +87,8 @@ def serve(fd, kernel_pid):
             break
         if request == "fork":
             _, fds, _, _ = socket.recv_fds(control, 1, 16)
+            if not ranks:
+                folder = _make_folder()
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -94,7 +98,7 @@ def serve(fd, kernel_pid):
                 for inherited in (wakeup, wakeup_writer, *([kernel] if kernel is not None else [])):
                     os.close(inherited)
                 try:
-                    worker.main(server_pid, details[0], *fds)
+                    worker.main(server_pid, details[0], folder, *fds)
                 finally:
                     os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
             for received in fds:
@@ -112,6 +116,20 @@ def serve(fd, kernel_pid):
     for pid in ranks:
         _kill_group(pid)
     _kill_strays()
+    _remove(folder)
+
+
+def _make_folder():
+    """A launch's folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind."""
+    try:
+        return tempfile.mkdtemp(prefix="course-")
+    except OSError:
+        return None  # full or read-only: multiprocessing will say so if it is needed
+
+
+def _remove(folder):
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _watch(pid):
@@ -133,7 +151,7 @@ def _send(connection, *message):
         pass  # the kernel is gone, which the loop will see
 
 
-def _reap(ranks):
+def _reap(ranks, folder):
     """Yield ("exited", …) for every worker that has ended, after killing what is left of its process group."""
     while True:
         try:
@@ -150,6 +168,7 @@ def _reap(ranks):
             rank = ranks.pop(ended.si_pid)
             if not ranks:
                 _kill_strays()
+                _remove(folder)
             yield "exited", rank, os.waitstatus_to_exitcode(status), time.monotonic()
 
 

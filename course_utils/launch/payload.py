@@ -7,7 +7,6 @@ to its own (the mapping is private), and a result of a gigabyte needs no pipe to
 """
 
 import io
-import mmap
 import os
 import pickle
 import struct
@@ -105,12 +104,11 @@ def load(fd):
 
     Raises whatever unpickling raises.
     """
-    size = os.fstat(fd).st_size
-    if hasattr(mmap, "MAP_PRIVATE"):
-        mapping = mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    else:
-        mapping = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
-    view = memoryview(mapping)
+    import torch
+
+    # torch's private mapping, not mmap's, which keeps a descriptor open for as long as a result is kept.
+    mapping = torch.UntypedStorage.from_file(f"/dev/fd/{fd}", False, os.fstat(fd).st_size)
+    view = memoryview(torch.empty(0, dtype=torch.uint8).set_(mapping).numpy())
     (count,) = struct.unpack_from("<Q", view, 0)
     lengths = struct.unpack_from(f"<{count}Q", view, 8)
     pieces, offset = [], -(-8 * (1 + count) // _ALIGNMENT) * _ALIGNMENT

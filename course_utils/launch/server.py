@@ -1,6 +1,7 @@
 """The kernel's handle on its forkserver: start it in the background, ask it for workers, stop it."""
 
 import atexit
+import contextlib
 import os
 import pickle
 import socket
@@ -10,10 +11,11 @@ import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from .failure import WorkerError
 from .payload import anonymous_file
 
 
-class ServerGone(RuntimeError):
+class ServerGone(WorkerError):
     """The forkserver ended while it was needed."""
 
 
@@ -22,6 +24,7 @@ class Server:
 
     def __init__(self):
         self.owner = os.getpid()
+        self.has_imported = False
         ours, theirs = socket.socketpair()
         self._stderr = anonymous_file("course-forkserver-stderr")
         environment = dict(os.environ, OMP_NUM_THREADS="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
@@ -65,7 +68,7 @@ class Server:
     def receive(self):
         """Return the next message: ("exited", rank, status, monotonic time). Raises ServerGone."""
         try:
-            return pickle.loads(self._connection.recv_bytes())
+            message = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             self._process.wait(5)
             detail = os.pread(self._stderr, 1 << 20, 0).decode(errors="replace").strip()
@@ -75,18 +78,20 @@ class Server:
                 "perhaps killed for want of memory; run the cell again to start a new one"
                 + (f". It said:\n{detail[-4000:]}" if detail else "")
             ) from None
-
-    def poll(self, timeout=0):
-        return self._connection.poll(timeout)
+        self.has_imported = True
+        return message
 
     def close(self):
         """End the forkserver and every worker it still has."""
+        if self.owner == os.getpid():
+            with contextlib.suppress(OSError):  # it is gone already
+                self._socket.shutdown(socket.SHUT_RDWR)  # closing would not do: this process's forks may hold copies
         self._connection.close()
         self._socket.close()
         os.close(self._stderr)
         if self.owner == os.getpid():
             try:
-                self._process.wait(5)
+                self._process.wait(5 if self.has_imported else 0)  # it cannot answer before
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -22,7 +22,7 @@ class Output:
     def __init__(self, world_size, stream=None):
         self._stream = stream if stream is not None else sys.stdout
         self._chunks = [[] for _ in range(world_size)]
-        self._partial = [b""] * world_size  # a line that has begun and not ended
+        self._partial = [[] for _ in range(world_size)]  # the pieces of a line that has begun and not ended
         self._tail = collections.deque(maxlen=_TAIL_LINES)  # the latest lines that were not shown
         self._left_out = 0
         self._allowance = float(_BURST_LINES)
@@ -37,16 +37,19 @@ class Output:
         if not chunk:
             return False
         self._chunks[rank].append(chunk)
-        *lines, self._partial[rank] = (self._partial[rank] + chunk).split(b"\n")
-        self._show(rank, lines)
+        self._partial[rank].append(chunk)
+        if b"\n" in chunk:
+            *lines, rest = b"".join(self._partial[rank]).split(b"\n")
+            self._partial[rank] = [rest]
+            self._show(rank, lines)
         return True
 
     def finish(self):
         """Show the lines that never ended, and the tail of what was left out."""
-        for rank, line in enumerate(self._partial):
-            if line:
+        for rank, pieces in enumerate(self._partial):
+            if line := b"".join(pieces):
                 self._show(rank, [line])
-        self._partial = [b""] * len(self._partial)
+            pieces.clear()
         shown = self._left_out_note(len(self._tail)) + [_marked(*line) for line in self._tail]
         self._tail.clear()
         self._write(shown)

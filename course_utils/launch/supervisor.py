@@ -87,7 +87,7 @@ class Supervisor:
         try:
             if self._alive:
                 self._server.kill()
-            deadline = time.monotonic() + _STOP_S
+            deadline = time.monotonic() + (_STOP_S if self._server.has_imported else 0)
             while self._alive and time.monotonic() < deadline:
                 self._handle(self._select(deadline))
         except ServerGone:
@@ -133,8 +133,9 @@ class Supervisor:
             self.rows.append((rank, *details))
         elif kind == "returned":
             (fate.time,) = details
-            _, (fd,), _, _ = socket.recv_fds(self._sockets[rank], 1, 1)
-            self._take_result(rank, fd)
+            _, fds, _, _ = socket.recv_fds(self._sockets[rank], 1, 1)
+            if fds:  # else it was killed just now
+                self._take_result(rank, fds[0])
         elif kind == "left":
             fate.returned, (fate.time,) = True, details
         elif kind == "raised":
@@ -186,7 +187,7 @@ class Supervisor:
     def _ask_for_stacks(self):
         """Have every rank that still computes or waits write down where it is."""
         asked = [rank for rank in sorted(self._alive) if self._fates[rank].report is None]
-        if not asked:
+        if not asked or not self._server.has_imported:
             return
         sizes = {rank: len(self._dump(rank)) for rank in asked}
         self._server.signal(asked, STACK_SIGNAL)

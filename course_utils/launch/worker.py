@@ -6,6 +6,7 @@ import faulthandler
 import itertools
 import linecache
 import logging
+import multiprocessing.process
 import multiprocessing.util
 import os
 import pickle
@@ -47,7 +48,10 @@ class Report:
     exitcode: int | None = None  # the code given to sys.exit
 
 
+_MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
+
 _connection = None  # to the notebook
+_sending = threading.Lock()  # a worker's threads may log
 _steps = itertools.count()
 
 
@@ -56,15 +60,17 @@ def log(**values):
 
     Values are numbers, short texts, or tensors of one element. Takes a few microseconds and, but for the wait that
     reading a CUDA tensor means, delays nothing. Does nothing outside `launch`, so that a worker also runs under
-    torchrun. Raises ValueError for a tensor of several elements.
+    torchrun. Raises ValueError for a tensor of several elements, and for the names `rank` and `seconds`.
     """
     if _connection is None:
         return
+    if "rank" in values or "seconds" in values:
+        raise ValueError("log(rank=…) and log(seconds=…) are columns that run.metrics has by itself; choose another name")
     step = values.pop("step") if "step" in values else next(_steps)
     for name, value in values.items():
         if not isinstance(value, (int, float, str)):
             values[name] = _plain(name, value)
-    _connection.send_bytes(pickle.dumps(("log", time.monotonic(), step, values)))
+    _send("log", time.monotonic(), step, values)
 
 
 def _plain(name, value):
@@ -78,15 +84,21 @@ def _plain(name, value):
         ) from None
 
 
-def main(server_pid, rank, channel_fd, output_fd, stacks_fd, surroundings_fd, call_fd):
-    """Be rank `rank`, from a fresh fork of the forkserver `server_pid` to the end of the process."""
+def main(server_pid, rank, folder, channel_fd, output_fd, stacks_fd, surroundings_fd, call_fd):
+    """Be rank `rank`, from a fresh fork of the forkserver `server_pid` to the end of the process.
+
+    `folder` is for multiprocessing's temporary files, or None; the descriptors are this process's own.
+    """
     global _connection
     from .forkserver import end_with_parent
+
+    pid = os.getpid()
 
     os.setsid()  # a group of its own: killing the group also ends what the worker has started
     end_with_parent(server_pid)
     channel = socket.socket(fileno=channel_fd)
     _connection = Connection(os.dup(channel_fd))
+    multiprocessing.process.current_process()._config["tempdir"] = folder
     doing = "starting"
     try:
         _take_streams(output_fd)
@@ -101,12 +113,17 @@ def main(server_pid, rank, channel_fd, output_fd, stacks_fd, surroundings_fd, ca
             _join_process_group(surroundings.backend)
         doing = ""
         value = worker(*args, **kwargs)
+        if os.getpid() != pid:
+            _leave_fork()
         doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
         result_fd = payload.dump(value)
-        _send("returned", time.monotonic())
-        socket.send_fds(channel, [b"f"], [result_fd])
+        with _sending:
+            _connection.send_bytes(pickle.dumps(("returned", time.monotonic())))
+            socket.send_fds(channel, [b"f"], [result_fd])
         os.close(result_fd)
     except BaseException as error:
+        if os.getpid() != pid:
+            _leave_fork(error)
         if isinstance(error, SystemExit) and not error.code:
             _send("left", time.monotonic())  # sys.exit(0): a rank that is done and has nothing to return
         else:
@@ -120,7 +137,8 @@ def main(server_pid, rank, channel_fd, output_fd, stacks_fd, surroundings_fd, ca
 
 
 def _send(*message):
-    _connection.send_bytes(pickle.dumps(message))
+    with _sending:
+        _connection.send_bytes(pickle.dumps(message))
 
 
 def _take_streams(output_fd):
@@ -180,10 +198,13 @@ def _report(error, doing):
         trace = None  # the launcher's own frames
     described = traceback.TracebackException(type(error), error, trace)
     is_exit = isinstance(error, SystemExit)
+    text = message = _text_of(error)
+    if len(text) > _MESSAGE_CHARS:
+        message = f"{text[:_MESSAGE_CHARS]}… ({len(text) - _MESSAGE_CHARS:,} more characters)"
     return Report(
         type_name=type(error).__name__,
-        message=_text_of(error),
-        traceback="".join(described.format()),
+        message=message,
+        traceback="".join(described.format()).replace(text, message),
         frames=tuple((frame.filename, frame.lineno, frame.name) for frame in described.stack),
         while_doing=doing,
         exitcode=(error.code if isinstance(error.code, int) else 1) if is_exit else None,
@@ -209,6 +230,14 @@ def _leave():
     finally:
         _flush()
         os._exit(0)
+
+
+def _leave_fork(error=None):
+    """End a child that the worker forked itself: it is no rank, and what it returns is nobody's result."""
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    _flush()
+    os._exit(0 if error is None else 1)
 
 
 def _flush():

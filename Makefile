@@ -1,0 +1,67 @@
+# Everything the course is run with. Needed beforehand: git, make, and Python 3.11 or newer.
+
+# `python3` first, so that the system's own Python is taken wherever it is new enough.
+PYTHON ?=
+pythons = $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
+TORCH_INDEX ?=
+LAB_ARGS ?=
+ARGS ?=
+
+python := .venv/bin/python
+notebooks := $(sort $(wildcard notebooks/[0-9]*.ipynb))
+as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
+.PHONY: help lab test browser record bench lock install clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "PYTHON=python3.12      the Python to make .venv with"
+	@echo "TORCH_INDEX=URL        another pip index for torch and torchvision, for example one of CPU builds;"
+	@echo "                       it is remembered until \`make clean\`"
+	@echo "LAB_ARGS=--no-browser  further arguments for JupyterLab"
+
+lab: install ## install, and open JupyterLab on the first chapter
+	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb, for this machine alone; Ctrl-C twice stops it."
+	@$(python) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
+	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(as_root) $(LAB_ARGS)
+
+# One pytest for all, so that its closing line counts all; the notebooks as committed come last, through nbval.
+test: install ## install, and run everything that CI runs
+	@echo "Running the tests, and then every notebook."
+	@status=0; \
+	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=300 tests $(notebooks) || status=1; \
+	echo "Running every notebook in a browser."; \
+	$(python) -m tools.browser --if-available || status=1; \
+	exit $$status
+
+browser: install ## run every notebook in JupyterLab in chromium; screenshots in build/
+	@$(python) -m tools.browser $(ARGS)
+
+record: install ## run every notebook from top to bottom and keep its outputs
+	@$(python) -m tools.record $(ARGS)
+
+bench: install ## measure launch latency against spawn, torchrun and loky
+	@$(python) -m tools.bench $(ARGS)
+
+# uv is kept out of .venv, because it is needed here and nowhere else.
+lock: install ## make requirements.lock again, from the ranges in pyproject.toml
+	@$(python) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv
+	@build/lock/bin/uv pip compile pyproject.toml --extra test --universal --upgrade --quiet \
+	    --annotation-style line --custom-compile-command "make lock" --output-file requirements.lock
+
+install: ## make .venv, or bring it up to date
+	@found=; for python in $(pythons); do \
+	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
+	    case "$$version" in \
+	        "") ;; \
+	        2.*|3.[0-9]|3.10) found="$${found:+$$found, }$$python is $$version" ;; \
+	        *) exec "$$python" tools/bootstrap.py $(if $(TORCH_INDEX),"$(TORCH_INDEX)") ;; \
+	    esac; \
+	done; \
+	echo "The course needs Python 3.11 or newer, and here $${found:-there is no $(firstword $(pythons))}:" \
+	    "install a newer one, or name one with PYTHON=/path/to/python." >&2; \
+	exit 1
+
+clean: ## remove what make made: .venv, build/ and caches
+	rm -rf .venv build .pytest_cache *.egg-info
+	find . -name .git -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +

@@ -1,0 +1,17 @@
+"""What several test files need: the repository on the path, and a line per notebook at the end."""
+
+import sys
+from pathlib import Path
+
+# The tools are no part of the installed package; tests import them from the checkout.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests recorded as the property `notebook`; pytest keeps passing tests silent."""
+    lines = {value for report in terminalreporter.getreports("passed")
+             for name, value in report.user_properties if name == "notebook"}
+    if lines:
+        terminalreporter.section("notebooks")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

@@ -1,0 +1,276 @@
+"""A live notebook kernel for the launcher's tests, and the proof that a launch left nothing behind.
+
+Every process that a kernel starts, directly or not, carries the kernel's mark in its environment: so also a daemon
+that has cut all ties is found. Temporary files go to a folder of the kernel's own.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from jupyter_client import KernelManager
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_MARK = "COURSE_TEST_KERNEL"
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_SETUP = """
+import ctypes, functools, os, random, signal, socket, subprocess, sys, threading, time
+import numpy as np, torch, torch.distributed as dist
+from course_utils import WorkerError, launch, log
+from course_utils.launch import latest_run, warm
+warm()
+def nothing(): pass
+launch(nothing, world_size=2)
+"""
+
+
+@dataclass
+class Outcome:
+    """What a cell did: what it showed, its error as the student reads it, and how long it took."""
+
+    stdout: str = ""
+    stderr: str = ""
+    values: list = field(default_factory=list)  # text of what was displayed
+    error: str = ""  # the name of the exception
+    message: str = ""  # its text
+    shown: str = ""  # the rendered traceback, without colours
+    started: float = 0.0  # monotonic
+    seconds: float = 0.0
+
+    @property
+    def value(self):
+        assert not self.error, self.shown
+        return eval(self.values[-1])
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a kernel holds, and what it has left outside itself."""
+
+    processes: frozenset  # beside the kernel and its forkserver
+    listening: frozenset  # (address, port)
+    descriptors: tuple  # kinds of the kernel's open files, sorted
+    files: frozenset
+
+
+class Notebook:
+    """A live IPython kernel. `run` runs a cell and waits; `start` only sends it, `wait` waits for it."""
+
+    def __init__(self, directory, setup=_SETUP, **environment):
+        self.mark, self.directory = uuid.uuid4().hex, Path(directory)
+        self.temporary = self.directory / "tmp"
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        settings = dict(os.environ, PYTHONPATH=str(REPOSITORY), TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
+        for name in ("COURSE_SHARED", "COURSE_DEVICE", "COURSE_IN_WORKER", "OMP_NUM_THREADS", "RANK", "WORLD_SIZE"):
+            settings.pop(name, None)
+        self._manager = KernelManager(kernel_name="python3")
+        self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=60)
+        self._sent = time.monotonic()
+        self.pid = self._manager.provisioner.pid
+        self.run(setup, timeout=60)
+
+    def start(self, source):
+        self._sent = time.monotonic()
+        return self._client.execute(source)
+
+    def wait(self, message_id, timeout=30, on_output=None):
+        """Return the Outcome; `on_output(text)` is called as the cell prints. Raises TimeoutError."""
+        outcome, deadline = Outcome(started=self._sent), time.monotonic() + timeout
+        while True:
+            try:
+                message = self._client.get_iopub_msg(timeout=max(0.01, deadline - time.monotonic()))
+            except Exception as error:
+                shown = f"{outcome.stdout[-2000:]}{outcome.stderr[-2000:]}"
+                raise TimeoutError(f"the cell did not end within {timeout} s; it had printed:\n{shown}") from error
+            if message["parent_header"].get("msg_id") != message_id:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                name = content["name"]
+                setattr(outcome, name, getattr(outcome, name) + content["text"])
+                if on_output is not None:
+                    on_output(content["text"])
+            elif kind in ("execute_result", "display_data"):
+                outcome.values.append(content["data"]["text/plain"])
+            elif kind == "error":
+                outcome.error, outcome.message = content["ename"], content["evalue"]
+                outcome.shown = _ANSI.sub("", "\n".join(content["traceback"]))
+            elif kind == "status" and content["execution_state"] == "idle":
+                outcome.seconds = time.monotonic() - outcome.started
+                return outcome
+
+    def run(self, source, timeout=30):
+        """Run a cell that must succeed."""
+        outcome = self.wait(self.start(source), timeout)
+        assert not outcome.error, f"{outcome.shown}\n{outcome.stdout}{outcome.stderr}"
+        return outcome
+
+    def fail(self, source, timeout=30):
+        """Run a cell that must fail."""
+        outcome = self.wait(self.start(source), timeout)
+        assert outcome.error, f"the cell did not fail; it printed:\n{outcome.stdout}{outcome.stderr}{outcome.values}"
+        return outcome
+
+    def interrupt(self):
+        """Interrupt as Jupyter's stop button does."""
+        self._manager.interrupt_kernel()
+
+    def kill(self):
+        """SIGKILL the kernel itself, none of its children."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self):
+        self._client.stop_channels()
+        with contextlib.suppress(Exception):
+            self._manager.shutdown_kernel(now=True)
+        self._manager.cleanup_resources()
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def processes(self):
+        """All processes that carry the kernel's mark, the kernel included, and zombies among their children."""
+        mark, found, parents = f"{_MARK}={self.mark}".encode(), set(), {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if mark in (folder / "environ").read_bytes():
+                    found.add(int(folder.name))
+        found |= {pid for pid, parent in parents.items() if parent in found}  # a zombie has no environment any more
+        processes = (_safely(psutil.Process, pid) for pid in sorted(found))
+        return [process for process in processes if process is not None]
+
+    def forkservers(self):
+        return [
+            process for process in self.processes()
+            if _safely(process.ppid) == self.pid and "launch.forkserver" in " ".join(_safely(process.cmdline) or ())
+        ]  # fmt: skip
+
+    def workers(self):
+        """Processes that are neither the kernel nor its forkserver."""
+        known = {self.pid, *(process.pid for process in self.forkservers()[:1])}
+        return [process for process in self.processes() if process.pid not in known]
+
+    def listening(self):
+        """(address, port) of every listening socket of the kernel and all that it started, IPv6 included."""
+        return frozenset(
+            (connection.laddr.ip, connection.laddr.port)
+            for process in self.processes()
+            for connection in _safely(process.net_connections, "inet") or ()
+            if connection.status == psutil.CONN_LISTEN
+        )
+
+    def files(self):
+        """Temporary files and shared memory."""
+        found = (*self.temporary.rglob("*"), *Path("/dev/shm").iterdir())
+        # Not the cache folder that importing torch._dynamo makes, nor what a benchmark beside this test may use.
+        return frozenset(str(path) for path in found if not path.name.startswith(("torchinductor_", "sem.loky-")))
+
+    def traces(self):
+        folder = Path(f"/proc/{self.pid}/fd")
+        kinds = [re.sub(r"[\d\[\]]+", "", _safely(os.readlink, entry) or "") for entry in _safely(os.scandir, folder) or ()]
+        return Traces(
+            processes=frozenset(process.pid for process in self.workers()),
+            listening=self.listening(),
+            descriptors=tuple(sorted(filter(None, kinds))),
+            files=self.files(),
+        )
+
+    @contextlib.contextmanager
+    def leaving_nothing(self, within=2.0):
+        """Assert that what happens within leaves no process, listening port, open descriptor or file behind."""
+        before = self.traces()
+        yield
+        deadline = time.monotonic() + within
+        while (difference := _difference(before, self.traces())) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not difference, f"left behind: {difference}"
+
+
+def _difference(before, after):
+    found = {}
+    for name in ("processes", "listening", "files"):
+        if more := getattr(after, name) - getattr(before, name):
+            found[name] = more
+    if after.descriptors != before.descriptors:
+        more = list(after.descriptors)
+        for kind in before.descriptors:
+            if kind in more:
+                more.remove(kind)
+        found |= {"descriptors": more} if more else {}
+    return found
+
+
+def _safely(call, *args):
+    """`call(*args)`, or None where the process has just ended or may not be looked into."""
+    try:
+        return call(*args)
+    except (psutil.Error, OSError):
+        return None
+
+
+def wait_until(condition, seconds, what):
+    """Poll `condition` until it holds and return its value; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture(scope="session")
+def _kernels(tmp_path_factory):
+    """The kernel that most tests share, replaced when a test has broken it."""
+    kernels = []
+    yield lambda: kernels or kernels.append(Notebook(tmp_path_factory.mktemp("notebook"))) or kernels
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture
+def notebook(_kernels, request):
+    """The shared notebook, warm; the test must leave nothing behind."""
+    kernels = _kernels()
+    try:
+        with kernels[0].leaving_nothing():
+            yield kernels[0]
+    except BaseException:
+        kernels.pop().close()
+        raise
+    if request.node.stash.get(_FAILED, False):
+        kernels.pop().close()
+
+
+_FAILED = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True  # the next test gets a new kernel
+    return report
+
+
+@pytest.fixture(scope="module")
+def new_notebook(tmp_path_factory):
+    """Makes notebooks of the module's own: `new_notebook(setup=…, NAME="value of an environment variable")`."""
+    made = []
+
+    def make(**settings):
+        made.append(Notebook(tmp_path_factory.mktemp("notebook"), **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

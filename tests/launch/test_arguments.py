@@ -1,0 +1,65 @@
+"""Arguments that cannot be right: an error that names them and what would be right, before anything is started."""
+
+import pytest
+
+# call → the exception and words of its message
+MISTAKES = {
+    "launch(nothing, world_size=0)": "ValueError: world_size is the number of workers, a whole number from 1 up, not 0",
+    "launch(nothing, world_size=-1)": "ValueError: world_size is the number of workers, a whole number from 1 up, not -1",
+    "launch(nothing, world_size=2.5)": "TypeError: world_size is the number of workers, a whole number from 1 up, not 2.5",
+    "launch(nothing, world_size='two')": "TypeError: world_size is the number of workers, a whole number from 1 up, not 'two'",
+    "launch(nothing, world_size=True)": "TypeError: world_size is the number of workers, a whole number from 1 up, not True",
+    "launch(nothing(), world_size=2)": "without calling it",
+    "launch('nothing', world_size=2)": "TypeError: launch needs a function to run in each worker, and was given 'nothing'",
+    "launch(nothing, timeout=0)": "ValueError: timeout is a number of seconds above 0, not 0",
+    "launch(nothing, timeout='long')": "ValueError: timeout is a number of seconds above 0, not 'long'",
+    "launch(nothing, timeout=None)": "ValueError: timeout is a number of seconds above 0, not None",
+    "launch(nothing, timeout=float('nan'))": "ValueError: timeout is a number of seconds above 0, not nan",
+    "launch(nothing, backend='mpi')": "ValueError: backend is 'mpi'; choose 'auto', 'gloo', 'nccl' or None",
+    "launch(nothing, 1, world_size=2)": "TypeError: nothing() cannot be called with these arguments: too many positional",
+    "launch(takes, world_size=2)": "TypeError: takes(x) cannot be called with these arguments: missing a required argument: 'x'",
+    "launch(nothing, colour=1)": "got an unexpected keyword argument 'colour'",
+    "launch(takes, lock, world_size=2)": "TypeError: argument 1 is a lock, which cannot be sent to another process",
+    "launch(takes, x=[lock], world_size=2)": "TypeError: argument x is a list, which cannot be sent to another process",
+    "launch(uses_lock, world_size=2)": "TypeError: lock, which uses_lock uses, is a lock, which cannot be sent",
+    "launch(takes, (i for i in 'ab'), world_size=2)": "TypeError: argument 1 is a generator, which cannot be sent",
+}
+
+
+@pytest.fixture(scope="module")
+def cold_notebook(new_notebook):
+    """A notebook in which nothing has been started."""
+    return new_notebook(setup="""
+import threading
+from course_utils import launch
+import torch, torch.distributed
+lock = threading.Lock()
+def nothing(): pass
+def takes(x): pass
+def uses_lock():
+    with lock: pass
+""".strip())
+
+
+@pytest.mark.parametrize("call", MISTAKES)
+def test_a_wrong_argument_is_named_before_anything_starts(cold_notebook, call):
+    with cold_notebook.leaving_nothing():
+        outcome = cold_notebook.fail(call)
+    assert MISTAKES[call] in f"{outcome.error}: {outcome.message}"
+    assert not cold_notebook.forkservers()
+    assert not cold_notebook.workers()
+
+
+def test_more_nccl_ranks_than_gpus(cold_notebook):
+    outcome = cold_notebook.fail("launch(nothing, backend='nccl', world_size=1000)")
+    assert outcome.error == "ValueError"
+    assert "GPU" in outcome.message
+    assert "gloo" in outcome.message
+    assert not cold_notebook.forkservers()
+
+
+def test_arguments_that_are_right_after_all(notebook):
+    notebook.run("launch(nothing, world_size=1)")
+    notebook.run("launch(nothing, world_size=2, timeout=float('inf'))")
+    notebook.run("launch(nothing, world_size=2, timeout=1e12)")
+    notebook.run("launch(nothing, world_size=2, timeout=30.5)")

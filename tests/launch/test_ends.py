@@ -1,0 +1,214 @@
+"""Interrupts and violent ends: of the cell, the kernel, the forkserver. Nothing is left, and the next launch works."""
+
+import random
+import time
+
+import psutil
+import pytest
+from conftest import wait_until
+
+COMPUTE = """
+def compute():
+    print("begun", flush=True)
+    while True: torch.ones(100, 100) @ torch.ones(100, 100)
+"""
+# Everybody waits in C++ for a message that nobody sends.
+RECEIVE = """
+def receive():
+    print("begun", flush=True)
+    dist.recv(torch.empty(3), src=(dist.get_rank() + 1) % dist.get_world_size())
+"""
+# A worker with a subprocess, and with a daemon that has left its session and its parent.
+FAMILY = """
+def raise_family(then):
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.run("setsid sleep 1001 & setsid -f sleep 1002", shell=True)
+    then()
+"""
+
+
+def begin(notebook, source, call):
+    """Run a cell that launches and return its message id once every rank has begun."""
+    notebook.run(source)
+    before = {process.pid for process in notebook.workers()}
+    message_id = notebook.start(call)
+    world_size = int(call.partition("world_size=")[2][0])
+
+    def ranks_begun():
+        return sum(process.pid not in before for process in notebook.workers()) >= world_size
+
+    wait_until(ranks_begun, 10, "workers start")
+    return message_id
+
+
+def works(notebook):
+    assert notebook.run("launch(lambda: dist.get_rank(), world_size=2).results").value == [0, 1]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize(("source", "name"), [(COMPUTE, "compute"), (RECEIVE, "receive")], ids=["computing", "in C++"])
+def test_interrupt(notebook, world_size, source, name):
+    notebook.run(source)
+    begun = []
+
+    def interrupt_when_begun(text):
+        begun.extend(["begun"] * text.count("] begun"))
+        if len(begun) == world_size:
+            begun.append(time.monotonic())
+            notebook.interrupt()
+
+    outcome = notebook.wait(notebook.start(f"launch({name}, world_size={world_size})"), 20, interrupt_when_begun)
+    assert time.monotonic() - begun[-1] < 2
+    assert outcome.error == "KeyboardInterrupt"
+    assert "at Cell In[" in outcome.stderr  # it says where the ranks were
+    assert f"in {name}:" in outcome.stderr
+    works(notebook)
+
+
+def test_interrupt_ends_what_workers_have_started(notebook):
+    notebook.run(COMPUTE + FAMILY)
+    message_id = notebook.start("launch(raise_family, compute, world_size=2)")
+    wait_until(lambda: len(sleepers(notebook)) == 6, 10, "subprocesses start")
+    notebook.interrupt()
+    assert notebook.wait(message_id).error == "KeyboardInterrupt"
+    assert not sleepers(notebook)
+
+
+def sleepers(notebook):
+    found = []
+    for process in notebook.processes():
+        try:
+            found += [process] if process.name() == "sleep" else []
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+def test_a_worker_that_returns_leaves_no_family(notebook):
+    notebook.run(FAMILY)
+    notebook.run("launch(raise_family, nothing, world_size=2)")
+    assert not sleepers(notebook)
+
+
+def test_interrupts_at_any_moment(notebook):
+    """Fifty interrupts from 0 to 300 ms after the cell began; whatever it did then, it has tidied up."""
+    notebook.run("""
+def worker():
+    dist.all_reduce(torch.ones(3))
+    time.sleep(0.15)
+    return torch.ones(1000)
+""")
+    moments = random.Random(0)
+    ended = {"": 0, "KeyboardInterrupt": 0}
+    for _ in range(50):
+        with notebook.leaving_nothing():
+            message_id = notebook.start("launch(worker, world_size=2)")
+            time.sleep(moments.uniform(0, 0.3))  # not to make anything pass: the moment is what is tried
+            notebook.interrupt()
+            outcome = notebook.wait(message_id)
+            assert outcome.error in ended, outcome.shown
+            assert outcome.seconds < 2.5
+            ended[outcome.error] += 1
+            # The interrupt may come after the cell's end and strike the next one.
+            outcome = notebook.wait(notebook.start("pass"))
+    assert ended["KeyboardInterrupt"] > 10, ended
+    works(notebook)
+
+
+def test_interrupt_while_the_forkserver_starts(notebook):
+    notebook.run("launch.shutdown()")
+    message_id = notebook.start("launch(nothing, world_size=2)")
+    wait_until(notebook.forkservers, 5, "a forkserver starts")
+    interrupted = time.monotonic()
+    notebook.interrupt()
+    assert notebook.wait(message_id).error == "KeyboardInterrupt"
+    assert time.monotonic() - interrupted < 2
+    works(notebook)
+
+
+@pytest.mark.parametrize(
+    ("name", "world_size"), [("compute", 2), ("receive", 2), ("compute", 4), ("receive", 4)], ids=lambda value: str(value)
+)
+def test_the_kernel_is_killed(new_notebook, name, world_size):
+    """With subprocesses, with daemons, and with a fork of the kernel that holds copies of all its descriptors."""
+    notebook = new_notebook()
+    files = notebook.files()
+    holder = notebook.run("""
+holder = os.fork()
+if not holder:
+    time.sleep(60); os._exit(0)
+holder
+""").value
+    notebook.run(COMPUTE + RECEIVE + FAMILY)
+    notebook.start(f"launch(raise_family, {name}, world_size={world_size})")
+    wait_until(lambda: len(sleepers(notebook)) == 3 * world_size, 10, "subprocesses start")
+    killed = time.monotonic()
+    notebook.kill()
+
+    def left():
+        return [process for process in notebook.processes() if process.pid not in (holder, notebook.pid)]
+
+    wait_until(lambda: not left(), killed + 5 - time.monotonic(), "everything of the kernel ends")
+    assert psutil.pid_exists(holder)  # so it was not its end that did it
+    psutil.Process(holder).kill()
+    assert not notebook.files() - files
+
+
+def test_the_kernel_is_killed_while_the_forkserver_is_idle_or_starting(new_notebook):
+    for idle in (True, False):
+        notebook = new_notebook(setup="from course_utils.launch import warm\nwarm()")
+        if idle:
+            notebook.run("from course_utils import launch\nlaunch(lambda: None, world_size=2)")
+        notebook.kill()
+        wait_until(lambda: {p.pid for p in notebook.processes()} <= {notebook.pid}, 5, "the forkserver ends")
+
+
+def test_warming_from_a_short_lived_thread(notebook):
+    notebook.run("""
+launch.shutdown()
+thread = threading.Thread(target=warm)
+thread.start(); thread.join()
+""")
+    works(notebook)
+
+
+def test_shutdown_ends_the_forkserver_and_the_next_launch_starts_one(notebook):
+    (first,) = notebook.forkservers()
+    outcome = notebook.run("launch.shutdown()")
+    assert outcome.seconds < 2
+    assert not notebook.forkservers()
+    assert not first.is_running()
+    notebook.run("launch.shutdown()")  # nothing to do
+    works(notebook)
+
+
+def test_shutdown_while_a_fork_of_the_kernel_holds_its_descriptors(notebook):
+    """multiprocessing, DataLoader: what the kernel forks has copies of the forkserver's socket."""
+    holder = notebook.run("holder = os.fork() or (time.sleep(60), os._exit(0))\nholder").value
+    try:
+        outcome = notebook.run("launch.shutdown()")
+        assert outcome.seconds < 2
+        assert not notebook.forkservers()
+        works(notebook)
+    finally:
+        notebook.run(f"os.kill({holder}, signal.SIGKILL); os.waitpid({holder}, 0)")
+
+
+def test_the_forkserver_is_killed_between_launches(notebook):
+    (forkserver,) = notebook.forkservers()
+    forkserver.kill()
+    wait_until(lambda: not forkserver.is_running() or forkserver.status() == psutil.STATUS_ZOMBIE, 2, "it dies")
+    works(notebook)
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_the_forkserver_is_killed_during_a_launch(notebook, world_size):
+    message_id = begin(notebook, COMPUTE, f"launch(compute, world_size={world_size})")
+    killed = time.monotonic()
+    notebook.forkservers()[0].kill()
+    outcome = notebook.wait(message_id)
+    assert time.monotonic() - killed < 2
+    assert "the process that starts workers has ended (signal 9)" in outcome.message
+    assert "run the cell again" in outcome.message
+    assert outcome.shown.startswith("ServerGone: the process that starts workers")
+    works(notebook)

@@ -1,0 +1,243 @@
+"""What needs no worker: the bounds of the excerpt, the words for what became of ranks, objects on their way."""
+
+import io
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from course_utils.launch import payload
+from course_utils.launch.failure import Fate, explain, frames_of_dump
+from course_utils.launch.streams import Output
+from course_utils.launch.worker import Report
+
+CONNECTION_LOST = "[pair.cc:547] Connection closed by peer [127.0.0.1]:4711"
+
+
+def report(type_name, message="", frames=(), exitcode=None):
+    return Report(type_name, message, traceback="", frames=frames, while_doing="", exitcode=exitcode)
+
+
+# Output
+
+
+@pytest.fixture
+def pipe():
+    """A pipe's reading end, not blocking, and a function that writes to it and has `Output` read it."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+
+    def feed(output, data, rank=0):
+        for start in range(0, len(data), 60_000):  # what a pipe holds
+            os.write(writer, data[start : start + 60_000])
+            assert output.read(rank, reader)
+
+    yield feed
+    os.close(reader)
+    os.close(writer)
+
+
+def shown(world_size=1):
+    stream = io.StringIO()
+    return Output(world_size, stream), stream
+
+
+def test_a_flood_shows_head_and_tail_and_is_kept_whole(pipe):
+    output, stream = shown()
+    lines = [f"line {i}" for i in range(50_000)]
+    pipe(output, "".join(f"{line}\n" for line in lines).encode())
+    output.finish()
+    excerpt = stream.getvalue().splitlines()
+    assert excerpt[0] == "[rank 0] line 0"
+    assert excerpt[-10:] == [f"[rank 0] {line}" for line in lines[-10:]]
+    assert len(excerpt) < 250
+    assert output.log(0).splitlines() == lines
+    said = sum(int(line.split()[1].replace(",", "")) for line in excerpt if line.startswith("…"))
+    kept = sum(line.startswith("[rank 0]") for line in excerpt)
+    assert said + kept == len(lines)
+
+
+def test_few_lines_are_all_shown_in_order_with_their_ranks(pipe):
+    output, stream = shown(2)
+    pipe(output, b"a\nb", rank=1)
+    pipe(output, b"c\n", rank=0)
+    pipe(output, b"b\n\n", rank=1)
+    output.finish()
+    assert stream.getvalue() == "[rank 1] a\n[rank 0] c\n[rank 1] bb\n[rank 1] \n"
+    assert (output.log(0), output.log(1)) == ("c\n", "a\nbb\n\n")
+
+
+def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_length(pipe):
+    output, stream = shown()
+    line = b"x" * 40_000_000
+    started = time.monotonic()
+    pipe(output, line)
+    output.finish()
+    assert time.monotonic() - started < 2
+    assert len(stream.getvalue()) < 2_000
+    assert "39,999,000 more characters" in stream.getvalue()
+    assert len(output.log(0)) == len(line)
+
+
+def test_of_a_progress_bar_the_last_state_is_shown(pipe):
+    output, stream = shown()
+    pipe(output, b"\r 0%\r 50%\r100%\nwindows\r\n\r1%\r2%")
+    output.finish()
+    assert stream.getvalue() == "[rank 0] 100%\n[rank 0] windows\n[rank 0] 2%\n"
+
+
+def test_bytes_that_are_no_text(pipe):
+    output, stream = shown()
+    pipe(output, b"\xff\xfe caf\xc3")
+    pipe(output, b"\xa9\n")
+    output.finish()
+    assert stream.getvalue() == "[rank 0] \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} caf\xe9\n"
+
+
+# What became of ranks
+
+
+def test_the_first_failure_in_time_is_the_cause():
+    late = Fate(0, report=report("TypeError", "late"), time=2.0)
+    early = Fate(1, report=report("ValueError", "early"), time=1.0)
+    error = explain([late, early])
+    assert error.rank == 1
+    assert str(error).startswith("rank 1: ValueError: early")
+    assert "rank 0 failed too: TypeError: late" in str(error)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CONNECTION_LOST,
+        "[pair.cc:525] Read error [127.0.0.1]:4711: Connection reset by peer",
+        "Broken pipe",
+        "NCCL error: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting",
+        "failed to recv, got 0 bytes. Connection was likely closed.",
+    ],
+)
+def test_a_lost_connection_is_never_the_cause_where_another_rank_has_a_better_one(message):
+    lost = Fate(0, report=report("RuntimeError", message), time=1.0)
+    error = explain([lost, Fate(1, report=report("ValueError", "the cause"), time=2.0)])
+    assert str(error).startswith("rank 1: ValueError: the cause")
+    error = explain([lost, Fate(1, died=-signal.SIGSEGV, time=2.0)])
+    assert str(error).startswith("rank 1: ended by a segmentation fault")
+
+
+@pytest.mark.parametrize(
+    ("code", "memory", "words"),
+    [
+        (3, False, "exit code 3 before the worker returned"),
+        (0, False, "exit code 0 before the worker returned"),
+        (-signal.SIGKILL, True, "by the system, which had run out of memory"),
+        (-signal.SIGKILL, False, "by another process, or by the system for want of memory"),
+        (-signal.SIGABRT, False, "its own abort (SIGABRT)"),
+        (-signal.SIGBUS, False, "/dev/shm is full"),
+        (-signal.SIGHUP, False, "signal 1 (Hangup)"),
+    ],
+)
+def test_the_words_for_a_process_that_died(code, memory, words):
+    error = explain([Fate(0, returned=True), Fate(1, died=code, time=1.0)], killed_for_memory=memory)
+    assert str(error).startswith("rank 1: ")
+    assert words in str(error).splitlines()[0]
+    assert (error.rank, error.exitcode) == (1, code)
+
+
+def test_ranks_of_which_the_same_is_to_be_said_share_a_line():
+    cause = Fate(2, report=report("ValueError", "no"), time=1.0)
+    text = str(explain([Fate(0, returned=True), Fate(1, returned=True), cause, *(Fate(i, returned=True) for i in (3, 4))]))
+    assert "ranks 0, 1, 3 and 4 had returned" in text
+    text = str(explain([cause, *(Fate(i, returned=True) for i in range(3, 7))]))
+    assert "ranks 3–6 had returned" in text
+
+
+def test_frames_of_a_stack_that_faulthandler_wrote():
+    dump = """Current thread 0x00007f (most recent call first):
+  File "/lib/torch/distributed/distributed_c10d.py", line 2806 in all_reduce
+  File "/tmp/ipykernel_7/1.py", line 3 in train
+"""
+    frames = (("/tmp/ipykernel_7/1.py", 3, "train"), ("/lib/torch/distributed/distributed_c10d.py", 2806, "all_reduce"))
+    assert frames_of_dump(dump) == frames
+    fatal = f"Fatal Python error: Aborted\n\n{dump}"
+    assert frames_of_dump(f"{fatal}\nExtension modules: numpy (total: 1)\n") == frames
+    since_3_14 = "\nCurrent thread's C stack trace (most recent call first):\n  Binary file \"libc.so.6\", at abort+0x1\n"
+    assert frames_of_dump(fatal + since_3_14) == frames
+    assert frames_of_dump("") == ()
+
+
+# Objects on their way
+
+
+def there_and_back(value):
+    fd = payload.dump(value)
+    try:
+        return payload.load(fd)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.complex64], ids=str)
+def test_tensors_arrive_equal_and_can_be_written_to(dtype):
+    value = torch.randn(7, 5).to(dtype)
+    back = there_and_back(value)
+    assert back.dtype == dtype
+    assert torch.equal(back, value)
+    back.zero_()
+    assert not torch.equal(back, value)
+
+
+def test_views_of_one_storage_still_share_it():
+    base = torch.arange(12.0).reshape(3, 4)
+    views = there_and_back({"base": base, "row": base[1], "turned": base.t(), "again": base})
+    views["base"][1, 2] = -1
+    assert views["row"][2] == -1
+    assert views["turned"][2, 1] == -1
+    assert views["again"] is views["base"]
+    large = torch.ones(1_000_000)
+    fd = payload.dump([large[i:] for i in range(10)])
+    assert os.fstat(fd).st_size < 1.1 * large.nbytes  # the storage travels once
+    os.close(fd)
+
+
+def test_tied_parameters_stay_tied():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    back = there_and_back(model)
+    assert back[1].weight is back[0].weight
+    assert isinstance(back[0].weight, torch.nn.Parameter)
+    assert back[0].weight.requires_grad
+    x = torch.randn(2, 3)
+    assert torch.equal(back(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.eye(3)), np.arange(10)[::2], np.array(["a", None], dtype=object),
+     np.empty(0), np.float32(2.5), b"x" * 100_000, None, {"a": [1, (2, "three")]}],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_arrays_and_plain_values(value):
+    back = there_and_back(value)
+    assert type(back) is type(value)
+    assert np.array_equal(back, value) if isinstance(value, np.ndarray) else back == value
+
+
+def test_odd_tensors():
+    values = [torch.empty(0), torch.tensor(3.0), torch.eye(3).to_sparse(), torch.ones(2, requires_grad=True) * 2,
+              torch.ones(2, dtype=torch.complex64).conj(), torch.empty(3, device="meta"), torch.ones(4, 4)[::2, ::2]]  # fmt: skip
+    for value in values:
+        back = there_and_back(value)
+        assert back.shape == value.shape
+        if value.device.type != "meta":
+            assert torch.equal(back.to_dense(), value.to_dense())
+
+
+def test_what_cannot_be_pickled_leaves_no_descriptor_open():
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(TypeError):
+        payload.dump([torch.ones(3), threading.Lock()])
+    assert len(os.listdir("/proc/self/fd")) == len(before)

@@ -1,0 +1,233 @@
+"""What a worker finds: torchrun's environment, the notebook's folder and paths, its own random numbers and threads."""
+
+import subprocess
+import sys
+import threading
+import time
+
+from conftest import REPOSITORY
+
+WORKER_FILE = """
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+
+def train(steps=5):
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(int(os.environ["RANK"]))
+    for _ in range(steps):
+        x = torch.randn(8, 4, generator=generator)
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+    return [value.item() for parameter in model.parameters() for value in parameter.flatten()]
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    print(f"RESULT {os.environ['RANK']} {train()}\\n", end="", flush=True)
+    dist.destroy_process_group()
+"""
+
+
+def test_environment(notebook):
+    values = notebook.run("""
+os.environ["CUDA_VISIBLE_DEVICES"] = "3"
+os.environ["MY_SETTING"] = "é"
+sys.path.append("/a/path/of/the/notebook")
+def worker():
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR OMP_NUM_THREADS CUDA_VISIBLE_DEVICES MY_SETTING".split()
+    return ([os.environ[name] for name in names], dist.get_rank(), dist.get_world_size(), dist.get_backend(), os.getcwd(), sys.path,
+            torch.get_num_threads(), sys.stdin.read(), int(os.environ["MASTER_PORT"]) > 0, os.getpid() == os.getpgid(0))
+run = launch(worker, world_size=2)
+del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["MY_SETTING"]
+assert run[0][4] == os.getcwd() and run[0][5] == sys.path
+sys.path.pop()
+[(r[0], *r[1:4], *r[6:]) for r in run]
+""".strip()).value
+    for rank, value in enumerate(values):
+        environment = [str(rank), str(rank), "2", "2", "127.0.0.1", "1", "3", "é"]
+        assert value == (environment, rank, 2, "gloo", 1, "", True, True)
+
+
+def test_without_backend_the_worker_joins_by_itself(notebook):
+    value = notebook.run("""
+def worker():
+    before = dist.is_initialized()
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return before, total.item()
+launch(worker, world_size=2, backend=None).results
+""".strip())
+    assert value.value == [(False, 2.0)] * 2
+    assert "the worker calls init_process_group itself" in value.stdout
+
+
+def test_random_numbers_differ_between_ranks_and_launches(notebook):
+    notebook.run("def worker(): return random.random(), float(np.random.rand()), torch.initial_seed()")
+    first = notebook.run("launch(worker, world_size=4).results").value
+    second = notebook.run("launch(worker, world_size=4).results").value
+    for kind in (0, 1):
+        assert len({result[kind] for result in first + second}) == 8
+    # torch's generator starts equal, as in every new process, and as torchrun's ranks do.
+    assert len({result[2] for result in first + second}) == 1
+
+
+def test_threads_of_the_environment_are_respected(notebook):
+    value = notebook.run("""
+os.environ["OMP_NUM_THREADS"] = "2"
+threads = launch(torch.get_num_threads, world_size=2).results
+del os.environ["OMP_NUM_THREADS"]
+threads
+""".strip()).value
+    assert value == [2, 2]
+
+
+def test_a_data_loader_with_processes_of_its_own(notebook):
+    notebook.run("""
+def load(how):
+    data = torch.arange(64.0)
+    loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, persistent_workers=how != "whole")
+    total = 0
+    for i, batch in enumerate(loader):
+        total += batch.sum()
+        if i == 2 and how == "break": break
+        if i == 2 and how == "raise": raise ValueError("in the middle")
+        if i == 2 and how == "die": os._exit(3)
+        if i == 2 and how == "wait": time.sleep(100)
+    globals()["kept"] = loader
+    return float(total)
+""".strip())
+    assert notebook.run("launch(load, 'whole', world_size=2).results").value == [2016.0, 2016.0]
+    notebook.run("launch(load, 'break', world_size=2)")
+    for how in ("raise", "die"):
+        outcome = notebook.fail(f"launch(load, {how!r}, world_size=2)")
+        assert outcome.seconds < 2
+    assert "no end after 1 s" in notebook.fail("launch(load, 'wait', world_size=2, timeout=1)").message
+
+
+def test_exit_without_a_code_is_an_end_like_any_other(notebook):
+    notebook.run("""
+def worker():
+    if dist.get_rank() == 1: sys.exit()
+    return 1
+""".strip())
+    assert notebook.run("launch(worker, world_size=2).results").value == [1, None]
+
+
+def test_a_launch_within_a_worker_is_refused(notebook):
+    notebook.run("def inner(): pass\ndef worker(): launch(inner, world_size=2)")
+    outcome = notebook.fail("launch(worker, world_size=2)")
+    assert "RuntimeError: launch was called inside a worker" in outcome.shown.splitlines()[0]
+
+
+def test_only_loopback_is_listened_on(notebook):
+    notebook.run("""
+def worker():
+    dist.new_group([0, 1])
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
+    model(torch.ones(3)).sum().backward()
+    print("ready", flush=True)
+    while not os.path.exists("go on"): time.sleep(0.01)
+""".strip())
+    kernel_alone, during = notebook.listening(), set()
+
+    def look(text):
+        during.update(notebook.listening())
+        (notebook.directory / "go on").touch()
+
+    outcome = notebook.wait(notebook.start("launch(worker, world_size=4)"), 30, look)
+    (notebook.directory / "go on").unlink()
+    assert not outcome.error, outcome.shown
+    assert len(during - kernel_alone) >= 2  # the store's, gloo's
+    assert {address for address, _ in during} == {"127.0.0.1"}
+
+
+def test_metrics_arrive_while_the_run_goes_on(notebook):
+    notebook.run("""
+def worker():
+    for step in range(3): log(loss=1 / (step + 1), samples=np.int64(8), accuracy=torch.tensor(0.5))
+    log(step=100, note="later")
+    while not os.path.exists("go on"): time.sleep(0.01)
+def watch():
+    while True:
+        run = latest_run()
+        if run is not None and run.name == "worker" and len(run.metrics) == 8: break
+        time.sleep(0.01)
+    seen.append((run.seconds, run.metrics))
+    open("go on", "w").close()
+log(loss=1)  # does nothing outside launch
+seen = []
+thread = threading.Thread(target=watch)
+thread.start()
+run = launch(worker, world_size=2, timeout=20)
+thread.join()
+os.remove("go on")
+""".strip())
+    value = notebook.run("""
+during, table = seen[0][1], run.metrics
+assert seen[0][0] is None and run.seconds > 0
+assert list(table.columns) == ["rank", "step", "seconds", "loss", "samples", "accuracy", "note"], table.columns
+assert sorted(map(tuple, table[["rank", "step"]].values.tolist())) == [(r, s) for r in (0, 1) for s in (0, 1, 2, 100)]
+assert during.equals(table) and (0 <= table.seconds).all() and (table.seconds <= run.seconds).all()
+mine = table[table["rank"] == 1]
+(mine.loss.tolist()[:3], mine.samples.tolist()[:3], mine.accuracy.tolist()[:3], mine.note.tolist()[-1], mine.step.is_monotonic_increasing)
+""".strip()).value
+    assert value == ([1.0, 0.5, 1 / 3], [8.0] * 3, [0.5] * 3, "later", True)
+    assert notebook.run("list(launch(nothing, world_size=2).metrics.columns)").value == ["rank", "step", "seconds"]
+
+
+def test_log_refuses_what_is_no_number(notebook):
+    for value, words in (("torch.ones(3)", "a Tensor of shape (3,)"), ("[1, 2]", "a list"), ("None", "a NoneType")):
+        notebook.run(f"def worker(): log(loss={value})")
+        head = notebook.fail("launch(worker, world_size=2)").shown.splitlines()[0]
+        assert "ValueError: log(loss=…) was given " + words in head
+    notebook.run("def worker(): log(seconds=3)")
+    assert "ValueError" in notebook.fail("launch(worker, world_size=2)").shown.splitlines()[0]
+
+
+def test_the_same_file_under_torchrun(notebook):
+    path = notebook.directory / "train_replica.py"
+    path.write_text(WORKER_FILE.strip())
+    results = notebook.run("import train_replica\nlaunch(train_replica.train, world_size=2).results").value
+    finished = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv_endpoint=localhost:0", "--rdzv_backend=c10d", path],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    lines = sorted(line for line in finished.stdout.splitlines() if line.startswith("RESULT"))
+    assert lines == [f"RESULT {rank} {result}" for rank, result in enumerate(results)]
+
+
+def test_a_script_without_a_guard_is_not_run_twice(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+print("the script begins", flush=True)
+from course_utils import launch
+import torch.distributed as dist
+def worker(): return dist.get_rank()
+print(launch(worker, world_size=2).results)
+""")
+    finished = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(REPOSITORY)}
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("the script begins") == 1
+    assert "[0, 1]" in finished.stdout
+
+
+def test_an_error_in_a_script_shows_the_line_of_the_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from course_utils import launch\ndef worker():\n    raise ValueError('no')\nlaunch(worker, world_size=2)\n")
+    finished = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(REPOSITORY)}
+    )
+    assert finished.returncode == 1
+    assert "WorkerError: rank" in finished.stderr
+    assert f"script.py, line 3, in worker:  raise ValueError('no')" in finished.stderr

@@ -1,0 +1,56 @@
+"""A temporary directory that is full, read-only or missing: the launch works all the same, or says why."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SETUP = """
+import os, tempfile, torch
+from course_utils import launch
+def worker():
+    print("printed")
+    return torch.ones(1000)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 64 kB of its own, at `tmp_path / "disk"`."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.parametrize("state", ["full", "read-only", "missing", "a file"])
+def test_launch_does_without(new_notebook, request, tmp_path, state):
+    if state in ("full", "read-only"):
+        disk = request.getfixturevalue("small_disk")
+        if state == "full":
+            (disk / "filling").write_bytes(b"0" * (64 << 10))
+            with pytest.raises(OSError):
+                (disk / "more").write_bytes(b"0" * 10_000)
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+            with pytest.raises(OSError):
+                (disk / "more").touch()
+    elif state == "missing":
+        disk = tmp_path / "nowhere"
+    else:
+        disk = tmp_path / "file"
+        disk.touch()
+    notebook = new_notebook(setup=SETUP.strip(), TMPDIR=str(disk))
+    outcome = notebook.wait(notebook.start("[r.numel() for r in launch(worker, world_size=2)]"), 60)
+    if outcome.error:
+        assert outcome.error in ("WorkerError", "ServerGone", "OSError"), outcome.shown
+        assert "temporary" in outcome.message, outcome.shown
+        assert len(outcome.shown.splitlines()) < 10
+    else:
+        assert outcome.value == [1000, 1000]
+        assert "[rank 1] printed" in outcome.stdout
+    assert not notebook.workers()

@@ -1,0 +1,244 @@
+"""`make` installs, resumes, and says in one sentence why it cannot; `make lab` is for this machine alone.
+
+The installations are real ones, in a checkout of its own, of packages without content from an index in a folder.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Builds the checkout's own package; where a test asks for it, it stops in the middle for good.
+BACKEND = """
+import os, shutil
+def get_requires_for_build_editable(config=None):
+    return []
+def build_editable(folder, config=None, metadata=None):
+    if "STOP_AT" in os.environ:
+        pipe = os.environ["STOP_AT"]
+        open(pipe, "w").close()  # says that it is here
+        open(pipe)  # waits for a writer, and none comes
+    return os.path.basename(shutil.copy("course_utils-0-py3-none-any.whl", folder))
+"""
+
+
+def write_wheel(folder, name, version, requires=None):
+    """A package without content, as pip installs it."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {requires}"] if requires else []
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        info = f"{stem}.dist-info"
+        wheel.writestr(f"{info}/METADATA", "\n".join(lines) + "\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def offer(index, name, *version_and_requires):
+    """Put such a package into the index, a folder."""
+    folder = index / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_wheel(folder, name, *version_and_requires)
+    (folder / "index.html").write_text("".join(f'<a href="{p.name}">{p.name}</a>' for p in folder.glob("*.whl")))
+
+
+class Checkout:
+    def __init__(self, folder):
+        self.root = folder / "checkout with spaces"
+        self.venv = self.root / ".venv"
+        self.index = folder / "simple"
+        (self.root / "tools").mkdir(parents=True)
+        shutil.copy(ROOT / "Makefile", self.root)
+        shutil.copy(ROOT / "tools/bootstrap.py", self.root / "tools")
+        (self.root / "backend.py").write_text(BACKEND)
+        write_wheel(self.root, "course-utils", 0)
+        (self.root / "pyproject.toml").write_text(
+            '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+            '[project]\nname = "course-utils"\nversion = "0"\ndependencies = ["nvidia-ml-py", "torch"]\n')
+        self.lock("nvidia-ml-py==1", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2  # via course-utils")
+        offer(self.index, "nvidia-ml-py", 1)
+        offer(self.index, "nvidia-ml-py", 2)
+        offer(self.index, "nvidia-blas", 1)
+        offer(self.index, "torch", 2, "nvidia-blas")
+        # Of the outer make's variables, too, none may come through: this test may run under `make test`.
+        ours = ("PIP_", "COURSE_", "MAKE", "MFLAGS", "PYTHON", "TORCH_INDEX")
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index.as_uri()}
+
+    def lock(self, *lines):
+        (self.root / "requirements.lock").write_text("\n".join(lines) + "\n")
+
+    def make(self, *arguments, **env):
+        return subprocess.run([shutil.which("make"), *arguments], cwd=self.root, env=self.env | env,
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+
+    def installs(self, *arguments, **env):
+        done = self.make("install", f"PYTHON={sys.executable}", *arguments, **env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refuses(self, *arguments, **env):
+        """The sentence, which must be one, and the last word but for make's own."""
+        done = self.make("install", *arguments, **env)
+        assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+        said = [line for line in done.stderr.splitlines() if line and not line.startswith("make")]
+        return said[-1]
+
+    def installed(self):
+        code = "import importlib.metadata as m, json\nprint(json.dumps({d.name: d.version for d in m.distributions()}))"
+        found = json.loads(subprocess.check_output([self.venv / "bin/python", "-c", code], cwd="/"))
+        return {name: v for name, v in found.items() if name not in ("pip", "setuptools")}
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)
+
+
+def test_install_then_nothing_then_update(checkout):
+    assert "Making .venv" in checkout.installs()
+    assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
+
+    # No index and no room are needed where nothing has changed.
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "COURSE_NEEDED_GB": "1e9"}
+    assert checkout.installs(**nowhere) == "Installed in .venv, and nothing has changed.\n"
+
+    kept = checkout.venv / "kept"
+    kept.touch()
+    checkout.lock("nvidia-ml-py==2", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2")
+    sentence = checkout.refuses(f"PYTHON={sys.executable}", **nowhere)
+    assert "could not be reached" in sentence
+    assert "Bringing .venv up to date" in checkout.installs()
+    assert checkout.installed()["nvidia-ml-py"] == "2" and kept.exists()
+
+    checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
+    checkout.venv = checkout.root / ".venv"
+    assert "needs about" in checkout.refuses(f"PYTHON={sys.executable}", **nowhere)  # which is asked of a new one only
+
+
+def test_another_index_for_torch(checkout, tmp_path):
+    offer(tmp_path / "cpu", "torch", "2+cpu")
+    checkout.installs(f"TORCH_INDEX={(tmp_path / 'cpu').as_uri()}")
+    assert checkout.installed() == {"nvidia-ml-py": "1", "torch": "2+cpu", "course-utils": "0"}
+    assert "nothing has changed" in checkout.installs()
+
+    sentence = checkout.refuses(f"PYTHON={sys.executable}", "TORCH_INDEX=http://127.0.0.1:9/cpu")
+    assert re.match(r"TORCH_INDEX=http://127.0.0.1:9/cpu could not be reached.*check the network", sentence)
+
+
+def test_interrupted_while_another_make_waits(checkout, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = ["make", "install", f"PYTHON={sys.executable}"]
+    first = subprocess.Popen(command, cwd=checkout.root, start_new_session=True,
+                             env=checkout.env | {"STOP_AT": str(pipe)}, stdout=subprocess.DEVNULL)
+    try:
+        pipe.open().close()  # opens when the backend is there, with torch installed and the course's package not
+        assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2"}
+        half = checkout.venv / "half-made"
+        half.touch()
+        second = subprocess.Popen(command, cwd=checkout.root, env=checkout.env, stdout=subprocess.PIPE, text=True)
+        assert "Another `make` is installing" in second.stdout.readline()
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    assert "Making .venv" in second.communicate()[0] and second.returncode == 0
+    assert checkout.installed()["course-utils"] == "0" and not half.exists()
+
+
+# One plain sentence
+
+def test_old_python(checkout, tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    old = programs / "python3"
+    old.write_text("#!/bin/sh\necho 3.9\n")
+    old.chmod(0o755)
+    assert "needs Python 3.11 or newer, and here python3 is 3.9: install" in checkout.refuses(PATH=str(programs))
+    old.unlink()
+    assert "needs Python 3.11 or newer, and here there is no python3: install" in checkout.refuses(PATH=str(programs))
+    (programs / "python3.12").symlink_to(sys.executable)
+    assert "needs about 1000000000 GB" in checkout.refuses(PATH=str(programs), COURSE_NEEDED_GB="1e9")
+
+
+def test_full_disk(checkout):
+    sentence = checkout.refuses(f"PYTHON={sys.executable}", COURSE_NEEDED_GB="123456")
+    assert re.search(r"needs about 123456 GB, and .*\.venv has [\d.]+ GB free: make room", sentence)
+
+
+def test_no_network(checkout):
+    sentence = checkout.refuses(f"PYTHON={sys.executable}", PIP_INDEX_URL="http://127.0.0.1:9/simple")
+    assert re.match("The package index could not be reached.*check the network.*run the same command again", sentence)
+
+
+def test_version_that_no_index_has(checkout):
+    checkout.lock("nvidia-ml-py==1", "torch==3")
+    assert "No index offers torch==3 for Python" in checkout.refuses(f"PYTHON={sys.executable}")
+
+
+def test_python_without_venv(checkout, tmp_path):
+    """As on Debian, where it is the package python3-venv."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['ensurepip'] = None")
+    sentence = checkout.refuses(f"PYTHON={sys.executable}", PYTHONPATH=str(tmp_path))
+    assert "without venv and ensurepip" in sentence and f"python3.{sys.version_info.minor}-venv" in sentence
+
+
+def test_environment_of_someone_else(checkout):
+    theirs = checkout.venv / "theirs"
+    theirs.mkdir(parents=True)
+    assert "was not made by `make`" in checkout.refuses(f"PYTHON={sys.executable}")
+    assert theirs.exists()
+
+
+def test_help_names_every_command(checkout):
+    said = checkout.make().stdout
+    phony = re.search(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+    assert all(f"make {target} " in said for target in phony)
+
+
+# The lab itself
+
+def wait_until_answered(address, timeout_s=20):
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return urllib.request.urlopen(f"{address}/api").close()
+        except urllib.error.URLError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="needs the .venv of this checkout")
+def test_lab_listens_on_loopback_with_a_token():
+    make = subprocess.Popen(["make", "lab", "LAB_ARGS=--no-browser --ServerApp.port=0"], cwd=ROOT,
+                            start_new_session=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        urls = (re.search(r"(http://127\.0\.0\.1:\d+)/lab/tree/notebooks/00_start_here\.ipynb\?token=(\w+)", line)
+                for line in make.stderr)
+        address, token = next(url for url in urls if url).groups()
+        wait_until_answered(address)  # the address is printed a moment before it listens
+        with urllib.request.urlopen(f"{address}/api/contents/notebooks?token={token}") as answer:
+            assert json.load(answer)["type"] == "directory"
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(f"{address}/api/contents/notebooks")
+        processes = psutil.Process(make.pid).children(recursive=True)
+        listening = [c for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert {c.laddr.ip for c in listening} == {"127.0.0.1"}
+    finally:
+        os.killpg(make.pid, signal.SIGTERM)
+        make.communicate()

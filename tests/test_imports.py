@@ -1,0 +1,181 @@
+"""Imports inside course_utils go down only, and importing it starts and initialises nothing."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "course_utils"
+
+# An idea that takes more than one file: these files are the lower parts of it.
+PART_OF = {"nvml": "hardware", "host": "hardware", "report": "hardware", "datafiles": "data"}
+BASE = {"hardware", "data", "models", "throughput", "memory"}
+MAY_IMPORT = {
+    **{name: set() for name in BASE},
+    "launch": BASE,
+    "plots": BASE,
+    "chapter": {"hardware", "launch"},
+    "checks": BASE | {"launch", "plots"},
+    "train": BASE | {"launch", "plots"},
+}
+
+
+def idea(module):
+    """The name in MAY_IMPORT for a dotted module, `course_utils.launch.worker` → `launch`."""
+    name = module.split(".")[1]
+    return PART_OF.get(name, name)
+
+
+def imported(tree, module, is_package):
+    """(dotted module or name, line) for each import in a file, those inside functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                above = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*above, base] if base else above)
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def complaints(package):
+    """What in the package at `package` imports upwards or out of the course."""
+    tree_of = {path: ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")}
+    # `from course_utils import log` reaches the module that the package takes `log` from.
+    top = package / "__init__.py"
+    comes_from = {}
+    for node in ast.walk(tree_of[top]) if top in tree_of else ():
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
+            comes_from |= {alias.asname or alias.name: node.module for alias in node.names}
+    files = {path.stem for path in package.iterdir() if path.stem != "__init__"}
+    for path, tree in sorted(tree_of.items()):
+        if path == top:
+            continue
+        parts = [package.name, *path.relative_to(package).with_suffix("").parts]
+        is_package = parts[-1] == "__init__"
+        module = ".".join(parts[:-1] if is_package else parts)
+        here = f"{path.relative_to(package.parent)}"
+        if idea(module) not in MAY_IMPORT:
+            yield f"{here}: the design has no place for {idea(module)!r}: give it one in {Path(__file__).name}"
+            continue
+        for target, line in imported(tree, module, is_package):
+            first, *rest = target.split(".")
+            if first in ("tests", "tools"):
+                yield f"{here}:{line} imports {first}, which students do not have installed"
+            if first != package.name:
+                continue
+            name = rest[0] if rest else ""
+            if name not in files:
+                name = comes_from.get(name, name)
+            other = PART_OF.get(name.split(".")[0], name.split(".")[0])
+            if other != idea(module) and other not in MAY_IMPORT[idea(module)]:
+                yield (f"{here}:{line} imports {other or 'the whole package'}: {idea(module)} stands on "
+                       f"{sorted(MAY_IMPORT[idea(module)]) or 'nothing of the course'}")
+
+
+def test_imports_go_down_only():
+    found = list(complaints(PACKAGE))
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("file, code", [
+    ("hardware.py", "from . import memory"),
+    ("models.py", "import course_utils.data"),
+    ("memory.py", "def f():\n    from .launch import launch"),
+    ("nvml.py", "from course_utils.data import digits"),
+    ("launch/worker.py", "from ..plots import draw"),
+    ("launch/__init__.py", "from ..checks import check"),
+    ("plots.py", "from course_utils import launch"),
+    ("data.py", "from course_utils import log"),
+    ("chapter.py", "import course_utils"),
+    ("train.py", "from .checks import check"),
+    ("checks/chapter09.py", "from ..train import main"),
+    ("checks/chapter09.py", "from tests.wrong_answers import ex_9_1"),
+    ("train.py", "import tools.notebooks"),
+    ("misc.py", ""),
+])
+def test_an_import_upwards_is_refused(tmp_path, file, code):
+    package = sound_package(tmp_path)
+    (package / file).write_text(code)
+    assert len(list(complaints(package))) == 1
+
+
+def test_imports_downwards_are_allowed(tmp_path):
+    assert not list(complaints(sound_package(tmp_path)))
+
+
+def sound_package(folder):
+    package = folder / "course_utils"
+    files = {
+        "__init__.py": "from .launch import launch, log\nfrom .checks import check",
+        "hardware.py": "from . import nvml\nfrom .nvml import gpus\nimport torch",
+        "nvml.py": "import tools_of_others",
+        "data.py": "", "models.py": "", "memory.py": "",
+        "launch/__init__.py": "from .. import hardware\nfrom .worker import log\nfrom . import worker",
+        "launch/worker.py": "def f():\n    from ..hardware import rank_device\n    from . import server",
+        "launch/server.py": "from course_utils.launch.worker import log",
+        "plots.py": "from .hardware import describe",
+        "chapter.py": "from . import hardware\nfrom .launch import warm",
+        "train.py": "from course_utils import launch, log",
+        "checks/__init__.py": "from ..plots import draw\nfrom . import chapter09",
+        "checks/chapter09.py": "from course_utils import launch\nfrom ..data import digits",
+    }
+    for name, code in files.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+    return package
+
+
+HEAVY = ["matplotlib.pyplot", "numba", "pandas", "torchvision"]
+# The audit hook also sees processes that have ended again, such as a call of nvidia-smi.
+IMPORT_AND_LOOK = """
+import json, sys, threading
+started = []
+def note(event, args):
+    if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system",
+                 "_thread.start_new_thread", "_thread.start_joinable_thread", "socket.bind"):
+        started.append(event)
+sys.addaudithook(note)
+import {module}
+torch = sys.modules.get("torch")
+print(json.dumps({{
+    "heavy": [name for name in {heavy} if name in sys.modules],
+    "cuda": bool(torch and torch.cuda.is_initialized()),
+    "started": started,
+    "threads": [thread.name for thread in threading.enumerate()],
+}}))
+"""
+
+
+def look_at_import(module, folder):
+    code = IMPORT_AND_LOOK.format(module=module, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+QUIET = {"heavy": [], "cuda": False, "started": [], "threads": ["MainThread"]}
+
+
+def test_importing_the_package_does_nothing():
+    assert look_at_import("course_utils", ROOT) == QUIET
+
+
+@pytest.mark.parametrize("code", [
+    "import matplotlib.pyplot",
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])",
+    "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "import os; os.fork() or os._exit(0)",
+    "import socket; socket.socket().bind(('127.0.0.1', 0))",
+])
+def test_an_import_with_an_effect_is_seen(tmp_path, code):
+    (tmp_path / "course_utils").mkdir()
+    (tmp_path / "course_utils/__init__.py").write_text(code)
+    assert look_at_import("course_utils", tmp_path) != QUIET

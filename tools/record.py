@@ -1,0 +1,122 @@
+"""Run the notebooks top to bottom and write their outputs in: `make record`, or
+
+    python -m tools.record [09 00 ...]
+
+A notebook that fails, or whose outputs must not be committed, keeps its old file; the exit code
+is then 1.
+"""
+
+import re
+import site
+import sys
+import sysconfig
+import textwrap
+import time
+from pathlib import Path
+
+from tools import notebooks
+
+MAX_BYTES = 500_000
+
+
+def main(names):
+    try:
+        paths = notebooks.notebook_paths(names)
+    except ValueError as error:
+        sys.exit(f"record: {error}")
+    if not paths:
+        sys.exit(f"record: there is no notebook in {notebooks.NOTEBOOKS}")
+    failed = []
+    for path in paths:
+        print(f"{path.stem} …", end=" ", flush=True)
+        start_s = time.perf_counter()
+        try:
+            problems = record(path)
+        except KeyboardInterrupt:
+            sys.exit(f"\nrecord: interrupted, {path.name} stays as it was")
+        seconds = time.perf_counter() - start_s
+        if problems:
+            failed.append(path.stem)
+            print(f"not recorded after {seconds:.0f} s, the old file stays:")
+            print(textwrap.indent("\n".join(problems), "    "))
+        else:
+            print(f"{seconds:.0f} s, {path.stat().st_size / 1000:.0f} kB")
+    if failed:
+        sys.exit(f"record: {len(failed)} of {len(paths)} not recorded: {', '.join(failed)}")
+
+
+def record(path, folder=None):
+    """Run the notebook and write it back with its outputs; the reasons why not, if any."""
+    nb = notebooks.normalise(notebooks.read(path))
+    try:
+        notebooks.execute(nb, folder or path.parent)
+    except notebooks.CellFailed as error:
+        return [str(error)]
+    relative_paths(nb)
+    problems = [*silent_cells(nb), *lonely_widgets(nb), *paths_left(nb)]
+    nb = notebooks.normalise(nb)
+    size = len(notebooks.dumps(nb).encode())
+    if size >= MAX_BYTES:
+        problems.append(f"{size} bytes, and {MAX_BYTES} is the limit: {heaviest_cell(nb)}; "
+                        "draw it smaller or with fewer points")
+    if not problems:
+        notebooks.write(nb, path)
+    return problems
+
+
+def silent_cells(nb):
+    """A cell that should fail and did not teaches the opposite of its text."""
+    return [f"cell {i} is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing"
+            for i, names in notebooks.raised_on_purpose(nb).items() if not names]
+
+
+def lonely_widgets(nb):
+    """Widgets move only while a kernel runs: readers of the file need a figure in their place."""
+    return [f"cell {i} shows a widget and no figure: display the figure for the starting values too"
+            for i, cell in enumerate(nb.cells)
+            if any(map(notebooks.is_widget, cell.get("outputs", [])))
+            and not any("image/png" in output.get("data", {}) for output in cell.outputs)]
+
+
+def paths_left(nb):
+    return [f"cell {i} printed the path {path}, which is true on this machine only: "
+            "print its name, or repair the warning that shows it"
+            for i, cell in enumerate(nb.cells) for output in cell.get("outputs", [])
+            for text in notebooks.texts(output) for path in notebooks.machine_paths(text)]
+
+
+def relative_paths(nb):
+    """Tracebacks through course_utils or a library keep the part of the path that readers know."""
+    roots = {str(notebooks.ROOT), *site.getsitepackages()}
+    roots |= {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
+    home = str(Path.home())
+    # IPython writes the home folder as ~.
+    roots |= {"~" + root.removeprefix(home) for root in roots if root.startswith(f"{home}/")}
+    # Longest first, since one root may lie inside another.
+    choices = "|".join(re.escape(root) for root in sorted(roots, key=len, reverse=True))
+    rooted = re.compile(rf"(^|[^\w.]|{notebooks.ANSI_COLOUR.pattern})(?:{choices})/", re.MULTILINE)
+
+    def shorten(text):
+        return rooted.sub(r"\1", text)
+
+    for cell in nb.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                output.text = shorten(output.text)
+            elif output.output_type == "error":
+                output.evalue = shorten(output.evalue)
+                output.traceback = [shorten(line) for line in output.traceback]
+            else:
+                for mime, text in output.data.items():
+                    if mime.startswith("text/"):
+                        output.data[mime] = shorten(text)
+
+
+def heaviest_cell(nb):
+    sizes = [sum(len(str(output)) for output in cell.get("outputs", [])) for cell in nb.cells]
+    i = max(range(len(sizes)), key=sizes.__getitem__, default=0)
+    return f"cell {i}'s outputs alone are {sizes[i]} bytes" if sizes else "it has no cells"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
