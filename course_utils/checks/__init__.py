@@ -7,6 +7,7 @@ words that lead on and do not give the answer away, and returns what it has veri
 import html
 import importlib
 import os
+import signal
 import traceback
 
 from ..launch import WorkerError
@@ -59,6 +60,8 @@ def evaluate(exercise, answer):
         if str(error).partition("\n")[0].endswith(": NotImplementedError"):
             return _not_attempted(exercise)
         text = str(error).partition("\n\nIf they only needed longer")[0]  # a student cannot give a check more time
+        if error.exitcode == -signal.SIGABRT:  # so ends a rank that receives more or fewer bytes than it expects
+            text += "\n\nEvery rank must call the same collectives, in the same order and with the same shapes."
         return Result(exercise, "wrong", f"your code failed in a worker:\n{text}")
     except Exception as error:
         if type(error) is NotImplementedError and not error.args:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from .wrong import expect, max_difference, run_answer
+from .wrong import expect, judge_in_worker, max_difference, run_answer
 
 _EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
 
@@ -29,11 +29,11 @@ def _gradients(model):
 
 
 def _indices(answer):
-    """`answer` as a list of ints; as text, if it is something else."""
+    """`answer` as a list of ints; None, if it is something else."""
     try:
         return [operator.index(i) for i in answer]
     except TypeError:
-        return repr(answer)
+        return None
 
 
 # ---- 9.1 ----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def check_9_1(average_gradients):
         for other in range(3):
             expect(
                 max_difference(got[rank], got[other]) < _EQUAL,
-                f"ranks {rank} and {other} hold different gradients: their copies would drift apart ({far} on rank {rank})",
+                f"ranks {min(rank, other)} and {max(rank, other)} hold different gradients: their copies would drift apart",
             )
         expect(False, f"rank {rank} does not hold the gradient of the mean over all {sum(_UNEQUAL)} samples ({far})")
     return f"batches of {_UNEQUAL} samples give the gradient of one batch of {sum(_UNEQUAL)}, on every rank."
@@ -109,7 +109,7 @@ def _swap_two(parameters):
 # (what is odd, the odd rank, how its parameters are changed, what to ask a student who does not find it)
 _STARTS = (
     ("rank 2 has one bias changed by 0.000001", 2, _nudge_last, "are all parameters compared, and exactly?"),
-    ("all ranks are alike", None, None, "what is there to find?"),
+    ("all ranks are alike", None, None, "there is nobody to name"),
     ("rank 0 is the odd one", 0, _nudge_last, "with whom is each rank compared?"),
     ("rank 3 has two biases exchanged, so that their sum is right", 3, _swap_two, "is every number compared?"),
     ("rank 1 has one weight changed in its last digit", 1, _next_number, "is anything rounded on the way?"),
@@ -155,15 +155,23 @@ def _find_in_cases(find_odd_rank):
 
 def check_9_3(make_buckets):
     """`make_buckets(num_bytes, cap_bytes)` returns lists of parameter indices, in the order of the backward pass."""
+    judge_in_worker(_judge_buckets, make_buckets)
+    return f"{len(_bucket_cases())} models, one with a parameter larger than a bucket, were packed in backward order."
+
+
+def _bucket_cases():
     generator = torch.Generator().manual_seed(93)
     cases = [([4, 4, 4, 4], 8), ([3, 3, 3], 8), ([100, 4, 4], 8), ([8], 8), ([], 8)]
-    cases += [(torch.randint(1, 40, (12,), generator=generator).tolist(), 50) for _ in range(5)]
-    (answers,) = run_answer(_bucket_cases, make_buckets, cases, world_size=1)
-    for (num_bytes, cap), buckets in zip(cases, answers):
+    return cases + [(torch.randint(1, 40, (12,), generator=generator).tolist(), 50) for _ in range(5)]
+
+
+def _judge_buckets(make_buckets):
+    for num_bytes, cap in _bucket_cases():
         case = f"make_buckets({num_bytes}, {cap})"
+        answer = make_buckets(list(num_bytes), cap)
+        buckets = [_indices(bucket) for bucket in answer] if isinstance(answer, list) else None
         expect(
-            isinstance(buckets, list) and all(isinstance(bucket, list) for bucket in buckets),
-            f"{case} returned {buckets}, not a list of lists of indices",
+            buckets is not None and None not in buckets, f"{case} returned {answer!r}, not a list of lists of indices"
         )
         expect(all(buckets), f"{case} returned {buckets}: an empty bucket is a message without content")
         order = [index for bucket in buckets for index in bucket]
@@ -182,12 +190,6 @@ def check_9_3(make_buckets):
         for first, second in zip(buckets, buckets[1:]):
             total = sum(num_bytes[index] for index in first) + num_bytes[second[0]]
             expect(total > cap, f"{case}: bucket {first} was closed though parameter {second[0]} still fitted")
-    return f"{len(cases)} models, one with a parameter larger than a bucket, were packed in backward order."
-
-
-def _bucket_cases(make_buckets, cases):  # in a worker, so that a loop without end is stopped
-    answers = [make_buckets(list(num_bytes), cap) for num_bytes, cap in cases]
-    return [[_indices(bucket) for bucket in buckets] if isinstance(buckets, list) else repr(buckets) for buckets in answers]
 
 
 # ---- 9.4 ----------------------------------------------------------------------------------------------------------
@@ -195,16 +197,24 @@ def _bucket_cases(make_buckets, cases):  # in a worker, so that a loop without e
 
 def check_9_4(shard):
     """`shard(num_samples, rank, world_size, epoch)` returns the indices of this rank's samples in this epoch."""
-    cases = (10, 4), (12, 4), (7, 2), (1437, 8), (5, 1), (2, 3)
-    # Without a process group: `shard` is told its rank, and one that asks for it would hear 0 of 1 and not know why.
-    (answers,) = run_answer(_shard_cases, shard, cases, world_size=1, backend=None)
-    for (num_samples, world_size), both in zip(cases, answers):
+    judge_in_worker(_judge_shards, shard)
+    return "all samples are visited, equally many on every rank, in a new order each epoch that all ranks agree on."
+
+
+def _judge_shards(shard):
+    dist.destroy_process_group()  # `shard` is told its rank; one that asks for it would hear 0 of 1 and not know why
+    for num_samples, world_size in ((10, 4), (12, 4), (7, 2), (1437, 8), (5, 1), (2, 3)):
         case = f"with {num_samples} samples on {world_size} ranks"
-        epochs = [shards for shards, _ in both]
-        for shards, again in both:
-            for indices in shards:
-                expect(isinstance(indices, list), f"{case}, a rank was given {indices}, not a list of indices")
+        epochs = []
+        for epoch in (0, 1):
+            torch.manual_seed(epoch + num_samples)
+            answers = [shard(num_samples, rank, world_size, epoch) for rank in range(world_size)]
+            again = _indices(shard(num_samples, 0, world_size, epoch))
+            shards = [_indices(answer) for answer in answers]
+            for rank, answer in enumerate(answers):
+                expect(shards[rank] is not None, f"{case}, rank {rank} was given {answer!r}, not a list of indices")
             expect(again == shards[0], f"{case}, the same call gave two answers: the order must follow from the epoch alone")
+            epochs.append(shards)
         for epoch, shards in enumerate(epochs):
             lengths = [len(indices) for indices in shards]
             expect(
@@ -230,22 +240,8 @@ def check_9_4(shard):
             expect(epochs[0] != epochs[1], f"{case}, epoch 1 repeats the order of epoch 0")
             expect(
                 any(sorted(a) != sorted(b) for a, b in zip(*epochs)) or world_size == 1,
-                f"{case}, every rank keeps its own samples for ever, in another order: shuffle before dividing",
+                f"{case}, every rank keeps its own samples for ever, in another order: which comes first, shuffling or dividing?",
             )
-    return "all samples are visited, equally many on every rank, in a new order each epoch that all ranks agree on."
-
-
-def _shard_cases(shard, cases):
-    """For each case and epoch: every rank's indices, and rank 0's asked for once more."""
-    answers = []
-    for num_samples, world_size in cases:
-        both = []
-        for epoch in (0, 1):
-            torch.manual_seed(epoch + num_samples)
-            shards = [_indices(shard(num_samples, rank, world_size, epoch)) for rank in range(world_size)]
-            both.append((shards, _indices(shard(num_samples, 0, world_size, epoch))))
-        answers.append(both)
-    return answers
 
 
 # ---- 9.5 ----------------------------------------------------------------------------------------------------------
@@ -294,7 +290,7 @@ def check_9_5(accumulate_step):
             ),
         )
         expect(messages == 1, f"step {step} is right, but DDP sent nothing: let it do the averaging in its backward pass")
-    return f"{_MICRO_BATCHES} micro-batches on 2 ranks equal one batch, and each step sent gradients once."
+    return f"4 and then 3 micro-batches on 2 ranks equal one batch, and each step sent gradients once."
 
 
 def _accumulate(accumulate_step):

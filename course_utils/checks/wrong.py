@@ -15,18 +15,30 @@ def expect(condition, reason):
         raise Wrong(reason)
 
 
-def run_answer(worker, answer, *args, world_size, backend="gloo"):
+def run_answer(worker, answer, *args, world_size):
     """Return what `worker(answer, *args)` returned, a value per rank.
 
-    The process group is gloo's on every machine, because the checks' tensors are small and on the CPU; `backend=None`
-    makes none. Raises Wrong if the answer is no function or cannot travel to a worker, and WorkerError if a rank failed
-    or TIME_LIMIT_S was over.
+    The process group is gloo's on every machine, because the checks' tensors are small and on the CPU. Raises Wrong if
+    the answer is no function or cannot travel to a worker, and WorkerError if a rank failed or TIME_LIMIT_S was over.
     """
     expect(callable(answer), f"check was given {answer!r}: give it your function's name, without calling it")
     try:
-        return launch(worker, answer, *args, world_size=world_size, backend=backend, timeout=TIME_LIMIT_S).results
+        return launch(worker, answer, *args, world_size=world_size, backend="gloo", timeout=TIME_LIMIT_S).results
     except TypeError as error:  # the function uses something that cannot be pickled
         raise Wrong(str(error)) from None
+
+
+def judge_in_worker(judge, answer):
+    """Run `judge(answer)` in one worker, so that a loop without end is stopped. Raises Wrong where `judge` does."""
+    (reason,) = run_answer(_reason_against, answer, judge, world_size=1)
+    expect(reason is None, reason)
+
+
+def _reason_against(answer, judge):
+    try:
+        judge(answer)
+    except Wrong as wrong:
+        return str(wrong)
 
 
 def max_difference(a, b):

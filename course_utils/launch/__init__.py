@@ -13,7 +13,9 @@ import inspect
 import linecache
 import os
 import socket
+import shutil
 import sys
+import tempfile
 import threading
 import time
 
@@ -118,12 +120,13 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         store = stack.enter_context(_store())
         surroundings_fd = payload.dump(_surroundings(world_size, placement, store.port, debug, gpus))
         stack.callback(os.close, surroundings_fd)
+        folder = stack.enter_context(_folder())
         supervisor = Supervisor(forkserver, world_size)
         _latest = run = Run(_name(worker), placement, supervisor)
         run.started = started
         _announce(placement)
         try:
-            supervisor.start(surroundings_fd, call_fd)
+            supervisor.start(folder, surroundings_fd, call_fd)
             supervisor.wait(timeout)
         except KeyboardInterrupt:
             print(*describe_running(supervisor.whereabouts()), sep="\n", file=sys.stderr)
@@ -211,6 +214,19 @@ def _dump_call(worker, args, kwargs):
                     "make it inside the worker, or pass plain values and tensors"
                 ) from None
         raise TypeError(f"{_name(worker)} cannot be sent to another process: {error}") from None
+
+
+@contextlib.contextmanager
+def _folder():
+    """A folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind, or None."""
+    folder = None
+    with contextlib.suppress(OSError):  # full, read-only: multiprocessing will say so where it needs one
+        folder = tempfile.mkdtemp(prefix="course-")
+    try:
+        yield folder
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _store:

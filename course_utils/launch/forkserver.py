@@ -17,7 +17,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -43,13 +42,13 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 def serve(fd, kernel_pid):
     """Import what workers need, then fork, signal, kill and reap workers until the kernel is gone.
 
-    `fd` is a socket to the kernel. Requests: ("fork", rank) with descriptors, ("signal", ranks, signal number),
+    `fd` is a socket to the kernel. Requests: ("fork", rank, folder) with descriptors, ("signal", ranks, signal number),
     ("kill",). Answers: ("forked", rank), ("exited", rank, exit code or -signal, monotonic time).
     """
     kernel = _watch(kernel_pid)
     for name in _PRELOAD:
         importlib.import_module(name)
-    from . import worker
+    from . import hugepages, worker
 
     # What a worker leaves behind becomes our child, so that it can be found.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -70,14 +69,20 @@ def serve(fd, kernel_pid):
     signal.signal(worker.STACK_SIGNAL, signal.SIG_IGN)  # until a new worker is ready for it
     server_pid, ranks, folder = os.getpid(), {}, None  # pid → rank
 
+    small_pages = hugepages.stretches()
+
     while True:
-        ready = {key.fileobj for key, _ in selector.select(timeout=0.5 if kernel is None else None)}
+        # Not while workers run: they share our pages, and would be left with copies of their own.
+        is_idle = small_pages and not ranks
+        ready = {key.fileobj for key, _ in selector.select(0 if is_idle else 0.5 if kernel is None else None)}
+        if is_idle and not ready:
+            hugepages.collapse(small_pages.pop())
         # The end of file of `connection` alone would not tell: what the kernel has forked holds a copy of its end.
         if os.getppid() != kernel_pid or kernel in ready:
             break
         if wakeup in ready:
             os.read(wakeup, 4096)
-            for message in _reap(ranks, folder):
+            for message in _reap(ranks):
                 _send(connection, *message)
         if connection not in ready:
             continue
@@ -87,8 +92,7 @@ def serve(fd, kernel_pid):
             break
         if request == "fork":
             _, fds, _, _ = socket.recv_fds(control, 1, 16)
-            if not ranks:
-                folder = _make_folder()
+            rank, folder = details
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -98,13 +102,13 @@ def serve(fd, kernel_pid):
                 for inherited in (wakeup, wakeup_writer, *([kernel] if kernel is not None else [])):
                     os.close(inherited)
                 try:
-                    worker.main(server_pid, details[0], folder, *fds)
+                    worker.main(server_pid, rank, folder, *fds)
                 finally:
                     os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
             for received in fds:
                 os.close(received)
-            (ranks[pid],) = details
-            _send(connection, "forked", *details)
+            ranks[pid] = rank
+            _send(connection, "forked", rank)
         elif request == "signal":
             wanted, signum = details
             for pid, rank in ranks.items():
@@ -116,18 +120,6 @@ def serve(fd, kernel_pid):
     for pid in ranks:
         _kill_group(pid)
     _kill_strays()
-    _remove(folder)
-
-
-def _make_folder():
-    """A launch's folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind."""
-    try:
-        return tempfile.mkdtemp(prefix="course-")
-    except OSError:
-        return None  # full or read-only: multiprocessing will say so if it is needed
-
-
-def _remove(folder):
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -151,7 +143,7 @@ def _send(connection, *message):
         pass  # the kernel is gone, which the loop will see
 
 
-def _reap(ranks, folder):
+def _reap(ranks):
     """Yield ("exited", …) for every worker that has ended, after killing what is left of its process group."""
     while True:
         try:
@@ -168,7 +160,6 @@ def _reap(ranks, folder):
             rank = ranks.pop(ended.si_pid)
             if not ranks:
                 _kill_strays()
-                _remove(folder)
             yield "exited", rank, os.waitstatus_to_exitcode(status), time.monotonic()
 
 

@@ -53,9 +53,12 @@ class Server:
     def is_alive(self):
         return self._process.poll() is None
 
-    def fork(self, rank, fds):
-        """Ask for one more worker, which owns copies of the descriptors `fds`. Its `started` message will follow."""
-        self._send("fork", rank)
+    def fork(self, rank, folder, fds):
+        """Ask for one more worker, which owns copies of the descriptors `fds`. Its `forked` message will follow.
+
+        `folder` is for its temporary files, or None; it is removed if the notebook dies.
+        """
+        self._send("fork", rank, folder)
         socket.send_fds(self._socket, [b"f"], fds)
 
     def signal(self, ranks, signum):
@@ -66,7 +69,7 @@ class Server:
         self._send("kill")
 
     def receive(self):
-        """Return the next message: ("exited", rank, status, monotonic time). Raises ServerGone."""
+        """Return the next message, ("forked", rank) or ("exited", rank, status, monotonic time). Raises ServerGone."""
         try:
             message = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):

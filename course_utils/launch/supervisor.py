@@ -38,7 +38,7 @@ class Supervisor:
         self._settled = None  # when to stop waiting for more stories
         self._memory_kills = _count_memory_kills()
 
-    def start(self, surroundings_fd, call_fd):
+    def start(self, folder, surroundings_fd, call_fd):
         """Ask the forkserver for the workers."""
         for rank in range(self.world_size):
             ours, theirs = socket.socketpair()
@@ -51,7 +51,7 @@ class Supervisor:
             os.set_blocking(reader, False)
             self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
             try:
-                self._server.fork(rank, [theirs.fileno(), writer, stacks, surroundings_fd, call_fd])
+                self._server.fork(rank, folder, [theirs.fileno(), writer, stacks, surroundings_fd, call_fd])
                 self._alive.add(rank)
             finally:
                 theirs.close()

@@ -68,7 +68,7 @@ class Notebook:
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         settings = dict(os.environ, PYTHONPATH=str(REPOSITORY), TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
-        for name in ("COURSE_SHARED", "COURSE_DEVICE", "COURSE_IN_WORKER", "OMP_NUM_THREADS", "RANK", "WORLD_SIZE"):
+        for name in ("COURSE_SHARED", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"):
             settings.pop(name, None)
         self._manager = KernelManager(kernel_name="python3")
         self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))

@@ -90,8 +90,57 @@ def test_a_worker_that_returns_leaves_no_family(notebook):
     assert not sleepers(notebook)
 
 
+def test_a_rank_that_ends_takes_its_family_along_while_others_go_on(notebook):
+    notebook.run("""
+def worker():
+    if dist.get_rank() == 0:
+        child = subprocess.Popen(["sleep", "1000"])
+        dist.broadcast(torch.tensor([child.pid]), 0)
+        return
+    pid = torch.tensor([0])
+    dist.broadcast(pid, 0)
+    while os.path.exists(f"/proc/{int(pid)}"): time.sleep(0.01)
+""")
+    notebook.run("launch(worker, world_size=2, timeout=5)")
+
+
+def test_an_interrupt_at_any_line(notebook):
+    """Of the launcher's own code, from where it begins to start something; whatever it did then, it has tidied up."""
+    notebook.run("""
+def worker(): return torch.ones(1000)
+def interrupt_at(line):
+    lines = 0
+    def trace(frame, event, arg):
+        nonlocal lines
+        if "course_utils/launch" not in frame.f_code.co_filename: return None
+        if event == "line":
+            lines += 1
+            if lines == line:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return trace
+    sys.settrace(trace)
+    try:
+        launch(worker, world_size=2)
+        return lines
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        sys.settrace(None)
+""".strip())
+    total = notebook.run("interrupt_at(0)").value
+    ended = []
+    for line in range(100, total, total // 25):
+        with notebook.leaving_nothing():
+            outcome = notebook.run(f"interrupt_at({line})")
+        assert outcome.seconds < 2
+        ended.append(outcome.value)
+    assert ended.count("interrupted") > 20, ended
+    works(notebook)
+
+
 def test_interrupts_at_any_moment(notebook):
-    """Fifty interrupts from 0 to 300 ms after the cell began; whatever it did then, it has tidied up."""
+    """From 0 to 300 ms after the cell began, as Jupyter sends them."""
     notebook.run("""
 def worker():
     dist.all_reduce(torch.ones(3))
@@ -100,7 +149,7 @@ def worker():
 """)
     moments = random.Random(0)
     ended = {"": 0, "KeyboardInterrupt": 0}
-    for _ in range(50):
+    for _ in range(15):
         with notebook.leaving_nothing():
             message_id = notebook.start("launch(worker, world_size=2)")
             time.sleep(moments.uniform(0, 0.3))  # not to make anything pass: the moment is what is tried
@@ -111,7 +160,7 @@ def worker():
             ended[outcome.error] += 1
             # The interrupt may come after the cell's end and strike the next one.
             outcome = notebook.wait(notebook.start("pass"))
-    assert ended["KeyboardInterrupt"] > 10, ended
+    assert ended["KeyboardInterrupt"] > 5, ended
     works(notebook)
 
 

@@ -56,6 +56,12 @@ del instances, rows
 """.strip())
 
 
+def test_workers_that_do_not_talk(notebook):
+    """One that returns at once is not missed by those that still connect to it."""
+    notebook.run("for _ in range(15): launch(nothing, world_size=4)")
+    notebook.run("def one_only():\n    if dist.get_rank() == 3: time.sleep(0.3)\nlaunch(one_only, world_size=4)")
+
+
 def test_modules_beside_the_notebook(notebook):
     (notebook.directory / "helpers.py").write_text("import torch.distributed as dist\ndef where(): return dist.get_rank()\n")
     notebook.run("import helpers")

@@ -154,8 +154,10 @@ def is_locked(path):
 def test_a_shared_node_is_taken_in_turns(new_notebook, tmp_path):
     """With COURSE_SHARED=1 the second notebook waits, says for whom, and goes on, also when the holder is killed."""
     setup = """
-import os, time, threading, torch
+import os, time, torch
 from course_utils import launch
+from course_utils.launch import warm
+warm()
 def hold():
     while not os.path.exists(FILE): time.sleep(0.01)
 def nothing(): return "done"
@@ -173,8 +175,8 @@ def nothing(): return "done"
     for act in (file.touch, first.kill):
         heard = []
         message_id = first.start("launch(hold, world_size=2)")
-        wait_until(lambda: len(first.workers()) >= 2, 20, "the holder's workers start")
-        outcome = second.wait(second.start("launch(nothing, world_size=2).results"), 20, said)
+        wait_until(lambda: len(first.workers()) >= 2, 60, "the holder's workers start")
+        outcome = second.wait(second.start("launch(nothing, world_size=2).results"), 60, said)
         assert outcome.value == ["done", "done"], outcome.shown
         assert f"runs hold (process {first.pid})" in "".join(heard)
         assert "waiting for the CPU of this shared node" in "".join(heard)

@@ -99,6 +99,14 @@ def changes_the_parameters_instead(model, num_samples):
         dist.all_reduce(p.data)
 
 
+def divides_by_the_largest_batch(model, num_samples):
+    largest = torch.tensor(num_samples)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    for p in model.parameters():
+        p.grad *= num_samples / largest
+        dist.all_reduce(p.grad)
+
+
 def forgets_to_put_its_number_in(model, num_samples):
     total = torch.zeros(1)
     dist.all_reduce(total)
@@ -127,10 +135,11 @@ WRONG = [
     (divides_by_its_own_number, "ranks 0 and 1 hold different gradients"),
     (guesses_the_total, "every rank counts alike"),
     (works_on_a_copy, "rank 0 still holds its own gradient"),
-    (sends_to_rank_0_only, "rank 1"),
+    (sends_to_rank_0_only, "ranks 0 and 1 hold different gradients"),
     (counts_again_for_every_parameter, "1 of 4 gradients are right"),
     (returns_inside_the_loop, "1 of 4 gradients are right"),
     (changes_the_parameters_instead, "rank 0 still holds its own gradient"),
+    (divides_by_the_largest_batch, "does not hold the gradient of the mean over all 16 samples"),
     (forgets_to_put_its_number_in, "is no finite number"),
     (clears_the_gradients, "p.grad is None"),
     (sends_a_plain_number, "dist.all_reduce(num_samples)"),

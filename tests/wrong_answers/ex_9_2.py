@@ -152,3 +152,15 @@ def asks_each_rank_in_turn(model):
 
 
 RIGHT = [hashes_bytes, saves_and_counts, asks_each_rank_in_turn]
+
+
+def receives_before_it_sends(model):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = flatten(model)
+    theirs = torch.empty_like(mine)
+    dist.recv(theirs, src=(rank - 1) % size)
+    dist.send(mine, dst=(rank + 1) % size)
+    return None if torch.equal(mine, theirs) else rank
+
+
+ENDLESS = [(receives_before_it_sends, "ranks 0–3 were in recv at")]

@@ -80,6 +80,16 @@ def forgets_to_count_anew(num_bytes, cap_bytes):
     return buckets
 
 
+def keeps_what_made_it_too_large(num_bytes, cap_bytes):
+    buckets, bucket = [], []
+    for index in reversed(range(len(num_bytes))):
+        bucket.append(index)
+        if sum(num_bytes[i] for i in bucket) > cap_bytes:
+            buckets.append(bucket)
+            bucket = [index]
+    return buckets + [bucket] if bucket else buckets
+
+
 def one_bucket_each(num_bytes, cap_bytes):
     return [[index] for index in reversed(range(len(num_bytes)))]
 
@@ -106,11 +116,12 @@ WRONG = [
     (packs_forward_and_turns_all, "was closed though parameter"),
     (sorts_by_size, "think of the order"),
     (looks_at_the_size_too_late, "bytes, more than 8"),
-    (leaves_room_for_equality, "was closed though parameter 1 still fitted"),
+    (leaves_room_for_equality, "was closed though parameter 2 still fitted"),
     (forgets_the_last_bucket, "are in no bucket"),
     (begins_with_an_empty_bucket, "an empty bucket"),
     (leaves_out_what_is_too_large, "parameters [0] are in no bucket"),
     (forgets_to_count_anew, "was closed though parameter"),
+    (keeps_what_made_it_too_large, "a parameter is in more than one place"),
     (one_bucket_each, "was closed though parameter 2 still fitted"),
     (returns_sizes, "no parameter has the index"),
     (counts_from_one, "they count from 0"),
@@ -131,3 +142,17 @@ def cuts_from_the_end(num_bytes, cap_bytes):
 
 
 RIGHT = [cuts_from_the_end]
+
+
+def opens_buckets_until_it_fits(num_bytes, cap_bytes):
+    buckets, room = [], 0
+    for index in reversed(range(len(num_bytes))):
+        while num_bytes[index] > room:
+            buckets.append([])
+            room = cap_bytes
+        buckets[-1].append(index)
+        room -= num_bytes[index]
+    return buckets
+
+
+ENDLESS = [(opens_buckets_until_it_fits, "in opens_buckets_until_it_fits")]

@@ -108,7 +108,7 @@ WRONG = [
     (does_not_shuffle, "epoch 1 repeats the order"),
     (draws_from_the_global_generator, "the same call gave two answers"),
     (draws_from_pythons_generator, "the same call gave two answers"),
-    (divides_before_shuffling, "shuffle before dividing"),
+    (divides_before_shuffling, "which comes first"),
     (gives_everything_to_all, "where 3 are enough"),
     (cuts_without_rank, "all ranks have the same"),
     (pads_one_round_too_many, "with 12 samples on 4 ranks, each rank has 4 samples, where 3 are enough"),
@@ -116,7 +116,7 @@ WRONG = [
     (counts_samples_from_one, "indices outside 0…9"),
     (draws_with_replacement, "samples are on no rank"),
     (asks_for_its_rank, "process group has not been initialized"),
-    (forgets_to_return, "a rank was given None, not a list of indices"),
+    (forgets_to_return, "rank 0 was given None, not a list of indices"),
 ]
 
 
@@ -144,3 +144,13 @@ def pads_with_the_last(num_samples, rank, world_size, epoch):
 
 
 RIGHT = [cuts_contiguous_pieces, pads_with_random_others, pads_with_the_last]
+
+
+def pads_by_whole_rounds(num_samples, rank, world_size, epoch):
+    order = permutation(num_samples, epoch)
+    while len(order) % world_size:
+        order += order[:world_size]
+    return order[rank::world_size]
+
+
+ENDLESS = [(pads_by_whole_rounds, "in pads_by_whole_rounds")]
