@@ -10,6 +10,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 from course_utils.checks import CheckFailed, Result, check, evaluate, wrong
 from tools import notebooks
@@ -185,6 +186,10 @@ def test_an_answer_that_cannot_travel_is_refused(tmp_path):
     result = evaluate("9.3", write(tmp_path, source))
     assert result.state == "wrong"
     assert "cannot be sent to another process" in result.reason
+
+
+def test_what_is_not_a_number_is_infinitely_far_from_any():
+    assert wrong.max_difference([torch.ones(2), torch.tensor([0.5, torch.nan])], [torch.ones(2)] * 2) == torch.inf
 
 
 def test_html_is_escaped_and_shows_the_sign():

@@ -66,7 +66,7 @@ def check_9_1(average_gradients):
             ((1 / 3,) * 3, f"every rank counts alike, though the batches hold {_UNEQUAL} samples"),
             (_UNEQUAL, "samples are weighted, but the result is still a sum and no mean"),
             ([n / 3 for n in _UNEQUAL], "samples are weighted, but the sum is divided by the number of ranks"),
-            ((1 / 16,) * 3, "each rank's gradient is a mean already, and counts as one sample where the sum is divided"),
+            ((1 / sum(_UNEQUAL),) * 3, "each rank's gradient is a mean already, and counts as one sample where the sum is divided"),
         ):
             expect(max_difference(got[rank], combined(weights)) > _EQUAL, f"rank {rank}: {reason} ({far})")
         for other in range(3):
@@ -170,9 +170,8 @@ def _judge_buckets(make_buckets):
         case = f"make_buckets({num_bytes}, {cap})"
         answer = make_buckets(list(num_bytes), cap)
         buckets = [_indices(bucket) for bucket in answer] if isinstance(answer, list) else None
-        expect(
-            buckets is not None and None not in buckets, f"{case} returned {answer!r}, not a list of lists of indices"
-        )
+        is_list_of_lists = buckets is not None and None not in buckets
+        expect(is_list_of_lists, f"{case} returned {answer!r}, not a list of lists of indices")
         expect(all(buckets), f"{case} returned {buckets}: an empty bucket is a message without content")
         order = [index for bucket in buckets for index in bucket]
         strange = sorted(set(order) - set(range(len(num_bytes))))
@@ -228,11 +227,11 @@ def _judge_shards(shard):
             )
             missing = num_samples - len(set(seen))
             if missing:
-                alike = all(sorted(indices) == sorted(shards[0]) for indices in shards) and world_size > 1
-                is_rest = len(set(seen)) == len(seen)  # nobody overlaps: whoever is left out was cut off
-                why = "all ranks have the same" if alike else "what about the last few?" if is_rest else (
-                    "are they all cut from the same order?"
-                )
+                why = "are they all cut from the same order?"
+                if len(set(seen)) == len(seen):  # nobody overlaps, so the missing ones were cut off
+                    why = "what about the last few?"
+                elif all(sorted(indices) == sorted(shards[0]) for indices in shards):
+                    why = "all ranks have the same"
                 expect(False, f"{case}, {missing} samples are on no rank in epoch {epoch}: {why}")
             least = -(-num_samples // world_size)
             expect(lengths[0] == least, f"{case}, each rank has {lengths[0]} samples, where {least} are enough")
@@ -290,7 +289,7 @@ def check_9_5(accumulate_step):
             ),
         )
         expect(messages == 1, f"step {step} is right, but DDP sent nothing: let it do the averaging in its backward pass")
-    return f"4 and then 3 micro-batches on 2 ranks equal one batch, and each step sent gradients once."
+    return "4 and then 3 micro-batches on 2 ranks equal one batch, and each step sent gradients once."
 
 
 def _accumulate(accumulate_step):
@@ -347,8 +346,8 @@ def check_9_6(train):
     world_size = 4
     seen = run_answer(_observe, train, world_size=world_size)
     steps = [each["steps"] for each in seen]
-    expect(all(steps), "no optimizer made a step")
-    expect(len(set(steps)) == 1, f"the ranks made {steps} steps, and should make equally many")
+    expect(any(steps), "no optimizer made a step")
+    expect(len(set(steps)) == 1, f"ranks 0 to 3 made {steps} steps, and should make equally many")
     expect(all(None not in each["losses"] for each in seen), "a step was made without a loss from loss_fn")
     start = [each["start"] for each in seen]
     for rank in range(1, world_size):

@@ -12,8 +12,8 @@ import functools
 import inspect
 import linecache
 import os
-import socket
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -93,7 +93,8 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
-    and, unless `backend` is None, a process group: NCCL with a GPU for each rank where there are enough, else gloo.
+    and, unless `backend` is None, a process group: NCCL with a GPU for each rank where there are enough (with gloo for
+    tensors on the CPU), else gloo.
 
     Args:
         worker: any callable, also a function, lambda or method defined in a cell.

@@ -48,6 +48,8 @@ def serve(fd, kernel_pid):
     kernel = _watch(kernel_pid)
     for name in _PRELOAD:
         importlib.import_module(name)
+        if os.getppid() != kernel_pid:
+            return  # it is gone already
     from . import hugepages, worker
 
     # What a worker leaves behind becomes our child, so that it can be found.

@@ -186,8 +186,11 @@ def _join_process_group(backend):
 
     from ..hardware import rank_device
 
-    device = rank_device() if backend == "nccl" else None
-    dist.init_process_group(backend, device_id=device)
+    if backend == "nccl":
+        # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
+    else:
+        dist.init_process_group(backend)
 
 
 def _report(error, doing):

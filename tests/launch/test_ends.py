@@ -130,12 +130,12 @@ def interrupt_at(line):
 """.strip())
     total = notebook.run("interrupt_at(0)").value
     ended = []
-    for line in range(100, total, total // 25):
+    for line in range(100, total, total // 16):
         with notebook.leaving_nothing():
             outcome = notebook.run(f"interrupt_at({line})")
         assert outcome.seconds < 2
         ended.append(outcome.value)
-    assert ended.count("interrupted") > 20, ended
+    assert ended.count("interrupted") > 12, ended
     works(notebook)
 
 
@@ -203,13 +203,11 @@ holder
     assert not notebook.files() - files
 
 
-def test_the_kernel_is_killed_while_the_forkserver_is_idle_or_starting(new_notebook):
-    for idle in (True, False):
-        notebook = new_notebook(setup="from course_utils.launch import warm\nwarm()")
-        if idle:
-            notebook.run("from course_utils import launch\nlaunch(lambda: None, world_size=2)")
-        notebook.kill()
-        wait_until(lambda: {p.pid for p in notebook.processes()} <= {notebook.pid}, 5, "the forkserver ends")
+def test_the_kernel_is_killed_while_the_forkserver_starts(new_notebook):
+    notebook = new_notebook(setup="from course_utils.launch import warm\nwarm()")
+    assert notebook.forkservers()
+    notebook.kill()
+    wait_until(lambda: {p.pid for p in notebook.processes()} <= {notebook.pid}, 5, "the forkserver ends")
 
 
 def test_warming_from_a_short_lived_thread(notebook):

@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -37,6 +38,7 @@ def program(
     dataset, base_lr, loss_fn, save, report,
     seed=lambda rank: 0, scale=lambda world_size: world_size, set_epoch=DistributedSampler.set_epoch,
     reporting=report_mean, saving=save_once, average=average_gradients, sampler_seed=lambda rank: 0,
+    step=lambda optimizer: optimizer.step(),
 ):  # fmt: skip
     """The exercise's program with its five places open; as it stands, repaired."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -52,7 +54,7 @@ def program(
             loss = loss_fn(model(x), y)
             loss.backward()
             average(model)
-            optimizer.step()
+            step(optimizer)
         reporting(loss, report)
     saving(model, save)
 
@@ -96,6 +98,11 @@ def forget_to_report(loss, report):
     mean_over_ranks(loss)
 
 
+def step_on_rank_0_alone(optimizer):
+    if dist.get_rank() == 0:
+        optimizer.step()
+
+
 def save_behind_a_barrier_of_rank_0(model, save):
     if dist.get_rank() == 0:
         save(model)
@@ -122,6 +129,19 @@ def saves_every_epoch(dataset, base_lr, loss_fn, save, report):
         save_once(None, save)
 
     program(dataset, base_lr, loss_fn, save, report, reporting=report_and_save, saving=lambda model, save: None)
+
+
+def reports_every_step(dataset, base_lr, loss_fn, save, report):
+    def loss_and_report(output, target):
+        loss = loss_fn(output, target)
+        report_mean(loss, report)
+        return loss
+
+    program(dataset, base_lr, loss_and_report, save, report, reporting=lambda loss, report: None)
+
+
+def takes_a_loss_of_its_own(dataset, base_lr, loss_fn, save, report):
+    program(dataset, base_lr, F.cross_entropy, save, report)
 
 
 def shuffles_without_sampler(dataset, base_lr, loss_fn, save, report):
@@ -155,6 +175,9 @@ WRONG = [
     (partial(program, average=lambda model: None), "are all gradients averaged"),
     (partial(program, set_epoch=lambda sampler, epoch: sampler.set_epoch(0)), "the same order in both epochs"),
     (partial(program, sampler_seed=lambda rank: rank), "of 48 samples were used"),
+    (partial(program, step=lambda optimizer: None), "no optimizer made a step"),
+    (partial(program, step=step_on_rank_0_alone), "ranks 0 to 3 made [4, 0, 0, 0] steps"),
+    (takes_a_loss_of_its_own, "without a loss from loss_fn"),
     (shuffles_without_sampler, "the ranks visited 192 samples together"),
     (partial(program, scale=lambda world_size: 1 / world_size), "the rate was 0.0025"),
     (partial(program, scale=lambda world_size: world_size**0.5), "the rate was 0.02"),
@@ -165,8 +188,9 @@ WRONG = [
     (partial(program, reporting=report_own_on_rank_0), "which is its own last loss"),
     (partial(program, reporting=report_sum), "the last losses' mean was"),
     (partial(program, reporting=report_share), "the last losses' mean was"),
+    (reports_every_step, "rank 0 reported 4 times in 2 epochs"),
     (partial(program, reporting=forget_to_report), "nobody reported a loss"),
-    (partial(program, reporting=reduce_on_rank_0_alone), "all_reduce"),
+    (partial(program, reporting=reduce_on_rank_0_alone), "Every rank must call the same collectives"),
 ]
 
 
