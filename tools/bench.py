@@ -99,10 +99,17 @@ def by_torchrun(n):
     done = subprocess.run([*command, bench_worker.__file__, "all_reduce"], capture_output=True, text=True, check=True)
     return [float(line) for line in done.stdout.split()]
 
+pools = {}
+
 def by_loky(n):
-    from loky import get_reusable_executor
-    pool, port = get_reusable_executor(max_workers=n, timeout=60), free_port()
-    return [f.result() for f in [pool.submit(bench_worker.by_hand, r, n, port) for r in range(n)]]
+    from loky import ProcessPoolExecutor
+    if n not in pools:
+        for pool in pools.values():
+            pool.shutdown(kill_workers=True)
+        pools.clear()
+        pools[n] = ProcessPoolExecutor(max_workers=n)
+    port = free_port()
+    return [f.result(timeout=120) for f in [pools[n].submit(bench_worker.by_hand, r, n, port) for r in range(n)]]
 
 def one_step():
     from torch.nn.parallel import DistributedDataParallel
@@ -212,13 +219,12 @@ def measure_latency(kernel):
     methods = {"launch": "by_launch", "launch, one DDP step": "by_ddp_step", "spawn": "by_spawn"}
     methods |= {"torchrun": "by_torchrun", "loky, pool reused": "by_loky"}
     times = {method: {n: [] for n in SIZES} for method in methods}
-    for n in SIZES:  # what only the first use pays
+    for n in SIZES:
+        # What only the first use of a size pays.
         kernel(f"timed(by_launch, {n}), timed(by_ddp_step, {n}), timed(by_loky, {n})")
         for _ in range(ROUNDS):
             for method, function in methods.items():
                 repeats = LAUNCHES if method.startswith("launch") else 1
-                if method.startswith("loky"):
-                    kernel(f"timed(by_loky, {n})")  # its pool is resized when the size changes
                 times[method][n] += kernel(f"[timed({function}, {n}) for _ in range({repeats})]")
             print(".", end="", flush=True)
     print()

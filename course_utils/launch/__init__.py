@@ -2,30 +2,23 @@
 
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group,
 shows what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
-nothing is left behind. `server` and `forkserver` start processes, `worker` runs in each of them, `supervisor` watches
-them, `streams` shows their output, `failure` explains what went wrong, `payload` carries functions and results.
+nothing is left behind. `call` looks at the arguments, `surroundings` prepares what workers need, `server` and
+`forkserver` start processes, `worker` runs in each of them, `supervisor` watches them, `streams` shows their output,
+`failure` explains what went wrong, `payload` carries functions and results.
 """
 
 import contextlib
-import dataclasses
-import functools
-import inspect
-import linecache
 import os
-import shutil
-import socket
 import sys
-import tempfile
 import threading
 import time
 
-from .. import hardware
 from ..hardware import sharing
-from . import interrupts, payload, server
+from . import call, interrupts, payload, surroundings
 from .failure import WorkerError, describe_running
 from .server import shutdown, warm
 from .supervisor import Supervisor
-from .worker import Surroundings, log
+from .worker import log
 
 __all__ = ["Run", "WorkerError", "latest_run", "launch", "log", "shutdown", "warm"]
 
@@ -107,23 +100,23 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
     right, before anything is started.
     """
     global _latest
-    world_size, placement = _check(worker, args, kwargs, world_size, timeout, backend)
+    world_size, placement = call.check(worker, args, kwargs, world_size, timeout, backend)
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     with contextlib.ExitStack() as stack:
-        call_fd = _dump_call(worker, args, kwargs)
+        call_fd = call.dump(worker, args, kwargs)
         stack.callback(os.close, call_fd)
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
-        gpus = stack.enter_context(sharing.reserve(_name(worker), world_size, placement.device_type, _pause))
+        gpus = stack.enter_context(sharing.reserve(call.worker_name(worker), world_size, placement.device_type, _pause))
         started = time.monotonic()
         forkserver = warm()
-        store = stack.enter_context(_store())
-        surroundings_fd = payload.dump(_surroundings(world_size, placement, store.port, debug, gpus))
+        store = stack.enter_context(surroundings.store())
+        surroundings_fd = payload.dump(surroundings.describe(world_size, placement, store.port, debug, gpus))
         stack.callback(os.close, surroundings_fd)
-        folder = stack.enter_context(_folder())
+        folder = stack.enter_context(surroundings.folder())
         supervisor = Supervisor(forkserver, world_size)
-        _latest = run = Run(_name(worker), placement, supervisor)
+        _latest = run = Run(call.worker_name(worker), placement, supervisor)
         run.started = started
         _announce(placement)
         try:
@@ -160,133 +153,6 @@ def _pause(seconds):
     """Wait a moment, in which an interrupt is welcome: nothing has been started yet."""
     with interrupts.allowed():
         time.sleep(seconds)
-
-
-def _check(worker, args, kwargs, world_size, timeout, backend):
-    """Return world_size and placement; raise ValueError or TypeError for what cannot be right."""
-    if not callable(worker):
-        raise TypeError(
-            f"launch needs a function to run in each worker, and was given {_short(worker)}"
-            + ("; give it the function itself, without calling it" if worker is None else "")
-        )
-    if world_size is None:
-        world_size = hardware.default_world_size()
-    if isinstance(world_size, bool) or not isinstance(world_size, int):
-        raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
-    if world_size < 1:
-        raise ValueError(f"world_size is the number of workers, a whole number from 1 up, not {world_size}")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ValueError(f"timeout is a number of seconds above 0, not {_short(timeout)}")
-    with contextlib.suppress(ValueError):  # a builtin without a signature
-        signature = inspect.signature(worker)
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{_name(worker)}{signature} cannot be called with these arguments: {error}") from None
-    return world_size, hardware.choose_backend(world_size, backend)
-
-
-def _name(worker):
-    if isinstance(worker, functools.partial):
-        return _name(worker.func)
-    return getattr(worker, "__name__", type(worker).__name__)
-
-
-def _short(value):
-    text = repr(value)
-    return text if len(text) < 60 else f"a {type(value).__name__}"
-
-
-def _dump_call(worker, args, kwargs):
-    try:
-        return payload.dump((worker, args, kwargs))
-    except Exception as error:
-        named = [(f"argument {i}", value) for i, value in enumerate(args, 1)]
-        named += [(f"argument {name}", value) for name, value in kwargs.items()]
-        with contextlib.suppress(TypeError):
-            names = inspect.getclosurevars(worker)
-            named += [(f"{name}, which {_name(worker)} uses,", v) for name, v in (names.nonlocals | names.globals).items()]
-        for what, value in named:
-            try:
-                os.close(payload.dump(value))
-            except Exception as reason:
-                raise TypeError(
-                    f"{what} is a {type(value).__name__}, which cannot be sent to another process ({reason}); "
-                    "make it inside the worker, or pass plain values and tensors"
-                ) from None
-        raise TypeError(f"{_name(worker)} cannot be sent to another process: {error}") from None
-
-
-@contextlib.contextmanager
-def _folder():
-    """A folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind, or None."""
-    folder = None
-    with contextlib.suppress(OSError):  # full, read-only: multiprocessing will say so where it needs one
-        folder = tempfile.mkdtemp(prefix="course-")
-    try:
-        yield folder
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-class _store:
-    """The rendezvous: a TCPStore of this launch alone, on a loopback port that the system chose."""
-
-    def __enter__(self):
-        from torch.distributed import TCPStore
-
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1024)
-        self.port = listener.getsockname()[1]
-        # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.
-        self._store = TCPStore(
-            "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
-        return self
-
-    def __exit__(self, *_):
-        self._store = None
-
-
-def _surroundings(world_size, placement, port, debug, gpus):
-    size, loopback = str(world_size), _loopback()
-    environment = dict(
-        os.environ,
-        WORLD_SIZE=size,
-        LOCAL_WORLD_SIZE=size,
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        TORCHELASTIC_USE_AGENT_STORE="True",  # every rank is a client of the store: none serves one of its own
-        TORCH_DIST_INIT_BARRIER="1",  # or a rank that returns at once would be gone while others still connect to it
-        GLOO_SOCKET_IFNAME=loopback,
-        NCCL_SOCKET_IFNAME=loopback,
-        COURSE_DEVICE=placement.device_type,
-        COURSE_IN_WORKER="1",
-        **gpus,
-    )
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
-    if debug:
-        environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
-    cells = {
-        name: "".join(entry[2])
-        for name, entry in list(linecache.cache.items())
-        if len(entry) == 4 and entry[1] is None and not os.path.exists(name)
-    }
-    return Surroundings(environment, os.getcwd(), list(sys.path), cells, placement.backend)
-
-
-@functools.cache
-def _loopback():
-    """The loopback interface's name: lo on Linux, lo0 on macOS."""
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    raise RuntimeError("this machine has no loopback interface (127.0.0.1), which workers need to find each other")
 
 
 def _announce(placement):

@@ -64,15 +64,13 @@ class WorkerError(RuntimeError):
     """A launch that failed.
 
     `rank` is the rank to look at first, `exitcode` its process's exit code (minus the signal's number if a signal
-    ended it; None if it was stopped by the launcher), `traceback` its traceback as text ("" if it has none),
-    `type_name` the name of its exception's class ("" likewise), and `run` what the ranks had printed, logged and
-    returned until then.
+    ended it; None if it was stopped by the launcher), `traceback` its traceback as text ("" if it has none), and
+    `run` what the ranks had printed, logged and returned until then.
     """
 
-    def __init__(self, text, rank=None, exitcode=None, traceback="", type_name="", run=None):
+    def __init__(self, text, rank=None, exitcode=None, traceback="", run=None):
         super().__init__(text)
-        self.rank, self.exitcode, self.traceback = rank, exitcode, traceback
-        self.type_name, self.run = type_name, run
+        self.rank, self.exitcode, self.traceback, self.run = rank, exitcode, traceback, run
 
     def _render_traceback_(self):
         # IPython's hook. The frames of the notebook's own process lead to launch() and teach nothing.
@@ -95,7 +93,8 @@ def explain(fates, timeout=None, killed_for_memory=False):
         head, hints = f"rank {cause.rank}: {_raised(cause.report)}", []
     else:
         head, hints = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}", []
-        if cause.died == -signal.SIGABRT and _is_in_torch_distributed(cause.frames):
+        # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
+        if cause.died == -signal.SIGABRT and any(_is_in_torch_distributed(fate.where) for fate in fates):
             hints = ["gloo aborts when ranks disagree in shape or dtype: launch(…, debug=True) says who disagrees."]
     place, report = _place(cause.where), cause.report
     if place and not cause.has_lost_connection:
@@ -108,7 +107,6 @@ def explain(fates, timeout=None, killed_for_memory=False):
         rank=cause.rank,
         exitcode=cause.died if report is None else report.exitcode,
         traceback="" if report is None else _with_cell_names(report.traceback),
-        type_name="" if report is None else report.type_name,
     )
 
 

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 from conftest import REPOSITORY
 
 WORKER_FILE = """
@@ -109,6 +111,11 @@ def load(how):
         outcome = notebook.fail(f"launch(load, {how!r}, world_size=2)")
         assert outcome.seconds < 2
     assert "no end after 1 s" in notebook.fail("launch(load, 'wait', world_size=2, timeout=1)").message
+    # torch names its shared memory for an instant, and a process that is killed in that very instant leaves it.
+    left = [path for path in Path("/dev/shm").glob("torch_*") if not psutil.pid_exists(int(path.name.split("_")[1]))]
+    assert len(left) <= 2, left
+    for path in left:
+        path.unlink()
 
 
 def test_exit_without_a_code_is_an_end_like_any_other(notebook):
@@ -196,11 +203,12 @@ def test_the_same_file_under_torchrun(notebook):
     path.write_text(WORKER_FILE.strip())
     results = notebook.run("import train_replica\nlaunch(train_replica.train, world_size=2).results").value
     finished = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv_endpoint=localhost:0", "--rdzv_backend=c10d", path],
-        capture_output=True, text=True, timeout=60, check=True,
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path],
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+    # Not its exit code: torch 2.15 with gloo now and then aborts a process that is ending, after its work is done.
     lines = sorted(line for line in finished.stdout.splitlines() if line.startswith("RESULT"))
-    assert lines == [f"RESULT {rank} {result}" for rank, result in enumerate(results)]
+    assert lines == [f"RESULT {rank} {result}" for rank, result in enumerate(results)], finished.stderr
 
 
 def test_a_script_without_a_guard_is_not_run_twice_and_its_errors_have_its_lines(tmp_path):

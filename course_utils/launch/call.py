@@ -1,0 +1,64 @@
+"""The call that a worker is to make: is it right, and into what it travels in."""
+
+import contextlib
+import functools
+import inspect
+import os
+
+from .. import hardware
+from . import payload
+
+
+def check(worker, args, kwargs, world_size, timeout, backend):
+    """Return world_size and placement; raise ValueError or TypeError for what cannot be right."""
+    if not callable(worker):
+        raise TypeError(
+            f"launch needs a function to run in each worker, and was given {_short(worker)}"
+            + ("; give it the function itself, without calling it" if worker is None else "")
+        )
+    if world_size is None:
+        world_size = hardware.default_world_size()
+    if isinstance(world_size, bool) or not isinstance(world_size, int):
+        raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
+    if world_size < 1:
+        raise ValueError(f"world_size is the number of workers, a whole number from 1 up, not {world_size}")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ValueError(f"timeout is a number of seconds above 0, not {_short(timeout)}")
+    with contextlib.suppress(ValueError):  # a builtin without a signature
+        signature = inspect.signature(worker)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}") from None
+    return world_size, hardware.choose_backend(world_size, backend)
+
+
+def worker_name(worker):
+    if isinstance(worker, functools.partial):
+        return worker_name(worker.func)
+    return getattr(worker, "__name__", type(worker).__name__)
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) < 60 else f"a {type(value).__name__}"
+
+
+def dump(worker, args, kwargs):
+    try:
+        return payload.dump((worker, args, kwargs))
+    except Exception as error:
+        named = [(f"argument {i}", value) for i, value in enumerate(args, 1)]
+        named += [(f"argument {name}", value) for name, value in kwargs.items()]
+        with contextlib.suppress(TypeError):
+            names = inspect.getclosurevars(worker)
+            named += [(f"{name}, which {worker_name(worker)} uses,", v) for name, v in (names.nonlocals | names.globals).items()]
+        for what, value in named:
+            try:
+                os.close(payload.dump(value))
+            except Exception as reason:
+                raise TypeError(
+                    f"{what} is a {type(value).__name__}, which cannot be sent to another process ({reason}); "
+                    "make it inside the worker, or pass plain values and tensors"
+                ) from None
+        raise TypeError(f"{worker_name(worker)} cannot be sent to another process: {error}") from None
