@@ -96,7 +96,7 @@ def by_spawn(n):
 
 def by_torchrun(n):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}"]
-    done = subprocess.run([*command, bench_worker.__file__, "all_reduce"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, bench_worker.__file__, "all_reduce"], capture_output=True, text=True)
     return [float(line) for line in done.stdout.split()]
 
 pools = {}
@@ -253,7 +253,8 @@ def measure_throughput(kernel, file):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", file, "train"]
     for _ in range(2 * ROUNDS):
         rates["launch"].append(kernel("launch(bench_worker.train, world_size=2)[0]"))
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        # Not its exit code: now and then a program that has done all its work aborts as it ends, with gloo and DDP.
+        done = subprocess.run(command, capture_output=True, text=True)
         rates["torchrun"].append(float(done.stdout))
     return rates
 

@@ -177,7 +177,7 @@ def _take_surroundings(rank, surroundings):
     import torch.distributed as dist
 
     numpy.random.seed()  # or every worker of every launch would draw the forkserver's numbers
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # the environment was read before the fork
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))  # the environment was read before the fork
     dist.set_debug_level_from_env()
 
 
