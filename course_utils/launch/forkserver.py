@@ -11,7 +11,6 @@ import ctypes
 import gc
 import importlib
 import os
-import pickle
 import selectors
 import shutil
 import signal
@@ -19,14 +18,16 @@ import socket
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 
-# What workers would otherwise each import at their first optimizer, DDP or FSDP wrapper (0.8 s and 100 MB a worker).
-# Not torchvision, pandas or pyplot, which are slow to import, and never numba, whose simulator is chosen before that.
-_PRELOAD = (
-    "numpy",
-    "psutil",
-    "torch",
+from . import hugepages
+from .channel import Channel
+
+# Before the first worker: without these there is none.
+_PRELOAD = ("numpy", "psutil", "torch", "torch.distributed")
+# As soon as nothing else is asked for: what workers would otherwise each import at their first optimizer, DDP or FSDP
+# wrapper (0.8 s and 100 MB a worker). Not torchvision, pandas or pyplot, which are slow to import, and never numba,
+# whose simulator is chosen before that.
+_PRELOAD_WHEN_IDLE = (
     "torch._dynamo",
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
@@ -50,80 +51,88 @@ def serve(fd, kernel_pid):
         importlib.import_module(name)
         if os.getppid() != kernel_pid:
             return  # it is gone already
-    from . import hugepages, worker
+    from . import worker
 
     # What a worker leaves behind becomes our child, so that it can be found.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # The collector's marks would otherwise be written to pages that all workers share.
-    gc.collect()
-    gc.freeze()
-
-    control = socket.socket(fileno=fd)
-    connection = Connection(os.dup(fd))
+    channel = Channel(socket.socket(fileno=fd))
     wakeup, wakeup_writer = os.pipe()
     os.set_blocking(wakeup_writer, False)
     signal.set_wakeup_fd(wakeup_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up descriptor is written to
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     selector = selectors.DefaultSelector()
-    for source in (connection, wakeup, *([kernel] if kernel is not None else [])):
+    for source in (channel, wakeup, *([kernel] if kernel is not None else [])):
         selector.register(source, selectors.EVENT_READ)
     signal.signal(worker.STACK_SIGNAL, signal.SIG_IGN)  # until a new worker is ready for it
     server_pid, ranks, folder = os.getpid(), {}, None  # pid → rank
 
-    small_pages = hugepages.stretches()
+    idle_work = _idle_work()
 
     while True:
         # Not while workers run: they share our pages, and would be left with copies of their own.
-        is_idle = small_pages and not ranks
+        is_idle = idle_work is not None and not ranks
         ready = {key.fileobj for key, _ in selector.select(0 if is_idle else 0.5 if kernel is None else None)}
-        if is_idle and not ready:
-            hugepages.collapse(small_pages.pop())
-        # The end of file of `connection` alone would not tell: what the kernel has forked holds a copy of its end.
+        if is_idle and not ready and next(idle_work, "done") == "done":
+            idle_work = None
+        # The end of file of `channel` alone would not tell: what the kernel has forked holds a copy of its end.
         if os.getppid() != kernel_pid or kernel in ready:
             break
         if wakeup in ready:
             os.read(wakeup, 4096)
             for message in _reap(ranks):
-                _send(connection, *message)
-        if connection not in ready:
-            continue
+                _send(channel, *message)
         try:
-            request, *details = pickle.loads(connection.recv_bytes())
+            requests = channel.receive() if channel in ready else []
         except (EOFError, OSError):
             break
-        if request == "fork":
-            _, fds, _, _ = socket.recv_fds(control, 1, 16)
-            rank, folder = details
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                selector.close()
-                connection.close()
-                control.close()
-                for inherited in (wakeup, wakeup_writer, *([kernel] if kernel is not None else [])):
-                    os.close(inherited)
-                try:
-                    worker.main(server_pid, rank, folder, *fds)
-                finally:
-                    os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
-            for received in fds:
-                os.close(received)
-            ranks[pid] = rank
-            _send(connection, "forked", rank)
-        elif request == "signal":
-            wanted, signum = details
-            for pid, rank in ranks.items():
-                if rank in wanted:
-                    os.kill(pid, signum)  # not reaped yet, so the pid is still its own
-        elif request == "kill":
-            for pid in ranks:
-                _kill_group(pid)
+        while requests:
+            (request, *details), fds = requests.pop(0)
+            if request == "fork":
+                rank, folder = details
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    selector.close()
+                    channel.close()
+                    for inherited in (wakeup, wakeup_writer, *([kernel] if kernel is not None else [])):
+                        os.close(inherited)
+                    for later in requests:
+                        for inherited in later[1]:
+                            os.close(inherited)
+                    try:
+                        worker.main(server_pid, rank, folder, *fds)
+                    finally:
+                        os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
+                ranks[pid] = rank
+                for received in fds:
+                    os.close(received)
+                _send(channel, "forked", rank)
+            elif request == "signal":
+                wanted, signum = details
+                for pid, rank in ranks.items():
+                    if rank in wanted:
+                        os.kill(pid, signum)  # not reaped yet, so the pid is still its own
+            elif request == "kill":
+                for pid in ranks:
+                    _kill_group(pid)
     for pid in ranks:
         _kill_group(pid)
     _kill_strays()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)  # there is nothing to tidy up, and tearing down torch takes a second
+
+
+def _idle_work():
+    """Generator: each step makes later forks cheaper, and none takes much longer than a second."""
+    for name in _PRELOAD_WHEN_IDLE:
+        yield importlib.import_module(name)
+    # The collector's marks would otherwise be written to pages that all workers share.
+    gc.collect()
+    gc.freeze()
+    for address in hugepages.stretches():
+        yield hugepages.collapse(address)
 
 
 def _watch(pid):
@@ -138,9 +147,9 @@ def _watch(pid):
         return None
 
 
-def _send(connection, *message):
+def _send(channel, *message):
     try:
-        connection.send_bytes(pickle.dumps(message))
+        channel.send(message)
     except OSError:
         pass  # the kernel is gone, which the loop will see
 

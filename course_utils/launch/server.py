@@ -3,14 +3,13 @@
 import atexit
 import contextlib
 import os
-import pickle
 import socket
 import subprocess
 import sys
 import threading
-from multiprocessing.connection import Connection
 from pathlib import Path
 
+from .channel import Channel
 from .failure import WorkerError
 from .payload import anonymous_file
 
@@ -44,11 +43,10 @@ class Server:
                 env=environment,
                 start_new_session=True,
             )
-        self._socket = ours
-        self._connection = Connection(os.dup(ours.fileno()))
+        self._channel = Channel(ours)
 
     def fileno(self):
-        return self._connection.fileno()
+        return self._channel.fileno()
 
     def is_alive(self):
         return self._process.poll() is None
@@ -58,20 +56,22 @@ class Server:
 
         `folder` is for its temporary files, or None; it is removed if the notebook dies.
         """
-        self._send("fork", rank, folder)
-        socket.send_fds(self._socket, [b"f"], fds)
+        self._send(("fork", rank, folder), fds)
 
     def signal(self, ranks, signum):
-        self._send("signal", list(ranks), int(signum))
+        self._send(("signal", list(ranks), int(signum)))
 
     def kill(self):
         """Ask that every worker be killed, with all that it started. Their `exited` messages will follow."""
-        self._send("kill")
+        self._send(("kill",))
 
     def receive(self):
-        """Return the next message, ("forked", rank) or ("exited", rank, status, monotonic time). Raises ServerGone."""
+        """Wait for messages and return a list of ("forked", rank) and ("exited", rank, status, monotonic time).
+
+        Raises ServerGone.
+        """
         try:
-            message = pickle.loads(self._connection.recv_bytes())
+            messages = [message for message, _ in self._channel.receive()]
         except (EOFError, OSError):
             self._process.wait(5)
             detail = os.pread(self._stderr, 1 << 20, 0).decode(errors="replace").strip()
@@ -82,15 +82,14 @@ class Server:
                 + (f". It said:\n{detail[-4000:]}" if detail else "")
             ) from None
         self.has_imported = True
-        return message
+        return messages
 
     def close(self):
         """End the forkserver and every worker it still has."""
         if self.owner == os.getpid():
             with contextlib.suppress(OSError):  # it is gone already
-                self._socket.shutdown(socket.SHUT_RDWR)  # closing would not do: this process's forks may hold copies
-        self._connection.close()
-        self._socket.close()
+                self._channel.shutdown()  # closing would not do: this process's forks may hold copies
+        self._channel.close()
         os.close(self._stderr)
         if self.owner == os.getpid():
             try:
@@ -99,11 +98,12 @@ class Server:
                 self._process.kill()
                 self._process.wait()
 
-    def _send(self, *message):
+    def _send(self, message, fds=()):
         try:
-            self._connection.send_bytes(pickle.dumps(message))
+            self._channel.send(message, fds)
         except OSError:
-            self.receive()  # raises ServerGone with the reason
+            while True:
+                self.receive()  # raises ServerGone with the reason
 
 
 _server = None

@@ -1,13 +1,13 @@
 """Watches the workers of one launch from the notebook's side: messages, output, ends and the clock."""
 
+import contextlib
 import os
-import pickle
 import selectors
 import socket
 import time
-from multiprocessing.connection import Connection
 
 from . import interrupts, payload
+from .channel import Channel
 from .failure import Fate, explain, frames_of_dump
 from .server import ServerGone
 from .streams import Output
@@ -30,7 +30,7 @@ class Supervisor:
         self.output = Output(world_size)
         self._server = server
         self._fates = [Fate(rank) for rank in range(world_size)]
-        self._sockets, self._connections, self._stacks = {}, {}, []
+        self._channels, self._stacks = {}, []
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ, (self._read_server, None))
         self._forked = 0
@@ -45,9 +45,8 @@ class Supervisor:
             reader, writer = os.pipe()
             stacks = payload.anonymous_file("course-stacks")
             self._stacks.append(stacks)
-            self._sockets[rank] = ours
-            self._connections[rank] = Connection(os.dup(ours.fileno()))
-            self._selector.register(self._connections[rank], selectors.EVENT_READ, (self._read_channel, rank))
+            self._channels[rank] = Channel(ours)
+            self._selector.register(self._channels[rank], selectors.EVENT_READ, (self._read_channel, rank))
             os.set_blocking(reader, False)
             self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
             try:
@@ -101,9 +100,8 @@ class Supervisor:
             os.close(fd)
         self.output.finish()
         self._selector.close()
-        for rank in self._sockets:
-            self._sockets[rank].close()
-            self._connections[rank].close()
+        for rank in self._channels:
+            self._channels[rank].close()
             os.close(self._stacks[rank])
         return not self._alive
 
@@ -122,25 +120,24 @@ class Supervisor:
             self._selector.unregister(fd)
             os.close(fd)
 
-    def _read_channel(self, rank, connection):
+    def _read_channel(self, rank, channel):
         fate = self._fates[rank]
         try:
-            kind, *details = pickle.loads(connection.recv_bytes())
-        except (EOFError, OSError):
-            self._selector.unregister(connection)
+            messages = channel.receive(wait=False)
+        except EOFError:
+            self._selector.unregister(channel)
             return
-        if kind == "log":
-            self.rows.append((rank, *details))
-        elif kind == "returned":
-            (fate.time,) = details
-            _, fds, _, _ = socket.recv_fds(self._sockets[rank], 1, 1)
-            if fds:  # else it was killed just now
-                self._take_result(rank, fds[0])
-        elif kind == "left":
-            fate.returned, (fate.time,) = True, details
-        elif kind == "raised":
-            fate.time, fate.report = details
-            self._note_failure(fate)
+        for (kind, *details), fds in messages:
+            if kind == "log":
+                self.rows.append((rank, *details))
+            elif kind == "returned":
+                (fate.time,) = details
+                self._take_result(rank, *fds)
+            elif kind == "left":
+                fate.returned, (fate.time,) = True, details
+            elif kind == "raised":
+                fate.time, fate.report = details
+                self._note_failure(fate)
 
     def _take_result(self, rank, fd):
         fate = self._fates[rank]
@@ -160,22 +157,22 @@ class Supervisor:
             os.close(fd)
 
     def _read_server(self, _, server):
-        kind, rank, *details = server.receive()
-        if kind == "forked":
-            self._forked += 1
-            return
+        for kind, rank, *details in server.receive():
+            if kind == "forked":
+                self._forked += 1
+            else:
+                self._note_end(rank, *details)
+
+    def _note_end(self, rank, code, ended):
         self._alive.discard(rank)
-        connection, fate = self._connections[rank], self._fates[rank]
-        while connection in self._channels() and connection.poll():  # what it said before it ended
-            self._read_channel(rank, connection)
-        code, ended = details
+        channel, fate = self._channels[rank], self._fates[rank]
+        with contextlib.suppress(BlockingIOError):  # a process of the worker's own may still hold the other end
+            while channel in self._selector.get_map():  # what it said before it ended
+                self._read_channel(rank, channel)
         if not fate.returned and fate.report is None:
             fate.died, fate.time = code, ended
             fate.frames = frames_of_dump(self._dump(rank))
             self._note_failure(fate)
-
-    def _channels(self):
-        return [key.fileobj for key in self._selector.get_map().values()]
 
     def _note_failure(self, fate):
         settle = _SETTLE_LOST_CONNECTION_S if fate.has_lost_connection else _SETTLE_S

@@ -9,7 +9,6 @@ import logging
 import multiprocessing.process
 import multiprocessing.util
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -18,9 +17,9 @@ import time
 import traceback
 import types
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 from . import payload
+from .channel import Channel
 
 STACK_SIGNAL = signal.SIGUSR1
 
@@ -50,7 +49,7 @@ class Report:
 
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 
-_connection = None  # to the notebook
+_channel = None  # to the notebook
 _sending = threading.Lock()  # a worker's threads may log
 _steps = itertools.count()
 
@@ -62,7 +61,7 @@ def log(**values):
     reading a CUDA tensor means, delays nothing. Does nothing outside `launch`, so that a worker also runs under
     torchrun. Raises ValueError for a tensor of several elements, and for the names `rank` and `seconds`.
     """
-    if _connection is None:
+    if _channel is None:
         return
     if "rank" in values or "seconds" in values:
         raise ValueError("log(rank=…) and log(seconds=…) are columns that run.metrics has by itself; choose another name")
@@ -70,7 +69,7 @@ def log(**values):
     for name, value in values.items():
         if not isinstance(value, (int, float, str)):
             values[name] = _plain(name, value)
-    _send("log", time.monotonic(), step, values)
+    _send(("log", time.monotonic(), step, values))
 
 
 def _plain(name, value):
@@ -89,15 +88,14 @@ def main(server_pid, rank, folder, channel_fd, output_fd, stacks_fd, surrounding
 
     `folder` is for multiprocessing's temporary files, or None; the descriptors are this process's own.
     """
-    global _connection
+    global _channel
     from .forkserver import end_with_parent
 
     pid = os.getpid()
 
     os.setsid()  # a group of its own: killing the group also ends what the worker has started
     end_with_parent(server_pid)
-    channel = socket.socket(fileno=channel_fd)
-    _connection = Connection(os.dup(channel_fd))
+    _channel = Channel(socket.socket(fileno=channel_fd))
     multiprocessing.process.current_process()._config["tempdir"] = folder
     doing = "starting"
     try:
@@ -117,17 +115,15 @@ def main(server_pid, rank, folder, channel_fd, output_fd, stacks_fd, surrounding
             _leave_fork()
         doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
         result_fd = payload.dump(value)
-        with _sending:
-            _connection.send_bytes(pickle.dumps(("returned", time.monotonic())))
-            socket.send_fds(channel, [b"f"], [result_fd])
+        _send(("returned", time.monotonic()), [result_fd])
         os.close(result_fd)
     except BaseException as error:
         if os.getpid() != pid:
             _leave_fork(error)
         if isinstance(error, SystemExit) and not error.code:
-            _send("left", time.monotonic())  # sys.exit(0): a rank that is done and has nothing to return
+            _send(("left", time.monotonic()))  # sys.exit(0): a rank that is done and has nothing to return
         else:
-            _send("raised", time.monotonic(), _report(error, doing))
+            _send(("raised", time.monotonic(), _report(error, doing)))
             _flush()
             # Stay, so that the other ranks still wait where they are and not report a lost connection: whoever reads
             # the error wants to know what they were waiting for. The launcher kills us all.
@@ -136,9 +132,9 @@ def main(server_pid, rank, folder, channel_fd, output_fd, stacks_fd, surrounding
     _leave()
 
 
-def _send(*message):
+def _send(message, fds=()):
     with _sending:
-        _connection.send_bytes(pickle.dumps(message))
+        _channel.send(message, fds)
 
 
 def _take_streams(output_fd):
