@@ -32,7 +32,7 @@ _STYLE = {
 def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True):
     """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the last with bars from low to high.
 
-    `log` is "", "x", "y" or "xy" (x to the base 2); `recorded` are further series, measured elsewhere, with the source
+    `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series, measured elsewhere, with the source
     in their name; `prediction` is {x: y}, the student's, where a y of None stands for a prediction that was not made;
     without `marks` only the line is drawn.
     """
@@ -50,7 +50,10 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
         if "x" in log:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
-        if "y" in log:
+        if log == "xy":
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
+        elif "y" in log:
             axes.set_yscale("log")
         elif all(value >= 0 for _, values, *_ in series.values() for value in values):
             axes.set_ylim(bottom=0)
