@@ -1,6 +1,7 @@
 """What runs in each worker process: take the function, run it, hand back what became of it."""
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import itertools
@@ -182,11 +183,35 @@ def _join_process_group(backend):
 
     from ..hardware import rank_device
 
-    if backend == "nccl":
-        # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
-    else:
-        dist.init_process_group(backend)
+    with _names_from_files():
+        if backend == "nccl":
+            # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
+            dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
+        else:
+            dist.init_process_group(backend)
+
+
+@contextlib.contextmanager
+def _names_from_files():
+    """Look up host names in files only (glibc).
+
+    As it connects, torch asks for the name of 127.0.0.1, for its log. The name server that is asked is slow or silent
+    on many a laptop, and a launch then takes 5 s or 10 s.
+    """
+    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
+    if configure is None:
+        yield
+        return
+    try:
+        with open("/etc/nsswitch.conf") as file:
+            usual = next((line.split(":", 1)[1].strip() for line in file if line.startswith("hosts:")), "files dns")
+    except OSError:
+        usual = "files dns"
+    configure(b"hosts", b"files")
+    try:
+        yield
+    finally:
+        configure(b"hosts", usual.encode())
 
 
 def _report(error, doing):
