@@ -113,7 +113,8 @@ class Supervisor:
         for key in ready:
             if key.fileobj in self._selector.get_map():  # one before it in the list may have read it to its end
                 read, rank = key.data
-                read(rank, key.fileobj)
+                with contextlib.suppress(BlockingIOError):  # or has read all that was there
+                    read(rank, key.fileobj)
 
     def _read_output(self, rank, fd):
         if not self.output.read(rank, fd):
