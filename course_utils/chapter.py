@@ -1,5 +1,7 @@
 """What the setup cell of every chapter calls."""
 
+import os
+
 from . import hardware
 from .launch import warm
 
@@ -10,5 +12,6 @@ def describe(full=False):
     By the time the setup cell has been read, the forkserver has torch imported, and the first launch is as quick as
     every later one.
     """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU in every cell that uses it
     warm()
     print(hardware.describe(full))

@@ -1,14 +1,16 @@
 """Where a training step's bytes are: weights, gradients, optimizer state, activations. Counted by storage."""
 
 import torch
+from torch.profiler import profile, record_function
 
 
 def num_bytes(tensors):
     """Return the bytes of the storages behind `tensors`, each storage counted once (views and tied weights share)."""
     storages = {}
     for tensor in tensors:
-        storage = tensor.untyped_storage()
-        storages[storage._cdata] = storage
+        for part in _dense_parts(tensor):
+            storage = part.untyped_storage()
+            storages[storage._cdata] = storage
     return sum(storage.nbytes() for storage in storages.values())
 
 
@@ -24,19 +26,20 @@ def gradient_bytes(model):
 
 def optimizer_bytes(optimizer):
     """Bytes of the tensors that the optimizer keeps from step to step (none before its first step)."""
-    state = (value for values in optimizer.state.values() for value in values.values())
-    return num_bytes(value for value in state if isinstance(value, torch.Tensor))
+    return num_bytes(_tensors_in(optimizer.state))
 
 
 class Activations:
     """Counts what autograd saves for the backward pass inside a `with` block: `activations.num_bytes` afterwards.
 
-    Parameters and buffers of `model` do not count: they are there anyway. Every saved tensor is kept until the block
-    ends, or an address that is used again would be counted once for two tensors.
+    Parameters and buffers of `model` do not count, nor do views of them: they are there anyway. Of a tensor that the
+    network was given, a batch cut from a data set for example, only what it spans counts, not all that it was cut from.
+    Every saved tensor is kept until the block ends, or an address that is used again would be counted once for two.
     """
 
     def __init__(self, model):
-        self._known = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
+        kept = [part for t in [*model.parameters(), *model.buffers()] for part in _dense_parts(t)]
+        self._known = {t.untyped_storage()._cdata for t in kept}
         self._saved = []
         self.num_bytes = 0
 
@@ -47,20 +50,33 @@ class Activations:
 
     def __exit__(self, *exception):
         self._hooks.__exit__(*exception)
-        self.num_bytes = num_bytes(self._saved)
+        made, given = [], {}
+        for tensor in self._saved:
+            storage = tensor.untyped_storage()
+            if tensor._is_view() and tensor.grad_fn is None:
+                first, last = given.get(storage._cdata, (storage.nbytes(), 0))
+                begin, end = _span(tensor)
+                given[storage._cdata] = min(first, begin), max(last, end)
+            else:
+                made.append(tensor)
+        whole = {tensor.untyped_storage()._cdata for tensor in made}
+        parts = sum(end - begin for key, (begin, end) in given.items() if key not in whole)
+        self.num_bytes = num_bytes(made) + parts
         self._saved.clear()
 
     def _pack(self, tensor):
-        if tensor.untyped_storage()._cdata not in self._known:
-            self._saved.append(tensor)
+        for part in _dense_parts(tensor):
+            if part.untyped_storage()._cdata not in self._known:
+                self._saved.append(part)
         return tensor
 
 
 def training_bytes(model, optimizer, compute_loss):
-    """Run one forward pass and count everything: {"weights": …, "gradients": …, "optimizer state": …, "activations": …}.
+    """Run one training step and count everything: {"weights": …, "gradients": …, "optimizer state": …, "activations": …}.
 
-    `compute_loss()` runs the forward pass and returns the loss. Gradients and optimizer state are what is there after
-    the backward pass and one step, which are made.
+    `compute_loss()` runs the forward pass and returns the loss. Activations are what that pass keeps for the backward
+    pass; gradients and optimizer state are what is there after the backward pass and the optimizer's step, which are
+    made.
     """
     with Activations(model) as activations:
         loss = compute_loss()
@@ -72,3 +88,84 @@ def training_bytes(model, optimizer, compute_loss):
         "optimizer state": optimizer_bytes(optimizer),
         "activations": activations.num_bytes,
     }
+
+
+def trace(step, device="cpu"):
+    """Run `step(phase)`, which marks its parts as for `throughput.measure_phases`, and return what torch held over time.
+
+    Returns {phase: (milliseconds, bytes)}, two lists of equal length for each phase: the bytes that torch's allocator for
+    `device` had handed out more than before the step, a point before and one after each change. From torch's profiler.
+    """
+    on_gpu = torch.device(device).type == "cuda"
+    names = set()
+
+    def phase(name):
+        names.add(name)  # optimizers put annotations of their own into the profile
+        return record_function(name)
+
+    with profile(profile_memory=True, acc_events=True) as profiled:
+        step(phase)
+        if on_gpu:
+            torch.cuda.synchronize(device)
+
+    events = sorted(profiled.events(), key=lambda event: event.time_range.end)
+    on_host = [event for event in events if event.device_type.name == "CPU"]  # a GPU shows the same marks again
+    marks = sorted((event.time_range.start, event.name) for event in on_host if event.name in names)
+    if not marks:
+        raise ValueError('the step has no phases: put its parts under `with phase("forward"):` and the like')
+    held, curves = 0, {name: ([], []) for _, name in marks}
+    for event in events:
+        end = event.time_range.end
+        more = event.self_device_memory_usage if on_gpu else event.self_cpu_memory_usage
+        if more:
+            times, sizes = curves[([name for begin, name in marks if begin <= end] or [marks[0][1]])[-1]]
+            times += [(end - marks[0][0]) / 1e3] * 2
+            sizes += [held, held + more]
+            held += more
+    return curves
+
+
+def allocated_peak(step, device):
+    """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU, which keeps no such count.
+
+    What the four categories leave over of it is temporary (gradients of activations, a library's workspace), rounding
+    (the allocator hands out multiples of 512 bytes), and what else lives on the device.
+    """
+    if torch.device(device).type != "cuda":
+        step()
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device)
+
+
+def _dense_parts(tensor):
+    """The dense tensors that hold a tensor's numbers: itself, or a sparse one's indices and values."""
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return (tensor,)
+
+
+def _tensors_in(value):
+    """All tensors in nested dicts, lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _tensors_in(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _tensors_in(inner)
+
+
+def _span(tensor):
+    """(first byte, byte after the last) of a dense tensor within its storage."""
+    if tensor.numel() == 0:
+        return 0, 0
+    first = tensor.storage_offset()
+    last = first + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride()))
+    return first * tensor.element_size(), (last + 1) * tensor.element_size()

@@ -1,5 +1,6 @@
 """Clocks that do not lie: the device is synchronised before one is read, warm-up is thrown away, and it is repeated."""
 
+import contextlib
 import statistics
 import time
 from dataclasses import dataclass
@@ -32,6 +33,13 @@ class Timing:
         return f"{self.median_s * 1e3:.1f} ms (median of {len(self.seconds)}, {low:.1f}–{high:.1f})"
 
 
+def now(device="cpu"):
+    """Return the seconds of a clock that is read only when `device` has done all that was asked of it."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 def measure(step, num_samples=1, device="cpu", warmup=2, repeats=7):
     """Time `step()`, which handles `num_samples` samples on `device`, `repeats` times after `warmup` calls.
 
@@ -41,14 +49,123 @@ def measure(step, num_samples=1, device="cpu", warmup=2, repeats=7):
         step()
     seconds = []
     for _ in range(repeats):
-        _synchronize(device)
-        begin = time.perf_counter()
+        begin = now(device)
         step()
-        _synchronize(device)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(now(device) - begin)
     return Timing(tuple(seconds), num_samples)
 
 
-def _synchronize(device):
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
+class Meter:
+    """Samples per second of a training loop: `meter.count(len(x))` after each batch, inside a `with Meter(device)`.
+
+    The first `warmup` batches do not count. Nothing is synchronised between batches, so that the loop runs as it does
+    without the meter; `samples_per_s` is known when the block has ended. Raises ValueError if nothing was counted.
+    """
+
+    def __init__(self, device="cpu", warmup=2):
+        self._device, self._warmup = device, warmup
+        self.num_samples, self.seconds = 0, 0.0
+
+    def __enter__(self):
+        self._begin = now(self._device)
+        return self
+
+    def __exit__(self, *exception):
+        self.seconds = now(self._device) - self._begin
+
+    def count(self, num_samples):
+        if self._warmup > 0:
+            self._warmup -= 1
+            self._begin = now(self._device)
+        else:
+            self.num_samples += num_samples
+
+    @property
+    def samples_per_s(self):
+        if not self.num_samples:
+            raise ValueError("the meter has counted no samples: the first batches warm up, so it needs a few more, or warmup=0")
+        return self.num_samples / self.seconds
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What `measure_phases` found: a Timing for each phase, one for the step with its marks, one for it without them."""
+
+    phases: dict
+    step: Timing
+    unmarked_step: Timing
+
+    @property
+    def covered(self):
+        """The share of the step that lies in some phase, the median over the repeats."""
+        sums = [sum(seconds) for seconds in zip(*(timing.seconds for timing in self.phases.values()))]
+        return statistics.median(a / b for a, b in zip(sums, self.step.seconds))
+
+    def __str__(self):
+        rows = [f"{name:10s} {timing}" for name, timing in {**self.phases, "step": self.step}.items()]
+        return "\n".join(rows)
+
+
+def measure_phases(step, num_samples=1, device="cpu", warmup=2, repeats=7):
+    """Time the parts of `step(phase)`, which puts each of them under a `with phase("forward"):`.
+
+    A phase may be entered several times in a step; its times add up. On a GPU the marks are events in the current
+    stream: nothing waits inside the step, and a phase is as long as the GPU was at it or waited for it. Every marked
+    step is followed by one without marks, so that their price is seen. Raises ValueError for a phase within a phase,
+    and for a step that has none.
+    """
+    for _ in range(warmup):
+        step(_no_marks)
+    marked, unmarked, phases = [], [], []
+    for _ in range(repeats):
+        marks = _Marks(device)
+        begin = now(device)
+        step(marks)
+        marked.append(now(device) - begin)
+        phases.append(marks.seconds())
+        begin = now(device)
+        step(_no_marks)
+        unmarked.append(now(device) - begin)
+    names = list(dict.fromkeys(name for seconds in phases for name in seconds))
+    if not names:
+        raise ValueError('the step has no phases: put its parts under `with phase("forward"):` and the like')
+    timings = {name: Timing(tuple(seconds.get(name, 0.0) for seconds in phases), num_samples) for name in names}
+    return Phases(timings, Timing(tuple(marked), num_samples), Timing(tuple(unmarked), num_samples))
+
+
+def _no_marks(name):
+    return contextlib.nullcontext()
+
+
+class _Marks:
+    """The begin and end of each phase of one step: events on a GPU, clock readings elsewhere."""
+
+    def __init__(self, device):
+        self._on_gpu = torch.device(device).type == "cuda"
+        self._open, self._spans = None, []
+
+    @contextlib.contextmanager
+    def __call__(self, name):
+        if self._open is not None:
+            raise ValueError(f"phase {name!r} begins inside phase {self._open!r}: phases follow one another")
+        self._open, begin = name, self._mark()
+        try:
+            yield
+        finally:
+            self._spans.append((name, begin, self._mark()))
+            self._open = None
+
+    def _mark(self):
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self):
+        """{phase: its seconds}; on a GPU after a synchronisation."""
+        total = {}
+        for name, begin, end in self._spans:
+            spent = begin.elapsed_time(end) / 1e3 if self._on_gpu else end - begin
+            total[name] = total.get(name, 0.0) + spent
+        return total

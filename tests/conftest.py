@@ -1,10 +1,23 @@
-"""What several test files need: the repository on the path, and a line per notebook at the end."""
+"""What several test files need: the repository on the path, GPU tests skipped without one, a line per notebook at the end."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 # The tools are no part of the installed package; tests import them from the checkout.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,0 +1,116 @@
+"""Clocks, the meter and the phases of a step, on work whose length is known."""
+
+import time
+
+import pytest
+import torch
+
+from course_utils import throughput
+
+
+def spin(seconds):
+    """Be busy for about so long; return how long it was, which a busy machine decides."""
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + seconds:
+        pass
+    return time.perf_counter() - begin
+
+
+def test_measure_leaves_the_warm_up_out_and_keeps_each_repeat():
+    took = []
+    timing = throughput.measure(lambda: took.append(spin(0.01)), num_samples=32, warmup=2, repeats=3)
+    assert len(took) == 5
+    assert all(really <= said < really + 0.01 for said, really in zip(timing.seconds, took[2:]))
+    assert timing.median_s == sorted(timing.seconds)[1]
+    assert timing.samples_per_s == 32 / timing.median_s
+    assert timing.samples_per_s_range == (32 / max(timing.seconds), 32 / min(timing.seconds))
+    assert f"{timing.median_s * 1e3:.1f} ms (median of 3, " in str(timing)
+
+
+def test_the_meter_counts_samples_after_its_warm_up():
+    took = []
+    with throughput.Meter(warmup=1) as meter:
+        for _ in range(3):
+            took.append(spin(0.01))
+            meter.count(64)
+    assert meter.num_samples == 128
+    assert sum(took[1:]) <= meter.seconds < sum(took)
+    assert meter.samples_per_s == 128 / meter.seconds
+
+
+def test_a_meter_that_only_warmed_up_says_so():
+    with throughput.Meter(warmup=2) as meter:
+        meter.count(64)
+    with pytest.raises(ValueError, match="counted no samples.*warmup=0"):
+        meter.samples_per_s
+
+
+def test_phases_add_up_to_the_step_and_come_in_order():
+    took = []
+
+    def step(phase):
+        with phase("load"):
+            load = spin(0.002)
+        forward = 0
+        for _ in range(2):  # a phase may come twice
+            with phase("forward"):
+                forward += spin(0.004)
+        with phase("update"):
+            update = spin(0.001)
+        took.append({"load": load, "forward": forward, "update": update})
+
+    found = throughput.measure_phases(step, num_samples=8, warmup=1, repeats=5)
+    assert list(found.phases) == ["load", "forward", "update"]
+    marked = took[1::2]  # after the warm-up, every marked step is followed by one without marks
+    for name, timing in found.phases.items():
+        assert all(really[name] <= said for said, really in zip(timing.seconds, marked))
+    assert 0.95 < found.covered <= 1
+    assert found.step.num_samples == 8 and len(found.unmarked_step.seconds) == 5
+    assert [line.split()[0] for line in str(found).splitlines()] == ["load", "forward", "update", "step"]
+
+
+def test_what_lies_between_phases_is_missed_and_seen():
+    def step(phase):
+        with phase("forward"):
+            inside = spin(0.004)
+        spin(inside)
+
+    assert throughput.measure_phases(step).covered < 0.7
+
+
+def test_a_step_without_phases_and_one_with_nested_phases_are_refused():
+    with pytest.raises(ValueError, match="has no phases: put its parts under"):
+        throughput.measure_phases(lambda phase: None)
+
+    def nested(phase):
+        with phase("forward"), phase("loss"):
+            pass
+
+    with pytest.raises(ValueError, match="'loss' begins inside phase 'forward'"):
+        throughput.measure_phases(nested)
+
+
+def test_a_step_that_fails_shows_its_own_error():
+    def step(phase):
+        with phase("forward"):
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        throughput.measure_phases(step, warmup=0)
+
+
+@pytest.mark.gpu
+def test_phases_on_a_gpu_add_up_and_see_the_work_that_the_cpu_only_asked_for():
+    x = torch.randn(4096, 4096, device="cuda")
+
+    def step(phase):
+        with phase("multiply"):
+            for _ in range(20):
+                x @ x
+        with phase("add"):
+            x + x
+
+    found = throughput.measure_phases(step, device="cuda")
+    assert 0.95 < found.covered <= 1.02
+    assert found.phases["multiply"].median_s > 10 * found.phases["add"].median_s
+    assert found.step.median_s == pytest.approx(found.unmarked_step.median_s, rel=0.05)
