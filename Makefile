@@ -10,7 +10,7 @@ ARGS ?=
 python := .venv/bin/python
 notebooks := $(sort $(wildcard notebooks/[0-9]*.ipynb))
 as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
-.PHONY: help lab test browser record bench lock install clean
+.PHONY: help lab test gpu browser record bench lock install clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,17 @@ test: install ## install, and run everything that CI runs
 	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=300 tests $(notebooks) || status=1; \
 	echo "Running every notebook in a browser."; \
 	$(python) -m tools.browser --if-available || status=1; \
+	exit $$status
+
+# Without a GPU that is an error, since nothing was tested. COURSE_DEVICE might keep the course off the GPU.
+gpu: install ## run what needs a GPU: the tests marked gpu, and every notebook with its solutions
+	@unset COURSE_DEVICE; \
+	$(python) -c 'import sys; from course_utils.hardware import gpus, nvml; \
+	    sys.exit(not gpus() and "make gpu: " + (nvml.problem() or "no NVIDIA GPU was found") + ", so nothing was tested")' \
+	    || exit 1; \
+	status=0; \
+	$(python) -m pytest -m gpu tests || status=1; \
+	$(python) -m pytest tests/test_notebooks_run.py -k test_solved_notebook || status=1; \
 	exit $$status
 
 browser: install ## run every notebook in JupyterLab in chromium; screenshots in build/

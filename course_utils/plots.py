@@ -46,7 +46,7 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
             else:
                 axes.plot(x, y, label=name, **style)
         for i, (name, (x, y)) in enumerate((recorded or {}).items()):
-            axes.plot(x, y, label=name, color="0.5", marker=MARKERS[-1 - i], linestyle=":", markersize=4)
+            axes.plot(x, y, label=name, color="0.5", marker=MARKERS[-1 - i % 7], linestyle=":", markersize=4)
         if "x" in log:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
@@ -62,9 +62,12 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
         _show(figure, alt)
 
 
-def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None):
-    """Draw {name: value} as bars; `spread` is {name: (low, high)}, `prediction` is {name: value} as in `lines`."""
-    with _new("", ylabel, title) as (figure, axes):
+def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None, source=""):
+    """Draw {name: value} as bars; `spread` is {name: (low, high)}, `prediction` is {name: value} as in `lines`.
+
+    `source` names where the values are from, if not from this machine.
+    """
+    with _new("", ylabel, title, source=source) as (figure, axes):
         axes.bar(list(values), list(values.values()), color=COLOURS[0], width=0.6)
         for i, (name, value) in enumerate(values.items()):
             top = value
@@ -157,8 +160,8 @@ def _draw_prediction(axes, prediction):
 class _new:
     """A figure with labelled axes and the machine below it, in the course's style."""
 
-    def __init__(self, xlabel, ylabel, title, height=2.8):
-        self._labels, self._height = (xlabel, ylabel, title), height
+    def __init__(self, xlabel, ylabel, title, height=2.8, source=""):
+        self._labels, self._height, self._source = (xlabel, ylabel, title), height, source
 
     def __enter__(self):
         import matplotlib.pyplot as plt
@@ -170,7 +173,7 @@ class _new:
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
         axes.set_title(title)
-        figure.supxlabel(_caption(), x=0.01, ha="left", fontsize=7, color="0.4")
+        figure.supxlabel(self._source or _caption(), x=0.01, ha="left", fontsize=7, color="0.4")
         return figure, axes
 
     def __exit__(self, *exception):
@@ -193,3 +196,89 @@ def _show(figure, alt):
     plt.close(figure)
     display(Image(png.getvalue(), format="png", alt=alt))
     print("\n".join(textwrap.wrap(f"Figure: {alt}", 110)))
+
+
+def thread_map(touches, alt, title="", per_row=16):
+    """Draw which thread touches which element, {element: [(block, thread, turn), …]}; ints, or tuples in 2-D.
+
+    A box is an element, its index above it. Colour and "b" stand for the block, "t" for the thread, hatches for the turn,
+    which counts a thread's elements from 0. A box without a thread is dashed; one with several has a thick frame and says
+    how many. Of more than 64 elements the first 64 are drawn, and the figure says so.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Patch, Rectangle
+
+    shown = list(touches.items())[:64]
+    everyone = [who for _, threads in shown for who in threads]
+    blocks, turns = (sorted({who[i] for who in everyone}) for i in (0, 2))
+    pale = {block: [0.6 + 0.4 * part for part in to_rgb(COLOURS[i % 7])] for i, block in enumerate(blocks)}
+    hatches = {turn: HATCHES[i % 7] for i, turn in enumerate(turns)}
+    places = [element if isinstance(element, tuple) else divmod(element, per_row) for element, _ in shown]
+    num_rows, num_columns = (max(sizes) + 1 for sizes in zip((0, 0), *places))
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.9 + 0.62 * num_rows), layout="constrained")
+        for (element, threads), (row, column) in zip(shown, places):
+            look = {"facecolor": "white", "edgecolor": "0.6", "linestyle": "--"}
+            words = "–"
+            if threads:
+                block, thread, turn = threads[-1]
+                look = {"facecolor": pale[block], "edgecolor": "white", "hatch": hatches[turn], "linewidth": 0}
+                words = f"b{_index(block)}\nt{_index(thread)}"
+            axes.add_patch(Rectangle((column, row), 0.92, 0.66, **look))
+            if len(threads) > 1:
+                axes.add_patch(Rectangle((column, row), 0.92, 0.66, fill=False, edgecolor="black", linewidth=2))
+                words += f"\n×{len(threads)}"
+            axes.text(column + 0.46, row + 0.35, words, ha="center", va="center", fontsize=7, linespacing=1.15)
+            axes.text(column + 0.46, row - 0.03, _index(element), ha="center", va="bottom", fontsize=6, color="0.4")
+        # Every seventh block has the same colour, every seventh turn the same hatch.
+        keys = [Patch(facecolor=pale[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])]
+        for i, turn in enumerate(turns[:7]):
+            keys.append(Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}"))
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), handleheight=1.2)
+        if len(touches) > len(shown):
+            axes.text(0, num_rows, f"the first {len(shown)} of {len(touches)} elements", fontsize=7, va="top")
+        axes.set_xlim(0, max(num_columns, per_row))
+        axes.set_ylim(num_rows + 0.1, -0.35)
+        axes.set_title(title)
+        axes.axis("off")
+        _show(figure, alt)
+
+
+def _index(index):
+    return ",".join(map(str, index)) if isinstance(index, tuple) else str(index)
+
+
+def _few(indices):
+    return ", ".join(map(_index, indices[:3])) + (", …" if len(indices) > 3 else "")
+
+
+def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None):
+    """Draw {rung: (value, low, high)} against the list of all `rungs`, from the top down; a rung without a value is "not here".
+
+    `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is {rung: value} as in `lines`. The axis is to
+    the base 10, because the fastest machine drawn may be a thousand times as fast as the slowest.
+    """
+    with _new(xlabel, "", title, height=1.1 + 0.27 * len(rungs)) as (figure, axes):
+        place = {rung: y for y, rung in enumerate(rungs)}
+        here = [rung for rung in rungs if rung in values]
+        medians, lows, highs = zip(*(values[rung] for rung in here))
+        reach = [[m - low for m, low in zip(medians, lows)], [high - m for m, high in zip(medians, highs)]]
+        style = {"color": COLOURS[0], "marker": MARKERS[0], "markersize": 5, "capsize": 3, "linestyle": "-", "linewidth": 1}
+        axes.errorbar(medians, [place[rung] for rung in here], xerr=reach, label="this machine", **style)
+        for rung, median, high in zip(here, medians, highs):
+            axes.annotate(f"{median:,.0f}", (high, place[rung]), (5, 0), textcoords="offset points", va="center", fontsize=7.5)
+        for i, (machine, there) in enumerate((recorded or {}).items()):
+            points = [(value, place[rung]) for rung, value in there.items() if rung in place]
+            look = {"color": "0.5", "marker": MARKERS[-1 - i], "linestyle": ":", "markersize": 4}
+            axes.plot(*zip(*points), label=f"recorded on {machine}", **look)
+        axes.set_xscale("log")
+        for rung in rungs:
+            if rung not in values:
+                axes.text(0.01, place[rung], "not here", transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color="0.4")
+        _draw_prediction(axes, {value: place[rung] if value else None for rung, value in (prediction or {}).items()})
+        axes.set_yticks(range(len(rungs)), rungs)
+        axes.set_ylim(len(rungs) - 0.5, -0.5)
+        axes.margins(x=0.12)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        _show(figure, alt)

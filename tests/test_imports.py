@@ -11,23 +11,23 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "course_utils"
 
-# An idea that takes more than one file: these files are the lower parts of it.
-PART_OF = {"nvml": "hardware", "host": "hardware", "report": "hardware", "datafiles": "data"}
 BASE = {"hardware", "data", "models", "throughput", "memory"}
 MAY_IMPORT = {
     **{name: set() for name in BASE},
+    "checkpoint": set(),
+    "recorded": {"hardware"},
     "launch": BASE,
     "plots": BASE,
     "chapter": {"hardware", "launch"},
-    "checks": BASE | {"launch", "plots"},
-    "train": BASE | {"launch", "plots"},
+    "kernels": BASE | {"launch"},
+    "checks": BASE | {"checkpoint", "kernels", "launch", "plots"},
+    "train": BASE | {"checkpoint", "launch", "plots"},
 }
 
 
 def idea(module):
     """The name in MAY_IMPORT for a dotted module, `course_utils.launch.worker` → `launch`."""
-    name = module.split(".")[1]
-    return PART_OF.get(name, name)
+    return module.split(".")[1]
 
 
 def imported(tree, module, is_package):
@@ -73,7 +73,7 @@ def complaints(package):
             name = rest[0] if rest else ""
             if name not in files:
                 name = comes_from.get(name, name)
-            other = PART_OF.get(name.split(".")[0], name.split(".")[0])
+            other = name.split(".")[0]
             if other != idea(module) and other not in MAY_IMPORT[idea(module)]:
                 yield (f"{here}:{line} imports {other or 'the whole package'}: {idea(module)} stands on "
                        f"{sorted(MAY_IMPORT[idea(module)]) or 'nothing of the course'}")
@@ -85,14 +85,15 @@ def test_imports_go_down_only():
 
 
 @pytest.mark.parametrize("file, code", [
-    ("hardware.py", "from . import memory"),
+    ("hardware/__init__.py", "from .. import memory"),
     ("models.py", "import course_utils.data"),
     ("memory.py", "def f():\n    from .launch import launch"),
-    ("nvml.py", "from course_utils.data import digits"),
+    ("hardware/nvml.py", "from course_utils.data import digits"),
+    ("hardware/nvml.py", "from ..data import files"),
     ("launch/worker.py", "from ..plots import draw"),
     ("launch/__init__.py", "from ..checks import check"),
     ("plots.py", "from course_utils import launch"),
-    ("data.py", "from course_utils import log"),
+    ("data/files.py", "from course_utils import log"),
     ("chapter.py", "import course_utils"),
     ("train.py", "from .checks import check"),
     ("checks/chapter09.py", "from ..train import main"),
@@ -114,9 +115,10 @@ def sound_package(folder):
     package = folder / "course_utils"
     files = {
         "__init__.py": "from .launch import launch, log\nfrom .checks import check",
-        "hardware.py": "from . import nvml\nfrom .nvml import gpus\nimport torch",
-        "nvml.py": "import tools_of_others",
-        "data.py": "", "models.py": "", "memory.py": "",
+        "hardware/__init__.py": "from . import nvml\nfrom .nvml import gpus\nimport torch",
+        "hardware/nvml.py": "import tools_of_others\nfrom .host import num_cores",
+        "hardware/host.py": "",
+        "data/__init__.py": "from .files import folders", "data/files.py": "", "models.py": "", "memory.py": "",
         "launch/__init__.py": "from .. import hardware\nfrom .worker import log\nfrom . import worker",
         "launch/worker.py": "def f():\n    from ..hardware import rank_device\n    from . import server",
         "launch/server.py": "from course_utils.launch.worker import log",

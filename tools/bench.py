@@ -1,4 +1,4 @@
-"""How long a launch takes, and what it costs: `make bench`.
+"""How long a launch takes, what it costs, and what clocking a step costs: `make bench`.
 
 Everything is measured in one run and from live IPython kernels with the workers' functions defined in a cell, except
 for `torch.multiprocessing.spawn` and `torchrun`, which need them in a file. The methods take turns, so that all of them
@@ -68,7 +68,7 @@ if __name__ == "__main__":  # torchrun
 SETUP = """
 import json, os, socket, subprocess, sys, tempfile, time
 import torch, torch.distributed as dist
-from course_utils import launch, log
+from course_utils import hardware, launch, log, throughput
 sys.path.insert(0, FOLDER)
 import bench_worker
 
@@ -139,6 +139,14 @@ def log_cost():
     for step in range(20_000):
         log(loss=0.5, samples=64)
     return (time.perf_counter() - begin) / 20_000 * 1e6
+
+def marks_cost():
+    def step(phase):
+        for name in ("load", "copy", "forward", "backward", "update"):
+            with phase(name):
+                pass
+    found = throughput.measure_phases(step, device=hardware.devices(1)[0], repeats=500)
+    return found.step.median_s - found.unmarked_step.median_s
 
 def seconds(function, *args, **kwargs):
     begin = time.monotonic()
@@ -244,6 +252,7 @@ def measure_costs(kernel):
         "seconds, 50 MB returned": fifty,
         "bytes of 1 GB that arrived": kernel("launch(give, 10**9, world_size=2)[0].sum().item() * 4"),
         "microseconds of a call of log": kernel("launch(log_cost, world_size=2).results"),
+        "seconds of marking five phases": kernel("marks_cost()"),
     }
 
 
@@ -287,12 +296,13 @@ def report(values):
         ("images/s, launch over torchrun", rate["launch"] / rate["torchrun"], -0.97),
         ("50 MB returned, more than nothing (s)", fifty, 1),
         ("a call of log (µs)", max(costs["microseconds of a call of log"]), 20),
+        ("marking 5 phases, share of a 10 ms step", costs["seconds of marking five phases"] / 0.010, 0.01),
         ("GB returned of 1", costs["bytes of 1 GB that arrived"] / 1e9, -1),
     ]
-    print(f"\n{'what':40s}{'measured':>10s}{'bar':>10s}")
+    print(f"\n{'what':42s}{'measured':>10s}{'bar':>10s}")
     for what, value, bar in rows:
         met = value >= -bar if bar < 0 else value <= bar
-        print(f"{what:40s}{value:10.3f}{'≥' if bar < 0 else '≤':>5s} {abs(bar):<6g}{'' if met else '  NOT MET'}")
+        print(f"{what:42s}{value:10.3f}{'≥' if bar < 0 else '≤':>5s} {abs(bar):<6g}{'' if met else '  NOT MET'}")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def make_venv(stamp, torch_index):
         if path != STAMP:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
-    needed_gb = 2 if torch_index.rstrip("/").endswith("cpu") else 6.4
+    needed_gb = 2.5 if torch_index.rstrip("/").endswith("cpu") else 6.8
     if os.stat(tempfile.gettempdir()).st_dev == os.stat(VENV).st_dev:
         needed_gb *= 1.4  # what pip downloads lies there until it is unpacked
     needed_gb = float(os.environ.get("COURSE_NEEDED_GB", needed_gb))

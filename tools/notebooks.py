@@ -217,17 +217,20 @@ class CellFailed(Exception):
     """A cell raised without being tagged, took too long, or the kernel died in it."""
 
 
-def execute(nb, folder=NOTEBOOKS, strict=False, timeout_s=CELL_TIMEOUT_S):
+def execute(nb, folder=NOTEBOOKS, strict=False, timeout_s=CELL_TIMEOUT_S, keep_in=None):
     """Run every cell in a new kernel in `folder`; the outputs are written into `nb`.
+
+    What the notebook gives to `recorded.keep` goes to the folder `keep_in`, if there is one.
 
     Raises CellFailed, which names the cell; the kernel is ended in every case.
     """
     env = dict(os.environ)
     # The package beside the notebooks is what runs, whatever else is installed.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(folder).parent), env.get("PYTHONPATH")]))
-    env.pop("COURSE_STRICT", None)
-    if strict:
-        env["COURSE_STRICT"] = "1"
+    for name, value in (("COURSE_STRICT", "1" if strict else ""), ("COURSE_RECORD", str(keep_in or ""))):
+        env.pop(name, None)
+        if value:
+            env[name] = value
     started = []
     client = NotebookClient(
         nb, timeout=timeout_s, kernel_name="python3", allow_errors=False, record_timing=False,

@@ -1,21 +1,24 @@
-"""Run the notebooks top to bottom and write their outputs in: `make record`, or
+"""Run the notebooks top to bottom and keep their outputs and measurements: `make record`, or
 
     python -m tools.record [09 00 ...]
 
-A notebook that fails, or whose outputs must not be committed, keeps its old file; the exit code
-is then 1.
+The outputs go into the notebooks, what they give to `recorded.keep` into data/recorded/<machine>/, and
+what changed against this machine's last record is printed. A notebook that fails, or whose outputs
+must not be committed, keeps its old file and its old records; the exit code is then 1.
 """
 
 import base64
+import json
 import re
 import site
 import sys
 import sysconfig
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
-from tools import notebooks
+from tools import notebooks, recorded
 
 MAX_BYTES = 500_000
 # The README's picture: chapter, and how its figure's alternative text begins.
@@ -35,7 +38,7 @@ def main(names):
         print(f"{path.stem} …", end=" ", flush=True)
         start_s = time.perf_counter()
         try:
-            problems = record(path)
+            problems, changes = record(path)
         except KeyboardInterrupt:
             sys.exit(f"\nrecord: interrupted, {path.name} stays as it was")
         seconds = time.perf_counter() - start_s
@@ -45,29 +48,37 @@ def main(names):
             print(textwrap.indent("\n".join(problems), "    "))
         else:
             print(f"{seconds:.0f} s, {path.stat().st_size / 1000:.0f} kB")
+            print(textwrap.indent("".join(f"{line}\n" for line in changes), "    "), end="")
     if failed:
         sys.exit(f"record: {len(failed)} of {len(paths)} not recorded: {', '.join(failed)}")
 
 
-def record(path, folder=None):
-    """Run the notebook and write it back with its outputs; the reasons why not, if any."""
+def record(path, folder=None, records=recorded.FOLDER):
+    """Run the notebook and write it back with its outputs, and what it measured into `records`.
+
+    Returns the reasons why not, if any, and what changed in the measurements, both as lines.
+    """
     nb = notebooks.normalise(notebooks.read(path))
-    try:
-        notebooks.execute(nb, folder or path.parent)
-    except notebooks.CellFailed as error:
-        return [str(error)]
+    with tempfile.TemporaryDirectory(prefix="course-record-") as kept:
+        try:
+            notebooks.execute(nb, folder or path.parent, keep_in=kept)
+        except notebooks.CellFailed as error:
+            return [str(error)], []
+        values = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(Path(kept).glob("*.json"))}
     relative_paths(nb)
-    problems = [*silent_cells(nb), *lonely_widgets(nb), *paths_left(nb)]
+    chapter = path.stem[:2]
+    problems = [*silent_cells(nb), *lonely_widgets(nb), *paths_left(nb), *recorded.names_taken(chapter, values, records)]
     nb = notebooks.normalise(nb)
     size = len(notebooks.dumps(nb).encode())
     if size >= MAX_BYTES:
         problems.append(f"{size} bytes, and {MAX_BYTES} is the limit: {heaviest_cell(nb)}; "
                         "draw it smaller or with fewer points")
-    if not problems:
-        notebooks.write(nb, path)
-        if path == notebooks.NOTEBOOKS / f"{PICTURE[0]}.ipynb":
-            keep_picture(nb)
-    return problems
+    if problems:
+        return problems, []
+    notebooks.write(nb, path)
+    if path == notebooks.NOTEBOOKS / f"{PICTURE[0]}.ipynb":
+        keep_picture(nb)
+    return [], recorded.save_chapter(chapter, values, f"make record ARGS={chapter}", records)
 
 
 def keep_picture(nb):

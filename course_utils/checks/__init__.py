@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 
+from ..kernels import KernelError
 from ..launch import WorkerError
 from .wrong import Wrong
 
@@ -61,7 +62,8 @@ def evaluate(exercise, answer):
         text = str(error).partition("\n\nIf they only needed longer")[0]  # a student cannot give a check more time
         if error.exitcode == -signal.SIGABRT:  # so ends a rank that receives more or fewer bytes than it expects
             text += "\n\nEvery rank must call the same collectives, in the same order and with the same shapes."
-        return Result(exercise, "wrong", f"your code failed in a worker:\n{text}")
+        where = "in the simulator" if isinstance(error, KernelError) else "in a worker"
+        return Result(exercise, "wrong", f"your code failed {where}:\n{text}")
 
 
 def _not_attempted(exercise):

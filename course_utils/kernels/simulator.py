@@ -1,0 +1,154 @@
+"""numba kernels without a GPU: numba's simulator in a worker, with arrays that watch every access.
+
+The simulator has to be chosen before numba is first imported, and the notebook has imported numba without it. So the
+kernel travels to a worker as bytes, and is unpickled when the worker has chosen.
+"""
+
+import inspect
+import io
+import types
+
+from .. import hardware
+from ..launch import WorkerError, _announced, failure, launch
+from .errors import KernelError
+from .shape import check_shape, num_in
+
+MAX_THREADS = 4096  # each is a thread of the operating system for a moment; so many take a second or two
+_GRACE_S = 10  # for the worker to start and to say where an endless kernel was
+
+
+class Simulated:
+    """What a simulated launch did.
+
+    `args`: the arguments as the kernel left them, tensors on the CPU.
+    `touches`: a Touch for each access to a parameter, in order; the first 200,000 of `num_touches`.
+    `races`: a Race for each element, of shared arrays too, that two threads touched in no certain order, one of them
+    writing; the first 100. In the simulator one thread runs after another, so that a race leaves no trace in `args`;
+    on a GPU it does.
+    """
+
+    def __init__(self, args, touches, num_touches, races):
+        self.args, self.touches, self.num_touches, self.races = args, touches, num_touches, races
+
+    def __repr__(self):
+        return f"<Simulated: {self.num_touches:,} touches, {len(self.races)} races>"
+
+
+def simulate(kernel, grid, block, *args, timeout=30):
+    """Run `kernel[grid, block](*args)` in numba's simulator, in a worker, and return a Simulated.
+
+    Args:
+        kernel: a function that is not decorated and uses the notebook's global `cuda` (`from numba import cuda`). It may
+            call other functions of the notebook, decorated with `cuda.jit(device=True)` or not.
+        grid, block: number of blocks, and of threads in each: an int, or a tuple of up to three; 4096 threads in all.
+        args: tensors, NumPy arrays and numbers. They are copied: the caller's stay as they are.
+        timeout: seconds until a kernel that has not ended is stopped.
+
+    Raises KernelError where the kernel reads or writes outside an array, fails, does not end or leaves a barrier out, and
+    where it cannot be launched like this.
+    """
+    (simulated,) = simulate_many(kernel, [(grid, block, args)], timeout)
+    return simulated
+
+
+def simulate_many(kernel, cases, timeout=30):
+    """Return a Simulated for each `(grid, block, args)` in `cases`, all run by one worker: starting it takes 0.3 s.
+
+    `timeout` is for each case. Raises KernelError as `simulate` does, for the first case that fails.
+    """
+    from . import in_worker
+
+    cases = [checked(kernel, grid, block, args) for grid, block, args in cases]
+    pickled = _pickled(kernel)
+    _announced.add(hardware.choose_backend(1, None).note)  # where it runs and what it may initialise is of no interest
+    limit = timeout * len(cases) + _GRACE_S
+    try:
+        run = launch(in_worker.run_cases, pickled, cases, timeout, world_size=1, backend=None, timeout=limit)
+    except WorkerError as error:
+        told = error.rank, error.exitcode, error.traceback, error.run
+        raise KernelError(f"the simulator's worker failed:\n{error}", *told) from None
+    results, refusal = run.results[0]
+    if refusal is not None:
+        what, frames = refusal
+        place = failure._place(frames)
+        raise KernelError(what + (f"\n  at {place}" if place else ""), run=run)
+    return [Simulated(*result) for result in results]
+
+
+def checked(kernel, grid, block, args, max_threads=MAX_THREADS):
+    """Return (grid, block, args) if the kernel can be launched like this. Raises KernelError."""
+    import numpy as np
+    import torch
+
+    if hasattr(kernel, "py_func"):
+        raise KernelError(
+            f"{kernel.py_func.__name__} is decorated with @cuda.jit: give the function itself, without the decorator"
+        )
+    if not isinstance(kernel, types.FunctionType):
+        raise KernelError(f"a kernel is a function, and this is a {type(kernel).__name__}")
+    grid, block = check_shape(grid, block)
+    num_threads = num_in(grid) * num_in(block)
+    if max_threads and num_threads > max_threads:
+        raise KernelError(
+            f"grid {grid} of blocks {block} is {num_threads:,} threads, and the simulator, which is slow, takes at most "
+            f"{max_threads:,}: use a smaller array"
+        )
+    try:
+        names = list(inspect.signature(kernel).bind(*args).arguments)
+    except TypeError as error:
+        signature = f"{kernel.__name__}{inspect.signature(kernel)}"
+        raise KernelError(f"{signature} cannot be called with {len(args)} arguments: {error}") from None
+    for name, arg in zip(names, args):
+        what = None
+        if isinstance(arg, torch.Tensor):
+            if arg.layout != torch.strided or not _is_of_numpy(arg.dtype):
+                what = f"a tensor of {arg.layout if arg.layout != torch.strided else arg.dtype}, which numba does not have"
+            elif arg.device.type == "meta":
+                what = "a tensor on the meta device, which has no elements"
+            elif arg.ndim == 0:
+                what = "a tensor without dimensions: give the number, .item(), or a tensor of one element"
+        elif isinstance(arg, np.ndarray):
+            if arg.dtype.kind not in "biufc":
+                what = f"an array of {arg.dtype}: a kernel computes with numbers"
+            elif arg.ndim == 0:
+                what = "an array without dimensions: give the number, or an array of one element"
+        elif not isinstance(arg, (bool, int, float, complex, np.number, np.bool_)):
+            what = f"a {type(arg).__name__}: a kernel takes tensors, NumPy arrays and numbers"
+        if what:
+            raise KernelError(f"argument {name} is {what}")
+    return grid, block, args
+
+
+def _is_of_numpy(dtype):
+    import torch
+
+    try:
+        torch.empty(0, dtype=dtype).numpy()
+    except TypeError:
+        return False
+    return True
+
+
+def _pickled(kernel):
+    """The kernel as bytes, with the functions and constants of the notebook that it uses. Raises KernelError."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, obj):
+            if hasattr(obj, "py_func") and type(obj).__module__.startswith("numba"):  # a decorated helper
+                return _same, (obj.py_func,)
+            return super().reducer_override(obj)
+
+    stream = io.BytesIO()
+    try:
+        Pickler(stream).dump(kernel)
+    except Exception as error:  # noqa: BLE001 whatever pickling raises
+        raise KernelError(
+            f"{kernel.__name__} uses something that cannot be sent to the simulator's worker ({error}): a kernel uses its "
+            "arguments, numbers and functions of the notebook"
+        ) from None
+    return stream.getvalue()
+
+
+def _same(obj):
+    return obj
