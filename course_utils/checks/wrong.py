@@ -1,6 +1,6 @@
 """What the checks share: the exception that refuses an answer, running one, and comparisons that say what differs."""
 
-from ..launch import launch
+from ..launch import launch, unannounced
 
 TIME_LIMIT_S = 30  # the right answers take less than one
 
@@ -23,7 +23,8 @@ def run_answer(worker, answer, *args, world_size):
     """
     expect(callable(answer), f"check was given {answer!r}: give it your function's name, without calling it")
     try:
-        return launch(worker, answer, *args, world_size=world_size, backend="gloo", timeout=TIME_LIMIT_S).results
+        with unannounced():
+            return launch(worker, answer, *args, world_size=world_size, backend="gloo", timeout=TIME_LIMIT_S).results
     except TypeError as error:  # the function uses something that cannot be pickled
         raise Wrong(str(error)) from None
 

@@ -8,8 +8,7 @@ import inspect
 import io
 import types
 
-from .. import hardware
-from ..launch import WorkerError, _announced, failure, launch
+from ..launch import WorkerError, failure, launch, unannounced
 from .errors import KernelError
 from .shape import check_shape, num_in
 
@@ -60,17 +59,17 @@ def simulate_many(kernel, cases, timeout=30):
 
     cases = [checked(kernel, grid, block, args) for grid, block, args in cases]
     pickled = _pickled(kernel)
-    _announced.add(hardware.choose_backend(1, None).note)  # where it runs and what it may initialise is of no interest
     limit = timeout * len(cases) + _GRACE_S
     try:
-        run = launch(in_worker.run_cases, pickled, cases, timeout, world_size=1, backend=None, timeout=limit)
+        with unannounced():
+            run = launch(in_worker.run_cases, pickled, cases, timeout, world_size=1, backend=None, timeout=limit)
     except WorkerError as error:
         told = error.rank, error.exitcode, error.traceback, error.run
         raise KernelError(f"the simulator's worker failed:\n{error}", *told) from None
     results, refusal = run.results[0]
     if refusal is not None:
         what, frames = refusal
-        place = failure._place(frames)
+        place = failure.own_line(frames)
         raise KernelError(what + (f"\n  at {place}" if place else ""), run=run)
     return [Simulated(*result) for result in results]
 

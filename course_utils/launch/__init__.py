@@ -71,6 +71,7 @@ class Run:
 
 _one_at_a_time = threading.Lock()
 _announced = set()
+_is_announcing = True
 _latest = None
 
 
@@ -155,8 +156,19 @@ def _pause(seconds):
         time.sleep(seconds)
 
 
+@contextlib.contextmanager
+def unannounced():
+    """Launches inside do not say where their workers are: for workers that nobody asked for, a check's for example."""
+    global _is_announcing
+    before, _is_announcing = _is_announcing, False
+    try:
+        yield
+    finally:
+        _is_announcing = before
+
+
 def _announce(placement):
     """Say once in each notebook how a number of workers is placed."""
-    if placement.note and placement.note not in _announced:
+    if _is_announcing and placement.note and placement.note not in _announced:
         _announced.add(placement.note)
         print(placement.note)

@@ -96,7 +96,7 @@ def explain(fates, timeout=None, killed_for_memory=False):
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
         if cause.died == -signal.SIGABRT and any(_is_in_torch_distributed(fate.where) for fate in fates):
             hints = ["gloo aborts when ranks disagree in shape or dtype: launch(…, debug=True) says who disagrees."]
-    place, report = _place(cause.where), cause.report
+    place, report = own_line(cause.where), cause.report
     if place and not cause.has_lost_connection:
         head += f"\n  at {place}"
     parts = [head, "\n".join(hints + _lines(others))]
@@ -168,7 +168,7 @@ def _lines(fates):
         elif fate.has_lost_connection:
             text = f"lost its connection when it {_whereabouts(fate.where)}"
         elif fate.report is not None:
-            place = _place(fate.where)
+            place = own_line(fate.where)
             text = f"failed too: {_shortened(_raised(fate.report))}" + (f"\n  at {place}" if place else "")
         elif fate.died is not None:
             text = _died(fate.died, False)
@@ -202,22 +202,22 @@ def _whereabouts(frames):
     if own is None:
         return f"was in {frames[-1][2]}" if frames else "was running (it did not say where)"
     called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch logs calls in one
-    return f"was {f'in {called[0]} ' if called else ''}at {_place(frames)}"
+    return f"was {f'in {called[0]} ' if called else ''}at {own_line(frames)}"
 
 
-def _place(frames):
+def own_line(frames):
     """`Cell In[3], line 6, in train: dist.all_reduce(x)`, the innermost line that the student wrote; or ""."""
     own = _own(frames)
     if own is None:
         return ""
     name, number, function = frames[own]
     source = linecache.getline(name, number).strip()
-    return f"{_cell_name(name)}, line {number}, in {function}" + (f":  {source}" if source else "")
+    return f"{cell_name(name)}, line {number}, in {function}" + (f":  {source}" if source else "")
 
 
 def _own(frames):
     """Index of the innermost frame in code that the student wrote, else None."""
-    indices = [index for index, (name, _, _) in enumerate(frames) if _is_own(name)]
+    indices = [index for index, (name, _, _) in enumerate(frames) if is_own(name)]
     return indices[-1] if indices else None
 
 
@@ -226,7 +226,7 @@ _LIBRARIES = tuple(
 )
 
 
-def _is_own(name):
+def is_own(name):
     if name in linecache.cache and not os.path.exists(name):
         return not name.startswith("<frozen")  # a cell
     installed = {"site-packages", "dist-packages"} & set(Path(name).parts)
@@ -237,7 +237,7 @@ def _is_in_torch_distributed(frames):
     return any("/torch/distributed/" in name.replace(os.sep, "/") for name, _, _ in frames)
 
 
-def _cell_name(name):
+def cell_name(name):
     """`Cell In[3]` for the file name that IPython gives a cell, else the path, relative where it is below here."""
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
         code_name = getattr(shell.compile, "format_code_name", lambda _: None)(name)
@@ -254,7 +254,7 @@ def _trace(report):
 
 def _with_cell_names(text):
     def rename(match):
-        name = _cell_name(match[1])
+        name = cell_name(match[1])
         return match[0] if name == match[1] else f"{name}, line"
 
     return re.sub(r'File "([^"\n]+)", line', rename, text)

@@ -1,0 +1,10 @@
+"""Every figure of the course: one palette, units on the axes, the machine in the caption, a text for those who cannot see it.
+
+Functions take plain values and show the figure; `alt` says in one line what is to be seen, and is printed below the
+figure because JupyterLab does not pass alternative texts on.
+"""
+
+from .charts import bars, ladder, lines, stacked_bars, timeline
+from .drawings import diagram, thread_map
+
+__all__ = ["bars", "diagram", "ladder", "lines", "stacked_bars", "thread_map", "timeline"]

@@ -1,0 +1,137 @@
+"""Measurements: curves, bars, timelines."""
+
+from .style import COLOURS, DASHES, HATCHES, MARKERS, new_figure, show
+
+
+def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True):
+    """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the last with bars from low to high.
+
+    `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series, measured elsewhere, with the source
+    in their name; `prediction` is {x: y}, the student's, where a y of None stands for a prediction that was not made;
+    without `marks` only the line is drawn.
+    """
+    with new_figure(xlabel, ylabel, title) as (figure, axes):
+        for i, (name, (x, y, *spread)) in enumerate(series.items()):
+            style = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7] if marks else "", "linestyle": DASHES[i % 7], "markersize": 4}
+            if spread:
+                low, high = spread[0]
+                reach = [[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]]
+                axes.errorbar(x, y, yerr=reach, label=name, capsize=3, **style)
+            else:
+                axes.plot(x, y, label=name, **style)
+        for i, (name, (x, y)) in enumerate((recorded or {}).items()):
+            axes.plot(x, y, label=name, color="0.5", marker=MARKERS[-1 - i % 7], linestyle=":", markersize=4)
+        if "x" in log:
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
+        if log == "xy":
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
+        elif "y" in log:
+            axes.set_yscale("log")
+        elif all(value >= 0 for _, values, *_ in series.values() for value in values):
+            axes.set_ylim(bottom=0)
+        draw_prediction(axes, prediction)
+        axes.legend()
+        show(figure, alt)
+
+
+def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None, source=""):
+    """Draw {name: value} as bars; `spread` is {name: (low, high)}, `prediction` is {name: value} as in `lines`.
+
+    `source` names where the values are from, if not from this machine.
+    """
+    with new_figure("", ylabel, title, source=source) as (figure, axes):
+        axes.bar(list(values), list(values.values()), color=COLOURS[0], width=0.6)
+        for i, (name, value) in enumerate(values.items()):
+            top = value
+            if spread:
+                low, top = spread[name]
+                axes.errorbar(i, value, [[value - low], [top - value]], color="black", capsize=3)
+            axes.annotate(f"{value:.3g}", (i, top), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points")
+        if log:
+            axes.set_yscale("log")
+        draw_prediction(axes, prediction)
+        axes.margins(y=0.15)
+        axes.grid(axis="x", visible=False)
+        show(figure, alt)
+
+
+def stacked_bars(parts, ylabel, alt, title="", xlabel=""):
+    """Draw {bar: {part: value}}, one stacked bar each, parts in the same colour and hatch throughout."""
+    with new_figure(xlabel, ylabel, title) as (figure, axes):
+        names = list(dict.fromkeys(part for values in parts.values() for part in values))
+        bottom = [0.0] * len(parts)
+        for i, name in enumerate(names):
+            heights = [values.get(name, 0) for values in parts.values()]
+            axes.bar(list(parts), heights, 0.6, bottom, label=name, color=COLOURS[i % 7], hatch=HATCHES[i % 7], edgecolor="white")
+            bottom = [a + b for a, b in zip(bottom, heights)]
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1, 1))
+        axes.grid(axis="x", visible=False)
+        show(figure, alt)
+
+
+def timeline(rows, alt, title="", xlabel="time (ms)"):
+    """Draw {row: [(begin, end, what)]} as one bar a span; the same `what` has the same colour and hatch everywhere."""
+    with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows)) as (figure, axes):
+        kinds = list(dict.fromkeys(what for spans in rows.values() for _, _, what in spans))
+        for y, spans in enumerate(rows.values()):
+            for begin, end, what in spans:
+                i = kinds.index(what) % 7
+                axes.barh(y, end - begin, 0.6, begin, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", linewidth=0.3)
+        from matplotlib.patches import Patch
+
+        keys = [Patch(facecolor=COLOURS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=kind) for i, kind in enumerate(kinds)]
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1))
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        show(figure, alt)
+
+
+def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None):
+    """Draw {rung: (value, low, high)} against the list of all `rungs`, from the top down; a rung without a value is "not here".
+
+    `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is {rung: value} as in `lines`. The axis is to
+    the base 10, because the fastest machine drawn may be a thousand times as fast as the slowest.
+    """
+    from matplotlib.ticker import LogLocator
+
+    with new_figure(xlabel, "", title, height=1.4 + 0.27 * len(rungs) + 0.17 * len(recorded or {})) as (figure, axes):
+        place = {rung: y for y, rung in enumerate(rungs)}
+        here = [rung for rung in rungs if rung in values]
+        medians, lows, highs = zip(*(values[rung] for rung in here))
+        reach = [[m - low for m, low in zip(medians, lows)], [high - m for m, high in zip(medians, highs)]]
+        style = {"color": COLOURS[0], "marker": MARKERS[0], "markersize": 5, "capsize": 3, "linestyle": "-", "linewidth": 1}
+        axes.errorbar(medians, [place[rung] for rung in here], xerr=reach, label="this machine", **style)
+        for rung, median, high in zip(here, medians, highs):
+            axes.annotate(f"{median:,.0f}", (high, place[rung]), (5, 0), textcoords="offset points", va="center", fontsize=7.5)
+        for i, (machine, there) in enumerate((recorded or {}).items()):
+            points = [(value, place[rung]) for rung, value in there.items() if rung in place]
+            look = {"color": "0.5", "marker": MARKERS[-1 - i], "linestyle": ":", "markersize": 4}
+            axes.plot(*zip(*points), label=f"recorded on {machine}", **look)
+        axes.set_xscale("log")
+        left, right = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 50 * left else (1,)))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter("")
+        for rung in rungs:
+            if rung not in values:
+                axes.text(0.01, place[rung], "not here", transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color="0.4")
+        draw_prediction(axes, {value: place[rung] if value else None for rung, value in (prediction or {}).items()})
+        axes.set_yticks(range(len(rungs)), rungs)
+        axes.set_ylim(len(rungs) - 0.5, -0.5)
+        axes.margins(x=0.12)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))
+        show(figure, alt)
+
+
+def draw_prediction(axes, prediction):
+    for place, value in (prediction or {}).items():
+        if value is None:
+            axes.plot([], [], " ", label="no prediction was made")
+            axes.legend(loc="upper right")
+        else:
+            axes.plot(place, value, marker="*", markersize=13, color=COLOURS[4], markeredgecolor="black", linestyle="", label="your prediction")
+            axes.legend(loc="upper right")

@@ -1,0 +1,89 @@
+"""Ideas and maps: boxes with arrows, and which thread touches which element."""
+
+from .style import COLOURS, HATCHES, STYLE, show
+
+
+def diagram(boxes, arrows, alt, height=2.6):
+    """Draw an idea, not a measurement: boxes {name: (x, y, text)}, arrows [(from name, to name, text)].
+
+    Arrows run from centre to centre behind the boxes; "<->" at the head of an arrow's text gives it two heads.
+    """
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, height), layout="constrained")
+        axes.axis("off")
+        patches = {}
+        for name, (x, y, text) in boxes.items():
+            look = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": COLOURS[0], "linewidth": 1.2}
+            patches[name] = axes.text(x, y, text, ha="center", va="center", bbox=look, zorder=3, fontsize=8.5)
+        for start, end, text in arrows:
+            (x0, y0, _), (x1, y1, _) = boxes[start], boxes[end]
+            heads = "<->" if text.startswith("<->") else "->"
+            look = {"arrowstyle": heads, "color": COLOURS[1], "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+            look |= {"patchA": patches[start].get_bbox_patch(), "patchB": patches[end].get_bbox_patch()}
+            axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
+            place, where = ((x0 + x1) / 2, (y0 + y1) / 2), "left" if x0 == x1 else "center"
+            offset = (4, 0) if x0 == x1 else (0, 4)
+            axes.annotate(
+                text.removeprefix("<->"), place, offset, textcoords="offset points", ha=where, va="bottom", fontsize=8
+            )
+        xs, ys = [x for x, _, _ in boxes.values()], [y for _, y, _ in boxes.values()]
+        axes.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
+        axes.set_ylim(min(ys) - 0.5, max(ys) + 0.5)
+        show(figure, alt)
+
+
+def thread_map(touches, alt, title="", per_row=16):
+    """Draw which thread touches which element, {element: [(block, thread, turn), …]}; ints, or tuples in 2-D.
+
+    A box is an element, its index above it. Colour and "b" stand for the block, "t" for the thread, hatches for the turn,
+    which counts a thread's elements from 0. A box without a thread is dashed; one with several has a thick frame and says
+    how many. Of more than 64 elements the first 64 are drawn, and the figure says so.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Patch, Rectangle
+
+    shown = list(touches.items())[:64]
+    everyone = [who for _, threads in shown for who in threads]
+    blocks, turns = (sorted({who[i] for who in everyone}) for i in (0, 2))
+    pale = {block: [0.6 + 0.4 * part for part in to_rgb(COLOURS[i % 7])] for i, block in enumerate(blocks)}
+    hatches = {turn: HATCHES[i % 7] for i, turn in enumerate(turns)}
+    places = [element if isinstance(element, tuple) else divmod(element, per_row) for element, _ in shown]
+    num_rows, num_columns = (max(sizes) + 1 for sizes in zip((0, 0), *places))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.9 + 0.62 * num_rows), layout="constrained")
+        for (element, threads), (row, column) in zip(shown, places):
+            look = {"facecolor": "white", "edgecolor": "0.6", "linestyle": "--"}
+            words = "–"
+            if threads:
+                block, thread, turn = threads[-1]
+                look = {"facecolor": pale[block], "edgecolor": "white", "hatch": hatches[turn], "linewidth": 0}
+                words = f"b{_index(block)}\nt{_index(thread)}"
+            axes.add_patch(Rectangle((column, row), 0.92, 0.66, **look))
+            if len(threads) > 1:
+                axes.add_patch(Rectangle((column, row), 0.92, 0.66, fill=False, edgecolor="black", linewidth=2))
+                words += f"\n×{len(threads)}"
+            axes.text(column + 0.46, row + 0.35, words, ha="center", va="center", fontsize=7, linespacing=1.15)
+            axes.text(column + 0.46, row - 0.03, _index(element), ha="center", va="bottom", fontsize=6, color="0.4")
+        # Every seventh block has the same colour, every seventh turn the same hatch.
+        keys = [Patch(facecolor=pale[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])]
+        for i, turn in enumerate(turns[:7]):
+            keys.append(Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}"))
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), handleheight=1.2)
+        if len(touches) > len(shown):
+            axes.text(0, num_rows, f"the first {len(shown)} of {len(touches)} elements", fontsize=7, va="top")
+        axes.set_xlim(0, max(num_columns, per_row))
+        axes.set_ylim(num_rows + 0.1, -0.35)
+        axes.set_title(title)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _index(index):
+    return ",".join(map(str, index)) if isinstance(index, tuple) else str(index)
+
+
+def _few(indices):
+    return ", ".join(map(_index, indices[:3])) + (", …" if len(indices) > 3 else "")

@@ -1,0 +1,69 @@
+"""What all figures share: palette, look, caption, and how a figure gets into the notebook.
+
+The colours are Okabe and Ito's, which survive colour-blindness; markers, line styles and hatches repeat what they say,
+for print in grey.
+"""
+
+import io
+import textwrap
+
+from .. import hardware
+from ..hardware.sharing import others_at_work
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
+STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.axisbelow": True,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "hatch.linewidth": 0.5,
+}
+
+
+class new_figure:
+    """A figure with labelled axes and the machine below it, in the course's style."""
+
+    def __init__(self, xlabel, ylabel, title, height=2.8, source=""):
+        self._labels, self._height, self._source = (xlabel, ylabel, title), height, source
+
+    def __enter__(self):
+        import matplotlib.pyplot as plt
+
+        self._context = plt.rc_context(STYLE)
+        self._context.__enter__()
+        figure, axes = plt.subplots(figsize=(6.4, self._height), layout="constrained")
+        xlabel, ylabel, title = self._labels
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        axes.set_title(title)
+        figure.supxlabel(self._source or _caption(), x=0.01, ha="left", fontsize=7, color="0.4")
+        return figure, axes
+
+    def __exit__(self, *exception):
+        self._context.__exit__(*exception)
+
+
+def _caption():
+    others = others_at_work()
+    shared = f"; shared while measured with {'; '.join(others)}" if others else ""
+    return f"this machine: {hardware.machine()}{shared}"
+
+
+def show(figure, alt):
+    """Put the figure into the notebook (elsewhere nowhere), with its alternative text; then forget it."""
+    import matplotlib.pyplot as plt
+    from IPython.display import Image, display
+
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=110)
+    plt.close(figure)
+    display(Image(png.getvalue(), format="png", alt=alt))
+    print("\n".join(textwrap.wrap(f"Figure: {alt}", 110)))
