@@ -29,8 +29,9 @@ class Timing:
         return self.num_samples / max(self.seconds), self.num_samples / min(self.seconds)
 
     def __str__(self):
-        low, high = min(self.seconds) * 1e3, max(self.seconds) * 1e3
-        return f"{self.median_s * 1e3:.1f} ms (median of {len(self.seconds)}, {low:.1f}–{high:.1f})"
+        digits = 1 if self.median_s >= 0.01 else 3
+        low, middle, high = (f"{1e3 * s:.{digits}f}" for s in (min(self.seconds), self.median_s, max(self.seconds)))
+        return f"{middle} ms (median of {len(self.seconds)}, {low}–{high})"
 
 
 def now(device="cpu"):

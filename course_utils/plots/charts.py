@@ -3,14 +3,14 @@
 from .style import COLOURS, DASHES, HATCHES, MARKERS, new_figure, show
 
 
-def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True):
+def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source=""):
     """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the last with bars from low to high.
 
     `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series, measured elsewhere, with the source
     in their name; `prediction` is {x: y}, the student's, where a y of None stands for a prediction that was not made;
-    without `marks` only the line is drawn.
+    without `marks` only the line is drawn. `source` names where all values are from, if not from this machine.
     """
-    with new_figure(xlabel, ylabel, title) as (figure, axes):
+    with new_figure(xlabel, ylabel, title, source=source) as (figure, axes):
         for i, (name, (x, y, *spread)) in enumerate(series.items()):
             style = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7] if marks else "", "linestyle": DASHES[i % 7], "markersize": 4}
             if spread:
