@@ -1,5 +1,7 @@
 """Where a training step's bytes are: weights, gradients, optimizer state, activations. Counted by storage."""
 
+import contextlib
+
 import torch
 from torch.profiler import profile, record_function
 
@@ -99,9 +101,12 @@ def trace(step, device="cpu"):
     on_gpu = torch.device(device).type == "cuda"
     names = set()
 
+    @contextlib.contextmanager
     def phase(name):
         names.add(name)  # optimizers put annotations of their own into the profile
-        return record_function(name)
+        with record_function(name):
+            pass  # a mark, and no more: what is freed under an annotation would count at the annotation's end
+        yield
 
     with profile(profile_memory=True, acc_events=True) as profiled:
         step(phase)

@@ -39,7 +39,7 @@ def _run(kernel, cases):
 
     KernelError, where a launch fails, is left to `evaluate`, which shows it.
     """
-    expect(callable(kernel), f"check was given {kernel!r}: give it your kernel's name, without calling it")
+    expect(callable(kernel), f"check was given {kernel!r}: give it your function's name, without calling it")
     results = simulate_many(kernel, [(grid, block, args) for _, grid, block, args in cases], timeout=_TIME_LIMIT_S)
     names = list(inspect.signature(kernel).parameters)
     return [_Launch(f"with {_shape(grid, block)} and {case}", args, result, names)

@@ -1,0 +1,61 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %%
+# Exercise 4.1
+def amp_step(model, optimizer, scaler, x, y, max_norm):
+    optimizer.zero_grad()
+    with torch.autocast(x.device.type, torch.float16):
+        loss = F.cross_entropy(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)  # max_norm is meant for the true gradient
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    return loss.item()
+
+
+# %%
+# Exercise 4.2
+def largest_scale(gradients):
+    largest = max(g.abs().max().item() for g in gradients)
+    if not all(g.isfinite().all() for g in gradients):
+        return None
+    return 2.0 ** math.floor(math.log2(torch.finfo(torch.float16).max / largest))
+
+
+# %%
+# Exercise 4.3
+class Checkpoint:
+    def __init__(self, path, model, optimizer, scheduler):
+        self.path, self.model, self.optimizer, self.scheduler = path, model, optimizer, scheduler
+
+    def save(self, step):
+        parts = {name: getattr(self, name).state_dict() for name in ("model", "optimizer", "scheduler")}
+        torch.save({**parts, "random": torch.get_rng_state(), "step": step}, f"{self.path}.part")
+        os.replace(f"{self.path}.part", self.path)  # at every moment there is the old file or the new one
+
+    def load(self):
+        content = torch.load(self.path, weights_only=True)
+        for name in ("model", "optimizer", "scheduler"):
+            getattr(self, name).load_state_dict(content[name])
+        torch.set_rng_state(content["random"])  # last, so that nothing draws after it
+        return content["step"]
+
+
+# %%
+# Exercise 4.4
+def forward_within(blocks, x, budget_bytes):
+    for num_recomputed in range(len(blocks) + 1):
+        y = x
+        with memory.Activations(nn.Sequential(*blocks)) as held:
+            for i, block in enumerate(blocks):
+                y = recompute(block, y, use_reentrant=False) if i < num_recomputed else block(y)
+        if held.num_bytes <= budget_bytes:
+            return y
+    raise ValueError(f"{budget_bytes} bytes are too few: with every block recomputed {held.num_bytes} are held")
