@@ -673,5 +673,19 @@ def test_saved_on_a_gpu(tmp_path, capsys):
     one_step(on_cpu, "cpu")
 
 
+def test_what_is_given_without_a_name_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="a Linear was given without a name.*write model=model"):
+        checkpoint.save(tmp_path / "run.pt", nn.Linear(2, 2))
+    with pytest.raises(CheckpointError, match="a Linear was given without a name"):
+        checkpoint.load(tmp_path / "run.pt", nn.Linear(2, 2))
+
+
+def test_what_is_no_ordinary_file_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="pipe is no ordinary file"):
+        checkpoint.save(tmp_path / "pipe", epoch=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
 if __name__ == "__main__":
     serve()

@@ -185,7 +185,7 @@ def test_an_answer_that_cannot_travel_is_refused(tmp_path):
     source = "import threading\n\nlock = threading.Lock()\n\ndef buckets(num_bytes, cap_bytes):\n    return lock\n"
     result = evaluate("9.3", write(tmp_path, source))
     assert result.state == "wrong"
-    assert "cannot be sent to another process" in result.reason
+    assert "uses something that cannot be sent to the worker that tries it (cannot pickle" in result.reason
 
 
 def test_what_is_not_a_number_is_infinitely_far_from_any():

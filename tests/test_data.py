@@ -387,5 +387,8 @@ def test_batches_refuse_at_once():
         batches(x, y, 11)
     with pytest.raises(ValueError, match="batch_size is 0"):
         batches(x, y, 0)
+    for size in (2.5, "4", True):
+        with pytest.raises(ValueError, match=f"batch_size is {size!r}; it must be a whole number"):
+            batches(x, y, size)
     with pytest.raises(ValueError, match="10 images but 9 labels"):
         batches(x, y[:9], 2)

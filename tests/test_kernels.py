@@ -140,6 +140,7 @@ def test_many_compile_errors_are_not_all_shown():
     ("__global__ void k() {}\0", None, "character of code 0"),
     (ADD, "sm_12", "arch is 'sm_12'; it can be 'sm_75'"),
     (ADD, 80, "arch is 80; it can be 'sm_75'"),
+    ("__global__ void k() {\n  int i = 0;\n", None, "line 2: error: expected a \"}\""),
     ("#include <nothing.h>", None, 'cannot open source file "nothing.h"'),
 ])  # fmt: skip
 def test_what_cannot_be_compiled_is_refused(source, arch, words):
@@ -507,11 +508,21 @@ def two_barriers(x, out):
         cuda.syncthreads()
 
 
+def whole_index(x, out):
+    out[cuda.blockIdx * cuda.blockDim.x] = 1
+
+
+def name_from_c(x, out):
+    out[blockIdx.x] = 1  # noqa: F821 as in CUDA C++
+
+
 WRONG = {
+    whole_index: "an index is one of its numbers: cuda.blockIdx.x",
+    name_from_c: "NameError: name 'blockIdx' is not defined; in Python it is called cuda.blockIdx",
     no_guard: "thread 3 of block 1 writes out[7], but out has 7 elements (0 to 6): is there a guard for the threads past the",
     reads_on: "thread 3 of block 1 reads x[8], but x has 8 elements (0 to 7)",
     reads_before: "thread 0 of block 0 reads x[-1], but x has 8 elements (0 to 7): an index below 0 lies in front of it",
-    half_an_index: "thread 0 of block 0 writes out[0], but an index is a whole number",
+    half_an_index: "thread 0 of block 0 writes out[0.0], but an index is a whole number",
     two_indices: "writes out[0, 1], but out has shape (7,) and needs 1 index",
     slices: "writes out[a:b], but an index is a whole number",
     whole: "computes with all of x: a thread works on single elements, such as x[i]",

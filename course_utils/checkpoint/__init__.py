@@ -19,7 +19,7 @@ from .disk import CheckpointError
 __all__ = ["CheckpointError", "load", "save"]
 
 
-def save(path, /, **state):
+def save(path, /, *unnamed, **state):
     """Save `state`, and the random states of Python, NumPy, torch and CUDA, to the file `path`, whole or not at all.
 
     Of what has a `state_dict()` (model, optimizer, scheduler, scaler, sampler) that is saved; all else must be plain
@@ -27,6 +27,7 @@ def save(path, /, **state):
 
     Raises CheckpointError where the folder or the disk does not let it, and for a value that could not be loaded back.
     """
+    _require_names(unnamed)
     objects = {name: value for name, value in state.items() if fit.has_state(value)}
     states = {name: thing.state_dict() for name, thing in objects.items()}
     values = {name: value for name, value in state.items() if name not in objects}
@@ -36,7 +37,7 @@ def save(path, /, **state):
     disk.write({"states": states, "kinds": kinds, "values": values, "random": _random_states()}, Path(path))
 
 
-def load(path, /, **objects):
+def load(path, /, *unnamed, **objects):
     """Restore `objects` and the random states from the file `path`; return the plain values in it, tensors on the CPU.
 
     Give every object that was saved, under the same name; `name=None` leaves it out. Tensors go to the device where the
@@ -45,6 +46,7 @@ def load(path, /, **objects):
     Raises CheckpointError, with all objects as they were, for a file that is missing, damaged or no checkpoint, and for
     a checkpoint of something else: other names, shapes or dtypes in the model, other parameters in the optimizer.
     """
+    _require_names(unnamed)
     path = Path(path)
     content = disk.read(path)
     states, values = content["states"], content["values"]
@@ -64,6 +66,12 @@ def load(path, /, **objects):
             raise CheckpointError(f"{path} was saved from something else: {difference}; nothing was changed")
     _restore({name: (thing, states[name]) for name, thing in wanted.items()}, content["random"], path)
     return values
+
+
+def _require_names(unnamed):
+    if unnamed:
+        raise CheckpointError(f"a {type(unnamed[0]).__name__} was given without a name, by which it is saved and found again: "
+                              "write model=model, optimizer=optimizer and so on")
 
 
 def _restore(pairs, random_states, path):

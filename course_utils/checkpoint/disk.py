@@ -21,6 +21,8 @@ def write(content, path):
     """Write the dict `content` to `path`; what was there before becomes `path` + ".previous"."""
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder: give the name of a file in it")
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is no ordinary file, and saving would replace it: give another name")
     if not path.parent.is_dir():
         raise CheckpointError(f"{path} could not be saved: there is no folder {path.parent}; make it first")
     try:

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .. import hardware
-from .wrong import expect, judge_in_worker, max_difference
+from .wrong import expect, is_whole, judge_in_worker, max_difference
 
 # ---- 1.1 ----------------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ def _judge_rows(list_state):
 
 
 def _expect_bytes(where, num_bytes, tensor):
-    expect(type(num_bytes) is int, f"{where} the bytes are {num_bytes!r}, not a whole number")
+    expect(is_whole(num_bytes), f"{where} the bytes are {num_bytes!r}, not a whole number")
     if num_bytes == tensor.nbytes:
         return
     why = f"has {tensor.numel()} elements of {tensor.dtype}"
@@ -148,6 +148,7 @@ def _reference(mean=(0.4, 0.5, 0.6), rarity=(1.0, 1.0, 4.0), accumulate=False):
 
 def _judge_steps(train_step):
     for place in _places():
+        torch.set_default_device(None)  # an answer may have set one
         case = f"with the model on {place}"
         model = _Rooted().to(place)
         model.num_moves = 0
@@ -156,11 +157,12 @@ def _judge_steps(train_step):
         steps, losses = [], []
         optimizer.register_step_post_hook(lambda *_: steps.append(1))
         for images, labels in _colour_batches():
-            given, watch = images.clone(), _OneDevice(train_step)
+            given, watch = (images.clone(), labels.clone()), _OneDevice(train_step)
             loss = _take_step(case, watch, model, optimizer, images, labels)
             expect(model.num_moves == 0, f"{case}, {_MOVED}")
-            expect(torch.equal(images, given), f"{case}, the step has changed the images that it was given")
-            expect(isinstance(loss, torch.Tensor), f"{case}, the step returned {loss!r}, and not the loss as a tensor")
+            expect(torch.equal(images, given[0]), f"{case}, the step has changed the images that it was given")
+            expect(torch.equal(labels, given[1]), f"{case}, the step has changed the labels that it was given")
+            expect(isinstance(loss, torch.Tensor), f"{case}, the step returned {_short(loss)}, and not the loss as a tensor")
             expect(loss.dim() == 0, f"{case}, the step returned a tensor of shape {tuple(loss.shape)}, not a loss")
             expect(loss.device == parameters[0].device, f"{case}, the loss came back on {loss.device}")
             losses.append(loss.detach())
@@ -280,7 +282,8 @@ def _expect_moved(got, given, device, name, path):
         for key in keys:
             _expect_moved(got[key], given[key], device, name, f"{path}[{key!r}]")
     else:
-        expect(got is given, f"{where} is {_short(got)}, and was {_short(given)}, which should come back as it is")
+        now = "a copy of what was there" if repr(got) == repr(given) else f"{_short(got)}, and was {_short(given)}"
+        expect(got is given, f"{where} is {now}, which should come back as it is")
 
 
 # ---- 1.4 ----------------------------------------------------------------------------------------------------------
@@ -316,7 +319,7 @@ def _judge_bytes(model_bytes):
             answer = model_bytes(model, dtype)
             now = {name: (tensor.data_ptr(), tensor.dtype) for name, tensor in model.state_dict().items()}
             expect(now == state, f"{where}, the model itself was converted: it must stay as it is")
-            expect(type(answer) is int, f"{where} the answer was {answer!r}, not a whole number of bytes")
+            expect(is_whole(answer), f"{where} the answer was {answer!r}, not a whole number of bytes")
             if answer != (truth := _count(model, dtype)):
                 near = [reason for reason, count in _slips(model, dtype) if count == answer]
                 expect(False, f"{where} the answer was {answer}, {'; '.join(near[:1]) or _by_how_much(answer, truth)}")

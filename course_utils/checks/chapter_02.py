@@ -1,5 +1,6 @@
 """Checks of chapter 02: kernels, run in the simulator with sizes that do not divide, every access of every thread watched."""
 
+import collections
 import functools
 import inspect
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ import torch
 from numba import cuda
 
 from ..kernels import simulate_many
-from .wrong import expect, run_answer
+from .wrong import expect, is_whole, run_answer
 
 _TIME_LIMIT_S = 5  # for a launch of a hundred threads or so; the right answers take a few hundredths of a second
 
@@ -61,7 +62,10 @@ def _expect_unchanged(launch, position):
     expect(not written, f"{launch.case}, {name}[{min(written, default=0)}] is written, and {name} is an input")
 
 
-def _expect_written_once(launch, position, elements, may_stay=(), foreign="it lies behind the first n"):
+def _expect_written_once(
+    launch, position, elements, may_stay=(), foreign="it lies behind the first n",
+    question="which elements does thread 0 of block 1 take, and the last thread of all?",
+):  # fmt: skip
     """Every one of `elements` is written by one thread, those that `may_stay` perhaps by none, and no other is."""
     written, name = launch.touched(position, "write"), launch.names[position]
     for element, ((block, thread), *_) in sorted(written.items()):
@@ -76,7 +80,7 @@ def _expect_written_once(launch, position, elements, may_stay=(), foreign="it li
         expect(
             False,
             f"{launch.case}, {name}[{missing[0]}]{more} written by no thread, the last one that is written being "
-            f"{name}[{max(written)}]: which elements does thread 0 of block 1 take, and the last thread of all?",
+            f"{name}[{max(written)}]: {question}",
         )
     for element, threads in sorted(written.items()):
         who = [f"thread {thread} of block {block}" for block, thread in dict.fromkeys(threads)]
@@ -101,6 +105,17 @@ def _expect_values(launch, position, expected, question):
         )
 
 
+def _expect_shared_work(launch, position, most=None, fewest=2):
+    """No thread writes more than `most` elements, and at least `fewest` threads write."""
+    counts = collections.Counter(who for threads in launch.touched(position, "write").values() for who in threads)
+    if not counts:
+        return
+    (block, thread), count = counts.most_common(1)[0]
+    lead = f"{launch.case}, thread {thread} of block {block} writes {count} elements"
+    expect(most is None or count <= most, f"{lead}: there is a thread for each, and they work at the same time")
+    expect(len(counts) >= fewest, f"{lead}, and only {len(counts)} of the threads take part: share the elements out")
+
+
 # ---- 2.1 ----------------------------------------------------------------------------------------------------------
 
 _SHAPES = ((3, 8, 50), (1, 4, 11), (5, 1, 12), (2, 7, 40))  # grid, block, elements
@@ -117,8 +132,9 @@ def check_2_1(find_writer):
                 f"{case}, {answer!r} came back, not a pair (block index, thread index)",
             )
             expect(
-                all(type(number) is int for number in answer),
-                f"{case}, {tuple(answer)!r} came back: an index is a whole number, and / gives none",
+                all(map(is_whole, answer)),
+                f"{case}, {tuple(answer)!r} came back: an index is a whole number"
+                + (", and / gives none" if any(isinstance(number, float) for number in answer) else ""),
             )
             hint = "follow that thread through the figure"
             if tuple(answer) == writer[::-1]:
@@ -164,6 +180,7 @@ def check_2_2(scale):
         _expect_written_once(launch, 2, range(n))
         expected = torch.cat([a * x[:n], x[n:]])
         _expect_values(launch, 2, expected, f"with a = {a}")
+        _expect_shared_work(launch, 2, most=1)
     return "5 launches scaled the first n numbers, each once, and touched nothing behind them."
 
 
@@ -176,11 +193,14 @@ def check_2_3(reverse):
         (f"n = {n}" + (f" of {size} numbers" if size > n else ""), grid, block, (n, _numbers(size)))
         for grid, block, n, size in ((2, 4, 20, 20), (1, 1, 6, 8), (4, 8, 11, 14), (3, 5, 47, 50), (1, 8, 0, 3), (2, 3, 1, 2))
     ]
-    for launch in _run(reverse, cases):
+    for (_, grid, block, _), launch in zip(cases, _run(reverse, cases)):
         n, x = launch.args
-        _expect_written_once(launch, 1, range(n), may_stay=(n // 2,) if n % 2 else ())
+        _expect_written_once(
+            launch, 1, range(n), may_stay=(n // 2,) if n % 2 else (), question="which pair is swapped by nobody?"
+        )
         _expect_no_race(launch, "Who must do the reading and writing of a pair?")
         _expect_values(launch, 1, torch.cat([x[:n].flip(0), x[n:]]), "where should it have gone, and what should have come?")
+        _expect_shared_work(launch, 1, fewest=min(n // 2, grid * block, 2))
     return "6 launches turned the first n numbers round, n even, odd, 1 and 0, without a race."
 
 
@@ -193,7 +213,7 @@ def check_2_4(saxpy):
     for grid, block, n, incx, incy, behind in ((3, 8, 50, 1, 1, 0), (2, 4, 21, 2, 3, 0), (4, 4, 7, 3, 1, 12), (1, 1, 3, 1, 2, 2)):
         x, y = _numbers((n - 1) * incx + 1), _numbers((n - 1) * incy + 1 + behind, begin=1000)
         cases.append((f"n = {n}, incx = {incx}, incy = {incy}", grid, block, (n, 2.5, x, incx, y, incy)))
-    for launch in _run(saxpy, cases):
+    for (_, grid, block, _), launch in zip(cases, _run(saxpy, cases)):
         n, a, x, incx, y, incy = launch.args
         ours = range(0, n * incy, incy)
         _expect_unchanged(launch, 2)
@@ -201,6 +221,7 @@ def check_2_4(saxpy):
         expected = y.clone()
         expected[::incy][:n] += a * x[::incx][:n]
         _expect_values(launch, 4, expected, f"a is {a}; which element of x belongs here, and does the old y count?")
+        _expect_shared_work(launch, 4, fewest=min(n, grid * block))
     return "4 launches, with increments of 1, 2 and 3, added a * x to every element of y and to nothing else."
 
 
@@ -210,7 +231,7 @@ def check_2_4(saxpy):
 def check_2_5(block_sums):
     """`block_sums(n, x, sums)` leaves in sums[b] the sum of block b's numbers, added up in shared memory."""
     cases = [
-        (f"n = {n}", grid, block, (n, torch.cat([_numbers(n), torch.full((behind,), 1e6)]), _numbers(grid, begin=7000)))
+        (f"n = {n}", grid, block, (n, torch.cat([_numbers(n) + 0.5, torch.full((behind,), 1e6)]), _numbers(grid, begin=7000)))
         for grid, block, n, behind in ((4, 32, 128, 0), (4, 32, 100, 0), (3, 8, 20, 4), (2, 5, 9, 0), (3, 4, 5, 7), (1, 1, 1, 0))
     ]
     for (_, grid, block, _), launch in zip(cases, _run(block_sums, cases)):
@@ -221,6 +242,11 @@ def check_2_5(block_sums):
             name, foreign = launch.names[2], [block for block, _ in threads if block != element]
             expect(not foreign, f"{launch.case}, block {(foreign or [0])[0]} writes {name}[{element}], which is another block's")
             many = len(set(threads))
+            is_atomic = any(touch.atomic for touch in launch.result.touches if (touch.arg, touch.kind) == (name, "write"))
+            expect(
+                many == 1 or not is_atomic,
+                f"{launch.case}, {many} threads add to {name}[{element}] itself: add up in shared memory, and write the sum once",
+            )
             expect(many == 1, f"{launch.case}, {many} threads write {name}[{element}]: which of them is to have the last word?")
         _expect_no_race(launch, "What must happen before a thread may read what another has written?")
         _expect_sums(launch, torch.cat([x[:n], torch.zeros(grid * block - n)]).view(grid, block).sum(1))

@@ -2,19 +2,22 @@
 
 import itertools
 import math
+import numbers
 import queue
+import reprlib
 import statistics
 import threading
 import time
+import weakref
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import memory
 from ..models import DigitsNet, LectureNet
-from .wrong import expect, judge_in_worker, max_difference
+from .wrong import expect, is_whole, judge_in_worker, max_difference
 
 # ---- 3.1 ----------------------------------------------------------------------------------------------------------
 
@@ -44,6 +47,7 @@ class _Device:
             self._asked.task_done()
 
     def step(self):
+        expect(self.num_under_way < 100_000, "step() was called 100,000 times without waiting: does the loop end?")
         self._asked.put((next(self._lengths), True))
 
     def synchronize(self):
@@ -65,11 +69,12 @@ def _judge_clock(images_per_s):
     device, batch_size = _Device(), 32
     answer = images_per_s(device.step, batch_size, device.synchronize)
     left, waits = device.num_under_way, device.num_waits
-    expect(isinstance(answer, (int, float)), f"the answer is {answer!r}, not a number of images per second")
+    is_rate = isinstance(answer, numbers.Real) and math.isfinite(answer) and answer > 0
+    expect(is_rate, f"the answer is {reprlib.repr(answer)}, not a number of images per second")
     device.synchronize()
     took = device.took[_NUM_WARM:]
     expect(len(device.took) > 0, "step() was never called")
-    said = f"it says {answer:,.0f} images/s"
+    said = f"it says {float(answer):,.4g} images/s"
     expect(waits > 0, f"{said}, and never called synchronize(): it timed how long the asking takes")
     expect(left == 0, f"{said}, but {left} pieces of work were still under way when it returned: was the clock read too early?")
     expect(len(took) >= 5, f"{len(device.took)} steps were run, of which the first {_NUM_WARM} are slow: too few to say what is typical")
@@ -81,6 +86,8 @@ def _judge_clock(images_per_s):
     as_if = {
         1 / statistics.median(took): "that is steps per second",
         1 / truth: "that is seconds per image",
+        statistics.median(took): "that is seconds per step",
+        truth / 1e3: "that is images per millisecond",
         batch_size / whole: "how many images went through in that time?",
         batch_size / (_BACKLOG_S + whole): "how many images went through in that time?",
         num_images / (_BACKLOG_S + whole): "the older work, the slow first steps and the hiccups are all in it",
@@ -130,7 +137,7 @@ def _judge_bytes(predict_bytes):
         expect(not missing, f"the answer has no {missing[0]!r}; its keys are {sorted(map(str, answer))}" if missing else "")
         for key, right in truth.items():
             given, where = answer[key], f"{what}, {name}, {key!r}"
-            expect(type(given) is int, f"{where}: {given!r} is not a whole number; bytes are")
+            expect(is_whole(given), f"{where}: {given!r} is not a whole number; bytes are")
             if given == right:
                 continue
             expect(given * 4 != right, f"{where}: {given:,} is the number of numbers; how many bytes has each?")
@@ -181,7 +188,7 @@ def _judge_activations(predict_activations):
         c = kept[0] - 2 * a
         answer = predict_activations(C, S)
         expect(
-            isinstance(answer, (tuple, list)) and len(answer) == 2 and all(type(number) is int for number in answer),
+            isinstance(answer, (tuple, list)) and len(answer) == 2 and all(map(is_whole, answer)),
             f"the answer is {answer!r}, not a pair (a, c) of whole numbers",
         )
         where, maps = f"C = {C}, S = {S}", 4 * C * S * S
@@ -222,6 +229,13 @@ def _judge_accumulation(accumulate):
         _judge_steps(accumulate, 10 if micro_batch_size != 8 else 16, micro_batch_size)
 
 
+class _Kept:
+    """A tensor that autograd keeps, in something that a WeakSet takes."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
 def _judge_steps(accumulate, num_samples, micro_batch_size):
     """Two steps in a row, held against two on the whole batch."""
     where = f"{num_samples} samples, micro_batch_size {micro_batch_size}"
@@ -235,26 +249,28 @@ def _judge_steps(accumulate, num_samples, micro_batch_size):
         F.cross_entropy(truth(x), y).backward()
         right = [p.grad.clone() for p in truth.parameters()]
         reference.step()
-        sizes, grads, done, waiting = [], [], [], []
+        sizes, grads, seen, waiting = [], [], [], []
+        alive = weakref.WeakSet()  # what autograd keeps, until backward() or the end of the graph lets it go
+
+        def keep(tensor):
+            kept = _Kept(tensor)
+            if tensor.dim() > 1:
+                alive.add(kept)
+            return kept
 
         def see_input(module, inputs):
-            waiting.append(len(sizes) - len(done))
+            waiting.append(len(alive))
             sizes.append(len(inputs[0]))
-
-        def see_output(module, inputs, output):
-            output.register_hook(lambda grad: done.append(None))
 
         def see_step(stepping, *_):
             if stepping is optimizer:
+                seen.append(sum(sizes))
                 grads.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
 
-        hooks = [
-            model.register_forward_pre_hook(see_input),
-            model.register_forward_hook(see_output),
-            register_optimizer_step_pre_hook(see_step),
-        ]
+        hooks = [model.register_forward_pre_hook(see_input), register_optimizer_step_post_hook(see_step)]
         try:
-            accumulate(model, optimizer, x, y, micro_batch_size)
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda kept: kept.tensor):
+                accumulate(model, optimizer, x, y, micro_batch_size)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -263,7 +279,8 @@ def _judge_steps(accumulate, num_samples, micro_batch_size):
         expect(sizes, f"{where}: the model was never called")
         expect(max(sizes) <= micro_batch_size, f"{where}: {max(sizes)} samples went through the model at once")
         expect(sum(sizes) >= num_samples, f"{where}: only {sum(sizes)} of {num_samples} samples went through the model")
-        expect(not any(waiting), f"{where}: a forward pass began while an earlier one's activations were still waiting for backward()")
+        expect(seen[0] >= num_samples, f"{where}: the optimizer stepped when {seen[0]} of {num_samples} samples had gone through the model")
+        expect(not any(waiting), f"{where}: a forward pass began while an earlier one's activations were still waiting for backward(), or kept after it")
         _compare(grads[0], right, sizes, where, turn, num_samples)
         apart = max_difference([p.detach() for p in model.parameters()], [p.detach() for p in truth.parameters()])
         expect(apart < 1e-9, f"{where}: the gradients were right, but the parameters moved elsewhere (max difference {apart:.2g})")
@@ -282,4 +299,5 @@ def _compare(grads, right, sizes, where, turn, num_samples):
         expect(abs(ratio - num_samples) > 1e-5, f"{said}: it is {num_samples} times as large, a sum over samples")
     expect(turn == "first", f"{said}; the first call was right: does something stay in p.grad from it?")
     expect(len(set(sizes)) == 1, f"{said}: does the last, smaller micro-batch weigh as much as the others?")
-    expect(False, f"{said}; is the last thing added to p.grad the only one left in it?")
+    expect(ratios and max(ratios) > 1, f"{said}; is the last thing added to p.grad the only one left in it?")
+    expect(False, f"{said}: does each micro-batch go with its own labels, once?")

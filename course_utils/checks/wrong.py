@@ -1,5 +1,8 @@
 """What the checks share: the exception that refuses an answer, running one, and comparisons that say what differs."""
 
+import numbers
+import reprlib
+
 from ..launch import launch, unannounced
 
 TIME_LIMIT_S = 30  # the right answers take less than one
@@ -21,12 +24,27 @@ def run_answer(worker, answer, *args, world_size):
     The process group is gloo's on every machine, because the checks' tensors are small and on the CPU. Raises Wrong if
     the answer is no function or cannot travel to a worker, and WorkerError if a rank failed or TIME_LIMIT_S was over.
     """
-    expect(callable(answer), f"check was given {answer!r}: give it your function's name, without calling it")
+    expect(callable(answer), f"check was given {reprlib.repr(answer)}: give it your function's name, without calling it")
+    limits = {"world_size": world_size, "backend": "gloo", "timeout": TIME_LIMIT_S}
     try:
         with unannounced():
-            return launch(worker, answer, *args, world_size=world_size, backend="gloo", timeout=TIME_LIMIT_S).results
+            return launch(_until_it_returns, worker, answer, *args, **limits).results
     except TypeError as error:  # the function uses something that cannot be pickled
-        raise Wrong(str(error)) from None
+        why = str(error).partition("(")[2].partition(")")[0] or error
+        raise Wrong(f"your function uses something that cannot be sent to the worker that tries it ({why}): let it make what "
+                    "it needs itself") from None
+
+
+def _until_it_returns(worker, answer, *args):
+    try:
+        return worker(answer, *args)
+    except SystemExit:  # to launch a program that ends well, which a check would take for a verdict
+        raise RuntimeError("sys.exit(), exit() or quit() ended the program before your function returned") from None
+
+
+def is_whole(value):
+    """Whether `value` is a whole number: an int or one of NumPy's, and no bool."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def judge_in_worker(judge, answer):

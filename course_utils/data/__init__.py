@@ -50,7 +50,7 @@ def load_images(
     """
     if name not in _NAMES:
         raise ValueError(f"there is no data set {name!r}; choose one of {', '.join(_NAMES)}")
-    if size is not None and (not isinstance(size, int) or size < 1):
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise ValueError(f"size is {size!r}; it must be a whole number of pixels, 1 or more")
     if channels not in (None, 1, 3):
         raise ValueError(f"channels is {channels!r}; it must be 1 or 3")
@@ -82,8 +82,8 @@ def batches(
     """
     if len(images) != len(labels):
         raise ValueError(f"there are {len(images)} images but {len(labels)} labels")
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be 1 or more")
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}; it must be a whole number, 1 or more")
     if batch_size > len(images):
         raise ValueError(
             f"batch_size is {batch_size}, but there are only {len(images)} images; "

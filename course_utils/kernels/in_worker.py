@@ -157,6 +157,10 @@ def _refusal(thread):
     described = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if "module 'numba.cuda' has no attribute" in described:
         described += "; a kernel knows numba.cuda by a name of the notebook, from a cell with `from numba import cuda`"
+    if "Dim3" in described:
+        described += "; an index is one of its numbers: cuda.blockIdx.x, cuda.blockDim.x and so on"
+    if isinstance(error, NameError) and error.name in ("threadIdx", "blockIdx", "blockDim", "gridDim", "syncthreads"):
+        described += f"; in Python it is called cuda.{error.name}"
     return Refused(f"{thread}: {described}", frames)
 
 

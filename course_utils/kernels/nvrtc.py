@@ -125,6 +125,8 @@ def _explain(log, source, name):
     """The compiler's errors, with the lines of the cell. NVRTC itself prints the line and a caret under each."""
     where = _find_cell(source)
     errors = []
+    last = len(source.rstrip().splitlines())
+    log = log.replace("At end of source: error", f"{name}({last}): error")  # a brace that was never closed
     for part in re.split(rf"^(?={re.escape(name)}\(\d+\): )", log, flags=re.MULTILINE):
         match = re.match(rf"{re.escape(name)}\((\d+)\): (?:\w+ )?error(?: #[\w-]+)?: ", part)
         if match:

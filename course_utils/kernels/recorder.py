@@ -169,7 +169,7 @@ def _text(element):
 
 
 def _short(value):
-    return f"{float(value):g}" if isinstance(value, (float, np.floating)) else f"a {type(value).__name__}"
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else f"a {type(value).__name__}"
 
 
 def _whole(self, *_):

@@ -59,7 +59,21 @@ def returns_the_result(n, a, x):
     return a * x[cuda.threadIdx.x]
 
 
+def leaves_all_to_thread_0(n, a, x):
+    if cuda.grid(1) == 0:
+        for i in range(n):
+            x[i] *= a
+
+
+def leaves_all_to_block_0(n, a, x):
+    if cuda.blockIdx.x == 0:
+        for i in range(cuda.threadIdx.x, n, cuda.blockDim.x):
+            x[i] *= a
+
+
 WRONG = [
+    (leaves_all_to_thread_0, "there is a thread for each"),
+    (leaves_all_to_block_0, "there is a thread for each"),
     (has_no_guard, "is there a guard"),
     (guards_one_too_early, "x[49] is written by no thread"),
     (guards_by_the_length, "writes x[40], which is not yours: it lies behind the first n"),

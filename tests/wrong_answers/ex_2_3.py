@@ -50,7 +50,14 @@ def uses_a_slice(n, x):
     x[:n] = x[:n][::-1]
 
 
+def leaves_all_to_thread_0(n, x):
+    if cuda.grid(1) == 0:
+        for i in range(n // 2):
+            x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
+
+
 WRONG = [
+    (leaves_all_to_thread_0, "only 1 of the threads take part"),
     (swaps_everything_twice, "x[0] is written 2 times, by thread 0 of block 0 and thread 3 of block 0"),
     (writes_over_the_other_half, "where should it have gone"),
     (each_fetches_its_own, "there is a race"),

@@ -50,7 +50,14 @@ def has_no_limit(n, a, x, incx, y, incy):
         i += cuda.gridsize(1)
 
 
+def leaves_all_to_thread_0(n, a, x, incx, y, incy):
+    if cuda.grid(1) == 0:
+        for i in range(n):
+            y[i * incy] += a * x[i * incx]
+
+
 WRONG = [
+    (leaves_all_to_thread_0, "only 1 of the threads take part"),
     (ignores_the_increments, "n = 21, incx = 2, incy = 3, thread 1 of block 0 writes y[1], which is not yours: it lies in a gap"),
     (uses_one_increment_for_both, "which is not yours: it lies in a gap"),
     (exchanges_the_increments, "x has 41 elements"),

@@ -89,7 +89,14 @@ def returns_text(step, batch_size, synchronize):
     return "fast"
 
 
+def returns_infinity(step, batch_size, synchronize):
+    step()
+    synchronize()
+    return float("inf")
+
+
 WRONG = [
+    (returns_infinity, "not a number of images per second"),
     (as_given, "never called synchronize()"),
     (waits_at_the_end_only, "the older work, the slow first steps"),
     (waits_at_both_ends_without_warm_up, "the slow first steps and the hiccups"),

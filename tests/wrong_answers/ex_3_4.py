@@ -1,5 +1,7 @@
 """Exercise 3.4: answers that its check must refuse, each with words from the reason that it must give."""
 
+import sys
+
 import torch
 import torch.nn.functional as F
 
@@ -80,7 +82,41 @@ def divides_by_micro_batch_size(model, optimizer, x, y, micro_batch_size):
     optimizer.step()
 
 
+def keeps_the_graphs(model, optimizer, x, y, micro_batch_size):
+    optimizer.zero_grad()
+    kept = []
+    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+        loss = F.cross_entropy(model(a), b, reduction="sum") / len(x)
+        loss.backward(retain_graph=True)
+        kept.append(loss)
+    optimizer.step()
+
+
+def steps_before_the_last(model, optimizer, x, y, micro_batch_size):
+    optimizer.zero_grad()
+    for i, (a, b) in enumerate(zip(x.split(micro_batch_size), y.split(micro_batch_size))):
+        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
+        if (i + 1) % max(1, len(x) // micro_batch_size) == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def gives_each_piece_the_first_labels(model, optimizer, x, y, micro_batch_size):
+    optimizer.zero_grad()
+    for a in x.split(micro_batch_size):
+        (F.cross_entropy(model(a), y[: len(a)], reduction="sum") / len(x)).backward()
+    optimizer.step()
+
+
+def ends_the_program(model, optimizer, x, y, micro_batch_size):
+    sys.exit()
+
+
 WRONG = [
+    (keeps_the_graphs, "or kept after it"),
+    (steps_before_the_last, "the optimizer stepped when 9 of 10 samples"),
+    (gives_each_piece_the_first_labels, "with its own labels"),
+    (ends_the_program, "ended the program before your function returned"),
     (adds_means, "a sum of 2 means"),
     (adds_sums, "a sum over samples"),
     (counts_pieces_alike, "weigh as much as the others"),
@@ -104,4 +140,20 @@ def weighs_the_means(model, optimizer, x, y, micro_batch_size):
     optimizer.zero_grad()
 
 
-RIGHT = [weighs_the_means]
+def steps_with_a_closure(model, optimizer, x, y, micro_batch_size):
+    with torch.no_grad():
+        before = F.cross_entropy(model(x[:1]), y[:1])
+
+    def closure():
+        optimizer.zero_grad()
+        total = torch.zeros_like(before)
+        for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+            loss = F.cross_entropy(model(a), b, reduction="sum") / len(x)
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    optimizer.step(closure)
+
+
+RIGHT = [steps_with_a_closure, weighs_the_means]
