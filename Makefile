@@ -25,13 +25,18 @@ lab: install ## install, and open JupyterLab on the first chapter
 	@$(python) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
 	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(as_root) $(LAB_ARGS)
 
-# One pytest for all, so that its closing line counts all; the notebooks as committed come last, through nbval.
+# Two at a time, but not the launcher's tests, which say how soon a worker ends, and not the notebooks, which measure.
+# The browser gets the first chapter and one with sliders; `make browser` gives it all.
+launch_and_notebooks := tests/launch tests/test_notebooks_run.py
 test: install ## install, and run everything that CI runs
-	@echo "Running the tests, and then every notebook."
 	@status=0; \
-	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=300 tests $(notebooks) || status=1; \
-	echo "Running every notebook in a browser."; \
-	$(python) -m tools.browser --if-available || status=1; \
+	echo "Running the tests that may run two at a time."; \
+	$(python) -m pytest -n 2 tests $(addprefix --ignore=,$(launch_and_notebooks)) || status=1; \
+	echo "Running the launcher's tests, every notebook with its solutions, and every notebook as it is."; \
+	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(launch_and_notebooks) $(notebooks) \
+	    || status=1; \
+	echo "Running two notebooks in a browser."; \
+	$(python) -m tools.browser --if-available 00 02 || status=1; \
 	exit $$status
 
 # Without a GPU that is an error, since nothing was tested. COURSE_DEVICE might keep the course off the GPU.

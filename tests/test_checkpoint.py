@@ -614,7 +614,7 @@ def test_a_name_that_is_left_out(tmp_path):
     ({"loss": [0.5, np.float64(1)]}, r"history\['loss'\]\[1\] is a numpy.float64"), (np.ones(2), "numpy.ndarray"),
     (nn.Linear, "history is a type"), (torch.ones(2, device="meta"), "history is on the meta device"),
     ({(1, range(3)): 0}, r"history's key .*\[1\] is a range"), (Sampler, "history is a type"),
-], ids=str)
+], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
 def test_what_could_not_be_loaded_back_is_refused_before_writing(tmp_path, value, said):
     checkpoint.save(tmp_path / "a.pt", epoch=1)
     with pytest.raises(CheckpointError, match=f"{said}.*nothing was saved"):

@@ -207,6 +207,15 @@ def test_a_damaged_unzipped_file_is_named(tmp_path, downloads, how):
         load_images("mnist")
 
 
+@pytest.mark.parametrize("kind", ["images-idx3", "labels-idx1"])
+def test_half_a_pair_is_no_reason_for_other_images(tmp_path, monkeypatch, kind):
+    write_idx_pair(tmp_path / "mnist")
+    (tmp_path / "mnist" / f"train-{kind}-ubyte.gz").unlink()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
+    with pytest.raises(RuntimeError, match=f"train-{kind}-ubyte is missing, and .* is there: copy both, or neither"):
+        load_images("mnist")
+
+
 def test_labels_that_do_not_fit_are_named(tmp_path, monkeypatch):
     write_idx_pair(tmp_path / "mnist", n=12)
     path = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"

@@ -58,6 +58,8 @@ def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | Non
     try:
         _download(name)
     except (OSError, RuntimeError, http.client.HTTPException) as error:
+        if name != "cifar10":
+            _refuse_half_a_pair(name, train, places)
         reason = " ".join(str(error).split())[:200]
         half = "training" if train else "test"
         # No absolute paths: this line may end up in a notebook that others read.
@@ -103,6 +105,18 @@ def _read_idx_pair(
                 raise _damaged(label_file, "its labels are not the numbers 0 to 9")
             return pixels[:, None], labels.long()
     return None
+
+
+def _refuse_half_a_pair(name: str, train: bool, places: list[Path]) -> None:
+    """Raise RuntimeError if there are images without labels, or labels without images: somebody meant them to be used."""
+    half = "train" if train else "t10k"
+    for home in (home for folder in places for home in _homes(name, folder)):
+        for place in (home / "raw", home):
+            pair = [place / f"{half}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")]
+            there = [_existing(path) for path in pair]
+            if any(there) and not all(there):
+                missing = pair[there.index(None)]
+                raise RuntimeError(f"{missing} is missing, and {next(filter(None, there)).name} is there: copy both, or neither")
 
 
 def _existing(path: Path) -> Path | None:

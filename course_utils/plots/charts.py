@@ -6,11 +6,14 @@ from .style import COLOURS, DASHES, HATCHES, MARKERS, new_figure, show
 def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source=""):
     """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the last with bars from low to high.
 
-    `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series, measured elsewhere, with the source
-    in their name; `prediction` is {x: y}, the student's, where a y of None stands for a prediction that was not made;
-    without `marks` only the line is drawn. `source` names where all values are from, if not from this machine.
+    `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series,
+    measured elsewhere, with the source in their name; `prediction` is {x: y}, the student's, where a y of None stands for
+    a prediction that was not made; without `marks` only the line is drawn. `source` names where all values are from, if
+    not from this machine.
     """
-    with new_figure(xlabel, ylabel, title, source=source) as (figure, axes):
+    num_names = len(series) + len(recorded or {}) + bool(prediction)
+    height = 2.8 if num_names < 4 else 2.9 + 0.1 * num_names  # many names stand above the axes
+    with new_figure(xlabel, ylabel, title, height, source) as (figure, axes):
         for i, (name, (x, y, *spread)) in enumerate(series.items()):
             style = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7] if marks else "", "linestyle": DASHES[i % 7], "markersize": 4}
             if spread:
@@ -32,7 +35,11 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
         elif all(value >= 0 for _, values, *_ in series.values() for value in values):
             axes.set_ylim(bottom=0)
         draw_prediction(axes, prediction)
-        axes.legend()
+        if num_names < 4:
+            axes.legend()
+        else:
+            axes.legend().remove()
+            figure.legend(loc="outside upper right", ncols=2)
         show(figure, alt)
 
 
