@@ -44,9 +44,7 @@ def keep(name, values):
     path = Path(folder) / f"{name}.json"
     if path.exists():
         raise ValueError(f"this notebook has kept {name!r} already: keep all of it at once, or choose another name")
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(values), encoding="utf-8")
-    os.replace(part, path)
+    path.write_text(json.dumps(values), encoding="utf-8")  # half a file is never read: the notebook has failed then
 
 
 def elsewhere(name, folder=FOLDER):

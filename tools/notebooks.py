@@ -7,7 +7,6 @@ jupytext's percent format, one code cell per exercise, whose first line is `# Ex
 import os
 import re
 import subprocess
-import tempfile
 from pathlib import Path
 
 import jupytext
@@ -15,6 +14,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbstripout import strip_output
+
+from tools.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -70,18 +71,8 @@ def dumps(nb):
 
 
 def write(nb, path):
-    """Write the notebook whole or not at all, so that an interrupt cannot leave half a file."""
-    path = Path(path)
-    text = dumps(nb)
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(part, 0o644)  # mkstemp's 0600 would hide the notebook from a class
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
+    """Write the notebook whole or not at all."""
+    write_whole(dumps(nb), path)
 
 
 def normalise(nb):

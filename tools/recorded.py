@@ -1,12 +1,10 @@
 """Write measurements to data/recorded/<machine>/, each with what a reader needs to judge it, and compare them."""
 
 import json
-import os
 import platform
 import re
 import subprocess
 import sys
-import tempfile
 import textwrap
 from datetime import date
 from importlib.metadata import version
@@ -14,6 +12,7 @@ from pathlib import Path
 
 from course_utils import hardware
 from course_utils.recorded import FOLDER, read
+from tools.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 12  # of details for a chapter
@@ -25,11 +24,7 @@ def save(name, values, command, folder=FOLDER):
     path = machine_folder(folder) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"provenance": provenance(command), "values": values}
-    # Whole or not at all: an interrupt must not cost the record before.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving-") as scratch:
-        part = Path(scratch) / path.name
-        part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(part, path)
+    write_whole(json.dumps(content, indent=1, ensure_ascii=False) + "\n", path)
     return path
 
 

@@ -9,7 +9,7 @@ import torch
 from numba import cuda
 
 from ..kernels import simulate_many
-from .wrong import expect, is_whole, run_answer
+from .wrong import expect, expect_function, is_whole, run_answer
 
 _TIME_LIMIT_S = 5  # for a launch of a hundred threads or so; the right answers take a few hundredths of a second
 
@@ -40,7 +40,7 @@ def _run(kernel, cases):
 
     KernelError, where a launch fails, is left to `evaluate`, which shows it.
     """
-    expect(callable(kernel), f"check was given {kernel!r}: give it your function's name, without calling it")
+    expect_function(kernel)
     results = simulate_many(kernel, [(grid, block, args) for _, grid, block, args in cases], timeout=_TIME_LIMIT_S)
     names = list(inspect.signature(kernel).parameters)
     return [_Launch(f"with {_shape(grid, block)} and {case}", args, result, names)

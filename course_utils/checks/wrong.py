@@ -18,13 +18,18 @@ def expect(condition, reason):
         raise Wrong(reason)
 
 
+def expect_function(answer):
+    """Raise Wrong unless `answer` can be called."""
+    expect(callable(answer), f"check was given {reprlib.repr(answer)}: give it your function's name, without calling it")
+
+
 def run_answer(worker, answer, *args, world_size):
     """Return what `worker(answer, *args)` returned, a value per rank.
 
     The process group is gloo's on every machine, because the checks' tensors are small and on the CPU. Raises Wrong if
     the answer is no function or cannot travel to a worker, and WorkerError if a rank failed or TIME_LIMIT_S was over.
     """
-    expect(callable(answer), f"check was given {reprlib.repr(answer)}: give it your function's name, without calling it")
+    expect_function(answer)
     limits = {"world_size": world_size, "backend": "gloo", "timeout": TIME_LIMIT_S}
     try:
         with unannounced():

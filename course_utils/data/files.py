@@ -17,6 +17,7 @@ import threading
 import urllib.request
 import warnings
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -91,32 +92,34 @@ def _read_idx_pair(
     name: str, train: bool, folder: Path
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """MNIST's and Fashion-MNIST's format: `<name>/raw/` or `<name>/`, gzipped or not."""
+    for pair in _idx_pairs(name, train, folder):
+        image_file, label_file = map(_existing, pair)
+        if image_file is None or label_file is None:
+            continue
+        pixels, labels = _read_idx(image_file, 3), _read_idx(label_file, 1)
+        if len(pixels) != len(labels):
+            raise _damaged(label_file, f"{len(labels)} labels for {len(pixels)} images")
+        if len(labels) == 0 or labels.max() > 9:
+            raise _damaged(label_file, "its labels are not the numbers 0 to 9")
+        return pixels[:, None], labels.long()
+    return None
+
+
+def _idx_pairs(name: str, train: bool, folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Where in the folder the files of images and of labels may lie, unzipped; not all of them, or none, exist."""
     half = "train" if train else "t10k"
     for home in _homes(name, folder):
         for place in (home / "raw", home):
-            image_file = _existing(place / f"{half}-images-idx3-ubyte")
-            label_file = _existing(place / f"{half}-labels-idx1-ubyte")
-            if image_file is None or label_file is None:
-                continue
-            pixels, labels = _read_idx(image_file, 3), _read_idx(label_file, 1)
-            if len(pixels) != len(labels):
-                raise _damaged(label_file, f"{len(labels)} labels for {len(pixels)} images")
-            if len(labels) == 0 or labels.max() > 9:
-                raise _damaged(label_file, "its labels are not the numbers 0 to 9")
-            return pixels[:, None], labels.long()
-    return None
+            yield place / f"{half}-images-idx3-ubyte", place / f"{half}-labels-idx1-ubyte"
 
 
 def _refuse_half_a_pair(name: str, train: bool, places: list[Path]) -> None:
     """Raise RuntimeError if there are images without labels, or labels without images: somebody meant them to be used."""
-    half = "train" if train else "t10k"
-    for home in (home for folder in places for home in _homes(name, folder)):
-        for place in (home / "raw", home):
-            pair = [place / f"{half}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")]
-            there = [_existing(path) for path in pair]
-            if any(there) and not all(there):
-                missing = pair[there.index(None)]
-                raise RuntimeError(f"{missing} is missing, and {next(filter(None, there)).name} is there: copy both, or neither")
+    for pair in (pair for folder in places for pair in _idx_pairs(name, train, folder)):
+        there = [_existing(path) for path in pair]
+        if any(there) and not all(there):
+            missing = pair[there.index(None)]
+            raise RuntimeError(f"{missing} is missing, and {next(filter(None, there)).name} is there: copy both, or neither")
 
 
 def _existing(path: Path) -> Path | None:

@@ -5,6 +5,7 @@ each barrier costs milliseconds of polling. Here a thread runs until it ends or 
 next one does. Touches come in the same order every time, and a barrier that some threads never reach is seen.
 """
 
+import functools
 import itertools
 import os
 import sys
@@ -168,6 +169,7 @@ def _frames(walked):
     return [(frame.f_code.co_filename, number, frame.f_code.co_name) for frame, number in walked]
 
 
+@functools.cache
 def _thread_class():
     """The simulator's thread, which answers cuda.threadIdx and the rest; numba may be imported in the worker only."""
     import numpy as np

@@ -38,7 +38,6 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
         if num_names < 4:
             axes.legend()
         else:
-            axes.legend().remove()
             figure.legend(loc="outside upper right", ncols=2)
         show(figure, alt)
 
@@ -59,6 +58,8 @@ def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None,
         if log:
             axes.set_yscale("log")
         draw_prediction(axes, prediction)
+        if prediction:
+            axes.legend(loc="upper right")
         axes.margins(y=0.15)
         axes.grid(axis="x", visible=False)
         show(figure, alt)
@@ -116,7 +117,7 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None)
             axes.annotate(f"{median:,.0f}", (high, place[rung]), (5, 0), textcoords="offset points", va="center", fontsize=7.5)
         for i, (machine, there) in enumerate((recorded or {}).items()):
             points = [(value, place[rung]) for rung, value in there.items() if rung in place]
-            look = {"color": "0.5", "marker": MARKERS[-1 - i], "linestyle": ":", "markersize": 4}
+            look = {"color": "0.5", "marker": MARKERS[-1 - i % 7], "linestyle": ":", "markersize": 4}
             axes.plot(*zip(*points), label=f"recorded on {machine}", **look)
         axes.set_xscale("log")
         left, right = axes.get_xlim()
@@ -138,7 +139,5 @@ def draw_prediction(axes, prediction):
     for place, value in (prediction or {}).items():
         if value is None:
             axes.plot([], [], " ", label="no prediction was made")
-            axes.legend(loc="upper right")
         else:
             axes.plot(place, value, marker="*", markersize=13, color=COLOURS[4], markeredgecolor="black", linestyle="", label="your prediction")
-            axes.legend(loc="upper right")
