@@ -15,12 +15,14 @@ BASE = {"hardware", "data", "models", "throughput", "memory"}
 MAY_IMPORT = {
     **{name: set() for name in BASE},
     "checkpoint": set(),
+    "device_group": set(),
+    "pipeline": set(),
     "recorded": {"hardware"},
     "launch": BASE,
     "plots": BASE,
     "chapter": {"hardware", "launch"},
     "kernels": BASE | {"launch"},
-    "checks": BASE | {"checkpoint", "kernels", "launch", "plots"},
+    "checks": BASE | {"checkpoint", "device_group", "kernels", "launch", "pipeline", "plots"},
     "train": BASE | {"checkpoint", "launch", "plots"},
 }
 

@@ -4,7 +4,9 @@ Functions take plain values and show the figure; `alt` says in one line what is 
 figure because JupyterLab does not pass alternative texts on.
 """
 
-from .charts import bars, ladder, lines, stacked_bars, timeline
-from .drawings import diagram, thread_map
+from .charts import bars, gantt, ladder, lines, stacked_bars, timeline, winners
+from .drawings import diagram, matrices, thread_map
 
-__all__ = ["bars", "diagram", "ladder", "lines", "stacked_bars", "thread_map", "timeline"]
+__all__ = [
+    "bars", "diagram", "gantt", "ladder", "lines", "matrices", "stacked_bars", "thread_map", "timeline", "winners",
+]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Measurements: curves, bars, timelines."""
+"""Measurements: curves, bars, timelines, maps."""
 
-from .style import COLOURS, DASHES, HATCHES, MARKERS, new_figure, show
+from .style import COLOURS, DASHES, HATCHES, MARKERS, new_figure, pale, show
 
 
 def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source=""):
@@ -95,6 +95,56 @@ def timeline(rows, alt, title="", xlabel="time (ms)"):
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
+        show(figure, alt)
+
+
+def gantt(spans, alt, title="", xlabel="time", num_stages=None, source=""):
+    """Draw (stage, micro_batch, phase, begin, end) as a box each: a row a stage, a colour and hatch a phase, idle time white.
+
+    The number in a box is its micro-batch. `num_stages` gives the same height to charts of fewer stages. `source` says
+    where the times are from, if they were not measured on this machine.
+    """
+    from matplotlib.patches import Patch
+
+    rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
+    first, last = min(span[3] for span in spans), max(span[4] for span in spans)
+    looks = {"forward": {"color": pale(COLOURS[0])}, "backward": {"color": pale(COLOURS[1]), "hatch": "///"}}
+    with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source) as (figure, axes):
+        for stage, micro_batch, phase, begin, end in spans:
+            axes.barh(stage, end - begin, 0.8, begin - first, edgecolor="white", linewidth=0.8, **looks[phase])
+            text = str(micro_batch)
+            if (end - begin) / (last - first) > 0.013 * len(text):  # a number needs that much of the width
+                axes.text((begin + end) / 2 - first, stage, text, ha="center", va="center", fontsize=7)
+        keys = [Patch(facecolor=look["color"], hatch=look.get("hatch"), edgecolor="white", label=f"{phase} of micro-batch 0, 1, …")
+                for phase, look in looks.items()]
+        figure.legend(handles=keys, loc="outside upper right", ncols=2)
+        axes.set_yticks(range(rows), [f"stage {stage}" for stage in range(rows)])
+        axes.set_ylim(rows - 0.5, -0.5)
+        axes.set_xlim(0, last - first)
+        axes.grid(visible=False)
+        show(figure, alt)
+
+
+def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
+    """Draw a map: the cell at (x[i], y[j]) takes colour and hatch of the method with the smallest `values[method][j][i]`.
+
+    Both axes are to the base 2. `source` says where the values are from, if they were not measured on this machine.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch, Rectangle
+
+    names = list(values)
+    best = [[min(range(len(names)), key=lambda k: values[names[k]][j][i]) for i in range(len(x))] for j in range(len(y))]
+    with new_figure(xlabel, ylabel, title, height=3.2, source=source) as (figure, axes):
+        axes.pcolormesh(best, cmap=ListedColormap([pale(COLOURS[k % 7]) for k in range(len(names))]), vmin=0, vmax=max(1, len(names) - 1))
+        for j, row in enumerate(best):
+            for i, k in enumerate(row):
+                axes.add_patch(Rectangle((i, j), 1, 1, fill=False, hatch=HATCHES[k % 7], edgecolor="white", linewidth=0))
+        keys = [Patch(facecolor=pale(COLOURS[k % 7]), hatch=HATCHES[k % 7], edgecolor="white", label=name) for k, name in enumerate(names)]
+        figure.legend(handles=keys, loc="outside upper right", ncols=min(3, len(names)))
+        axes.set_xticks([i + 0.5 for i in range(len(x))], [f"{value:g}" for value in x], rotation=45 if len(x) > 10 else 0)
+        axes.set_yticks([j + 0.5 for j in range(len(y))], [f"{value:g}" for value in y])
+        axes.grid(visible=False)
         show(figure, alt)
 
 

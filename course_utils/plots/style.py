@@ -28,6 +28,13 @@ STYLE = {
 }
 
 
+def pale(colour):
+    """A light shade of a colour, on which black letters can be read."""
+    from matplotlib.colors import to_rgb
+
+    return tuple(0.6 + 0.4 * part for part in to_rgb(colour))
+
+
 class new_figure:
     """A figure with labelled axes and the machine below it, in the course's style."""
 
