@@ -7,22 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cloudpickle
 import numpy as np
 import pytest
 import torch
 
-from course_utils.kernels import (
-    CudaKernel,
-    KernelError,
-    compile_cuda,
-    cuda_cpp,
-    nvrtc,
-)
+from course_utils.kernels import CudaKernel, KernelError, compile_cuda, cuda_cpp, nvrtc
 from tools import notebooks
-
-# As a notebook's functions do, these travel by value: a worker that imported this file would import all that it does.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHS = "sm_75", "sm_80", "sm_90"
