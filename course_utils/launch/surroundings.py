@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 
-from .worker import Surroundings
+from .worker import Surroundings, names_from_files
 
 
 class store:
@@ -23,9 +23,10 @@ class store:
         listener.listen(1024)
         self.port = listener.getsockname()[1]
         # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.
-        self._store = TCPStore(
-            "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
+        with names_from_files():  # the store connects to itself, and the first time asks for a name as the workers do
+            self._store = TCPStore(
+                "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+            )
         return self
 
     def __exit__(self, *_):

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import itertools
 import linecache
 import logging
@@ -110,6 +111,8 @@ def main(server_pid, rank, folder, channel_fd, output_fd, stacks_fd, surrounding
         if surroundings.backend is not None:
             doing = "joining the process group"
             _join_process_group(surroundings.backend)
+        else:
+            _let_it_join_quickly()
         doing = ""
         value = worker(*args, **kwargs)
         if os.getpid() != pid:
@@ -183,7 +186,7 @@ def _join_process_group(backend):
 
     from ..hardware import rank_device
 
-    with _names_from_files():
+    with names_from_files():
         if backend == "nccl":
             # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
             dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
@@ -191,8 +194,23 @@ def _join_process_group(backend):
             dist.init_process_group(backend)
 
 
+def _let_it_join_quickly():
+    """Give the worker, which joins by itself, an `init_process_group` that asks no name server, as ours asks none."""
+    import torch.distributed as dist
+
+    join = dist.init_process_group
+
+    @functools.wraps(join)
+    def init_process_group(*args, **kwargs):
+        elsewhere = len(args) > 1 or kwargs.get("init_method")  # it may name a host that only a name server knows
+        with contextlib.nullcontext() if elsewhere else names_from_files():
+            return join(*args, **kwargs)
+
+    dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+
+
 @contextlib.contextmanager
-def _names_from_files():
+def names_from_files():
     """Look up host names in files only (glibc).
 
     As it connects, torch asks for the name of 127.0.0.1, for its log. The name server that is asked is slow or silent
