@@ -1,11 +1,13 @@
 """What the checks share: the exception that refuses an answer, running one, and comparisons that say what differs."""
 
+import math
 import numbers
 import reprlib
 
 from ..launch import launch, unannounced
 
 TIME_LIMIT_S = 30  # the right answers take less than one
+DEADLOCK_S = 8  # where ranks may wait for one another: nobody should wait half a minute to hear of it
 
 
 class Wrong(Exception):
@@ -23,14 +25,15 @@ def expect_function(answer):
     expect(callable(answer), f"check was given {reprlib.repr(answer)}: give it your function's name, without calling it")
 
 
-def run_answer(worker, answer, *args, world_size):
+def run_answer(worker, answer, *args, world_size, timeout=math.inf):
     """Return what `worker(answer, *args)` returned, a value per rank.
 
     The process group is gloo's on every machine, because the checks' tensors are small and on the CPU. Raises Wrong if
-    the answer is no function or cannot travel to a worker, and WorkerError if a rank failed or TIME_LIMIT_S was over.
+    the answer is no function or cannot travel to a worker, and WorkerError if a rank failed, or if `timeout` seconds or
+    TIME_LIMIT_S were over.
     """
     expect_function(answer)
-    limits = {"world_size": world_size, "backend": "gloo", "timeout": TIME_LIMIT_S}
+    limits = {"world_size": world_size, "backend": "gloo", "timeout": min(timeout, TIME_LIMIT_S)}
     try:
         with unannounced():
             return launch(_until_it_returns, worker, answer, *args, **limits).results

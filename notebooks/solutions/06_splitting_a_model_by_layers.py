@@ -1,0 +1,57 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %%
+# Exercise 6.1
+def forward_with_skip(x, first, second, third, fourth, device0, device1):
+    skip = first(x.to(device0))  # on device 0
+    h = third(second(skip).to(device1))  # on device 1
+    return fourth(h + skip.to(device1))
+
+
+# %%
+# Exercise 6.2
+def accumulate(model, x, y, num_micro_batches):
+    num_labels, whole = (y != -100).sum(), 0.0
+    for micro_x, micro_y in zip(x.tensor_split(num_micro_batches), y.tensor_split(num_micro_batches)):
+        logits = model(micro_x)
+        loss = F.cross_entropy(logits, micro_y.to(logits.device), reduction="sum") / num_labels
+        loss.backward()
+        whole += loss.item()
+    return whole
+
+
+# %%
+# Exercise 6.3
+def emit_1f1b(num_stages, num_micro_batches):
+    schedule = []
+    for stage in range(num_stages):
+        first = min(num_stages - 1 - stage, num_micro_batches)  # forwards before the pairs begin
+        schedule += [(stage, m, "forward") for m in range(first)]
+        for m in range(num_micro_batches):
+            if first + m < num_micro_batches:
+                schedule.append((stage, first + m, "forward"))
+            schedule.append((stage, m, "backward"))
+    return schedule
+
+
+# %%
+# Exercise 6.4
+import itertools
+
+
+def balance(costs, num_stages):
+    num_layers = len(costs)
+    if num_stages > num_layers:
+        raise ValueError(f"{num_layers} layers cannot be cut into {num_stages} stages: each needs a layer at least")
+
+    def dearest(places):
+        return max(sum(costs[a:b]) for a, b in itertools.pairwise(places))
+
+    ways = [(0, *inner, num_layers) for inner in itertools.combinations(range(1, num_layers), num_stages - 1)]
+    return [b - a for a, b in itertools.pairwise(min(ways, key=dearest))]

@@ -1,0 +1,71 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %%
+# Exercise 7.1
+def column_parallel(group, linear, x, grad_y):
+    xs = leaves(group.broadcast(x))
+    weights = leaves(group.scatter(linear.weight, dim=0, equal=True))  # weight is (out, in): A's columns are its rows
+    biases = leaves(group.scatter(linear.bias, dim=0, equal=True))  # each output brings its own bias
+    ys = [F.linear(x_i, w, b) for x_i, w, b in zip(xs, weights, biases)]
+    for y_i, grad in zip(ys, group.scatter(grad_y, dim=1, equal=True)):
+        y_i.backward(grad)
+    grad_xs = [x_i.grad for x_i in xs]
+    group.all_reduce(grad_xs)
+    y = group.gather(ys, dim=1)
+    return y, grad_xs, [w.grad for w in weights], [b.grad for b in biases]
+
+
+# %%
+# Exercise 7.2
+def row_parallel(group, linear, xs, grad_ys):
+    xs = leaves(xs)
+    weights = leaves(group.scatter(linear.weight, dim=1, equal=True))
+    summands = [F.linear(x_i, w) for x_i, w in zip(xs, weights)]
+    ys = [summand.detach() for summand in summands]
+    ys[0] += linear.bias.detach()  # on one device only, before the sum
+    group.all_reduce(ys)
+    for summand, grad in zip(summands, grad_ys):
+        summand.backward(grad)
+    bias_grad = grad_ys[0].sum(dim=0)
+    return ys, [x_i.grad for x_i in xs], [w.grad for w in weights], bias_grad
+
+
+# %%
+# Exercise 7.3
+def conv_by_input_channels(group, conv, x, grad_y):
+    xs = leaves(group.scatter(x, dim=1, equal=True))
+    weights = leaves(group.scatter(conv.weight, dim=1, equal=True))  # (out, in/N, k, k)
+    summands = [
+        F.conv2d(x_i, w, stride=conv.stride, padding=conv.padding) for x_i, w in zip(xs, weights)
+    ]
+    ys = [summand.detach() for summand in summands]
+    ys[0] += conv.bias.detach().view(-1, 1, 1)
+    group.all_reduce(ys)
+    for summand, grad in zip(summands, group.broadcast(grad_y)):
+        summand.backward(grad)
+    grad_x = group.gather([x_i.grad for x_i in xs], dim=1)
+    return ys[0], grad_x, [w.grad for w in weights], grad_y.sum(dim=(0, 2, 3))
+
+
+# %%
+# Exercise 7.4
+import math
+
+
+def bytes_moved(conv1, conv2, x_shape, num_devices):
+    batch_size, _, *sides = x_shape
+    for conv in (conv1, conv2):
+        sides = [
+            (side + 2 * padding - kernel) // stride + 1
+            for side, padding, kernel, stride in zip(sides, conv.padding, conv.kernel_size, conv.stride)
+        ]
+    num_outputs = batch_size * conv2.out_channels * math.prod(sides)
+    num_parameters = sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters())
+    all_reduce = 2 * (num_devices - 1) * 4  # bytes that all devices send for each number
+    return all_reduce * (num_outputs + math.prod(x_shape)), all_reduce * num_parameters
