@@ -16,13 +16,16 @@ MAY_IMPORT = {
     **{name: set() for name in BASE},
     "checkpoint": set(),
     "device_group": set(),
+    "messages": set(),
     "pipeline": set(),
     "recorded": {"hardware"},
+    "ring": {"messages"},
+    "split_layers": set(),
     "launch": BASE,
     "plots": BASE,
     "chapter": {"hardware", "launch"},
     "kernels": BASE | {"launch"},
-    "checks": BASE | {"checkpoint", "device_group", "kernels", "launch", "pipeline", "plots"},
+    "checks": BASE | {"checkpoint", "device_group", "kernels", "launch", "messages", "pipeline", "plots", "ring"},
     "train": BASE | {"checkpoint", "launch", "plots"},
 }
 

@@ -5,8 +5,10 @@ figure because JupyterLab does not pass alternative texts on.
 """
 
 from .charts import bars, gantt, ladder, lines, stacked_bars, timeline, winners
+from .collectives import collectives, holdings
 from .drawings import diagram, matrices, thread_map
 
 __all__ = [
-    "bars", "diagram", "gantt", "ladder", "lines", "matrices", "stacked_bars", "thread_map", "timeline", "winners",
+    "bars", "collectives", "diagram", "gantt", "holdings", "ladder", "lines", "matrices", "stacked_bars", "thread_map",
+    "timeline", "winners",
 ]  # fmt: skip

@@ -1,0 +1,117 @@
+"""Messages from one rank to another, for tensors on any device, and a count of everything that a rank sends.
+
+NCCL carries tensors on GPUs, gloo tensors on the CPU. Where ranks share a GPU, gloo is the backend for GPU tensors too:
+its collectives take them, its send and recv do not. Such a message goes through the CPU; only this module does that.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def send(tensor, dst):
+    """Send `tensor` to rank `dst`, which calls `recv`; when this returns, `tensor` may be changed again.
+
+    An empty tensor is not sent. Raises ValueError if there is no other rank `dst`.
+    """
+    _require_other_rank(dst, "send to")
+    if tensor.numel():
+        dist.send(_as_carried(tensor), dst)
+
+
+def recv(tensor, src):
+    """Fill `tensor` with what rank `src` sends, which has the same number of elements and the same dtype.
+
+    Raises ValueError if there is no other rank `src`.
+    """
+    _require_other_rank(src, "receive from")
+    if tensor.numel():
+        buffer = _to_be_filled(tensor)
+        dist.recv(buffer, src)
+        _put_in(tensor, buffer)
+
+
+def exchange(outgoing, dst, incoming, src):
+    """Send `outgoing` to rank `dst` and fill `incoming` with what rank `src` sends, both at the same time.
+
+    All ranks of a ring, or both of a pair, can call this at once: nobody waits for the other to receive first. The two
+    tensors must not share memory. Raises ValueError as `send` and `recv` do.
+    """
+    _require_other_rank(dst, "send to")
+    _require_other_rank(src, "receive from")
+    operations, buffer = [], None
+    if incoming.numel():  # first: what arrives then has a place to go to
+        buffer = _to_be_filled(incoming)
+        operations.append(dist.P2POp(dist.irecv, buffer, src))
+    if outgoing.numel():
+        operations.append(dist.P2POp(dist.isend, _as_carried(outgoing), dst))
+    for work in dist.batch_isend_irecv(operations) if operations else ():
+        work.wait()
+    if buffer is not None:
+        _put_in(incoming, buffer)
+
+
+class Traffic(TorchDispatchMode):
+    """Counts the messages and collectives that this thread calls inside a `with Traffic() as traffic:`.
+
+    `sent` and `received` list (other rank, bytes) of each message, `collectives` (name, bytes) of each collective: the
+    bytes that it fills on this rank. Works whichever function was called: it sees what reaches the backend.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.sent, self.received, self.collectives = [], [], []
+
+    @property
+    def sent_bytes(self):
+        return sum(num_bytes for _, num_bytes in self.sent)
+
+    @property
+    def received_bytes(self):
+        return sum(num_bytes for _, num_bytes in self.received)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name.partition("::")[2].strip("_")
+        if function.namespace in ("c10d", "_c10d_functional") and name not in ("wait_tensor", "wrap_tensor_autograd"):
+            num_bytes = _num_bytes(args[0])
+            if name == "send":
+                self.sent.append((args[2], num_bytes))
+            elif name.startswith("recv"):
+                self.received.append((args[2] if name == "recv" else None, num_bytes))  # None: from whoever sends first
+            else:
+                self.collectives.append((name, num_bytes))
+        return function(*args, **(kwargs or {}))
+
+
+def _num_bytes(tensors):
+    if isinstance(tensors, torch.Tensor):
+        return tensors.nbytes
+    return sum(map(_num_bytes, tensors))
+
+
+def _require_other_rank(rank, doing):
+    me, world_size = dist.get_rank(), dist.get_world_size()
+    if rank not in range(world_size) or rank == me:
+        others = [other for other in range(world_size) if other != me]
+        raise ValueError(f"rank {me} cannot {doing} rank {rank!r}: the other ranks of {world_size} are {others}")
+
+
+def _goes_through_cpu(tensor):
+    return tensor.is_cuda and "cuda:nccl" not in dist.get_backend_config()
+
+
+def _as_carried(tensor):
+    tensor = tensor.detach().contiguous()
+    return tensor.cpu() if _goes_through_cpu(tensor) else tensor
+
+
+def _to_be_filled(tensor):
+    """`tensor` itself where the backend can write into it, else a tensor like it where it can."""
+    if _goes_through_cpu(tensor):
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return tensor.detach() if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _put_in(tensor, buffer):
+    if buffer.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(buffer)

@@ -1,0 +1,104 @@
+"""What ranks hold, before and after messages: a box is a number, the symbols in it are the ranks that have put theirs in.
+
+A number says by its digits who is in it: the last is rank 0's, the one before rank 1's, and so on. A digit of 0 means
+that this rank is not in it, any other counts the piece that it gave. So 3003 is the sum of the third pieces of ranks 3
+and 0. This holds for up to ten ranks with nine pieces each, as long as no rank is added twice.
+"""
+
+from .style import COLOURS, MARKERS, STYLE, show
+
+_LABEL, _ARROW, _GAP = 1.7, 1.5, 1.3  # widths, in boxes: "rank 0", the arrow between two states, between groups
+_TITLE, _BELOW = 1.1, 0.4  # heights above and below a group
+
+
+def collectives(pairs, alt, title="", per_row=2):
+    """Draw {name: (before, after)}, each a list with the list of numbers that a rank holds; None where it holds none."""
+    _draw({name: (None, [before, after]) for name, (before, after) in pairs.items()}, alt, title, per_row)
+
+
+def holdings(states, alt, title="", per_row=4):
+    """Draw {name: what the ranks hold}, as many numbers always, as a strip to be read in order; what is new is framed."""
+    rows = list(states.values())
+    _draw({name: (before, [state]) for (name, state), before in zip(states.items(), rows[:1] + rows)}, alt, title, per_row)
+
+
+def _draw(groups, alt, title, per_row):
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    names = list(groups)
+    lines = [names[i : i + per_row] for i in range(0, len(names), per_row)]
+    num_ranks = max(len(state) for _, states in groups.values() for state in states)
+    widths = [[_width(groups[name][1]) for name in line] for line in lines]
+    columns = [max(line[i] for line in widths if len(line) > i) for i in range(len(widths[0]))]
+    wide, high = sum(columns) + _GAP * (len(columns) - 1), len(lines) * (num_ranks + _TITLE + _BELOW)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.35 + 0.25 * bool(title) + high * min(0.36, 6.6 / wide)), layout="constrained")
+        for j, line in enumerate(lines):
+            for i, name in enumerate(line):
+                x, y = sum(columns[:i]) + _GAP * i, j * (num_ranks + _TITLE + _BELOW)
+                axes.text(x + _LABEL, y - 0.42, name, ha="left", va="bottom", fontsize=8.5)
+                for rank in range(num_ranks):
+                    axes.text(x + _LABEL - 0.2, y + rank + 0.5, f"rank {rank}", ha="right", va="center", fontsize=7, color="0.3")
+                _draw_group(axes, *groups[name], x + _LABEL, y)
+        keys = [Line2D([], [], color=COLOURS[r % 7], marker=MARKERS[r % 7], linestyle="", markersize=6, label=f"from rank {r}")
+                for r in range(num_ranks)]
+        figure.legend(handles=keys, loc="outside lower left", ncols=num_ranks)
+        axes.set_xlim(-0.1, wide + 0.1)
+        axes.set_ylim(high - _BELOW + 0.1, -_TITLE)
+        axes.set_aspect("equal")
+        axes.set_title(title)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _width(states):
+    return _LABEL + sum(map(_columns, states)) + _ARROW * (len(states) - 1)
+
+
+def _columns(state):
+    return max(len(row or (0,)) for row in state)
+
+
+def _draw_group(axes, before, states, x, y):
+    """Draw states from left to right, with arrows between, and frames round what is not as it was in `before`."""
+    all_pieces = {piece for state in states for row in state for number in row or () for piece in _pieces(number).values()}
+    for i, state in enumerate(states):
+        if i:
+            middle, look = y + len(state) / 2, {"arrowstyle": "-|>", "color": "0.3", "linewidth": 1}
+            axes.annotate("", (x - 0.25, middle), (x - _ARROW + 0.25, middle), arrowprops=look)
+        # Where every piece is in the column of its number, the numbers stand once, above the columns.
+        is_in_order = all(set(_pieces(n).values()) == {c + 1} for row in state for c, n in enumerate(row or ()))
+        is_numbered = not is_in_order and all_pieces != {1}
+        for column in range(_columns(state) if is_in_order and all_pieces != {1} else 0):
+            axes.text(x + column + 0.5, y - 0.05, column + 1, ha="center", va="bottom", fontsize=5.5, color="0.4")
+        for rank, row in enumerate(state):
+            if not row:
+                axes.text(x + 0.5, y + rank + 0.5, "–", ha="center", va="center", fontsize=7, color="0.5")
+            for column, number in enumerate(row or ()):
+                is_new = before is not None and before[rank][column] != number
+                _draw_box(axes, x + column, y + rank, _pieces(number), is_new, is_numbered)
+        x += _columns(state) + _ARROW
+
+
+def _pieces(number):
+    """{rank: the piece that it has put into the number}."""
+    return {rank: int(digit) for rank, digit in enumerate(reversed(str(int(number)))) if digit != "0"}
+
+
+def _draw_box(axes, x, y, pieces, is_new, is_numbered):
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="0.7", linewidth=0.6))
+    if is_new:
+        axes.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor="black", linewidth=1.3, zorder=3))
+    room = 0.85 if is_numbered else 1
+    side = 1 if len(pieces) == 1 else 2 if max(pieces, default=0) < 4 else 4
+    for rank in pieces:
+        # In a sum each rank has a place of its own, so that sums can be compared at a glance.
+        row, column = divmod(rank, side) if side > 1 else (0, 0)
+        place = x + room * (column + 0.72) / (side + 0.44), y + room * (row + 0.72) / (side + 0.44)
+        axes.plot(*place, MARKERS[rank % 7], color=COLOURS[rank % 7], markersize=6.5 / side**0.6, markeredgewidth=0)
+    if is_numbered:
+        text = ",".join(map(str, sorted(set(pieces.values()))))
+        axes.text(x + 0.95, y + 0.97, text, ha="right", va="bottom", fontsize=5.5, color="0.3", zorder=4)

@@ -1,0 +1,48 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %%
+# Exercise 5.1
+def split_batch(x, y, devices):
+    at_least, more = divmod(len(x), len(devices))
+    if at_least == 0:
+        raise ValueError(f"a batch of {len(x)} cannot give each of {len(devices)} devices a part")
+    sizes = [at_least + (i < more) for i in range(len(devices))]
+    parts = zip(x.split(sizes), y.split(sizes), devices)
+    return [(x_part.to(device), y_part.to(device)) for x_part, y_part, device in parts]
+
+
+# %%
+# Exercise 5.2
+def all_reduce(tensors):
+    first, *others = tensors
+    for tensor in others:
+        first += tensor.to(first.device)
+    for tensor in others:
+        tensor.copy_(first)
+
+
+# %%
+# Exercise 5.3
+def mean_of_parts(means, num_samples):
+    total = torch.zeros_like(means[0])
+    for mean, n in zip(means, num_samples):
+        if n > 0:
+            total += n * mean.to(total.device)
+    return total / sum(num_samples)
+
+
+# %%
+# Exercise 5.4
+def batchnorm_gaps(layer, x, sizes):
+    whole = copy.deepcopy(layer)
+    replicas = [copy.deepcopy(layer) for _ in sizes]
+    outputs = [replica(part) for replica, part in zip(replicas, x.split(sizes))]
+    of_outputs = (torch.cat(outputs) - whole(x)).abs().max()
+    of_means = (replicas[0].running_mean - whole.running_mean).abs().max()
+    return of_outputs.item(), of_means.item()
