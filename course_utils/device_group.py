@@ -25,9 +25,10 @@ class DeviceGroup:
             raise ValueError("a DeviceGroup needs at least one device, and the list is empty: hardware.devices(2) gives two")
         times = Counter(device for device in self.devices if device.type == "cuda")
         num_gpus = torch.cuda.device_count() if times else 0
-        if times and max(times.values()) > 1 and len(times) < num_gpus:
-            (twice, _), (free, *_) = times.most_common(1)[0], _gpus(num_gpus, without=times)
-            raise ValueError(f"{twice} stands in the list of devices {times[twice]} times although {free} is free: name each "
+        free = [gpu for gpu in (torch.device("cuda", i) for i in range(num_gpus)) if gpu not in times]
+        if free and max(times.values()) > 1:
+            twice = times.most_common(1)[0][0]
+            raise ValueError(f"{twice} stands in the list of devices {times[twice]} times although {free[0]} is free: name each "
                              f"GPU once, as hardware.devices({len(self)}) does")
         self.reset()
 
@@ -139,7 +140,3 @@ def _existing(device):
         there = f"has {num_gpus} GPU{'s' * (num_gpus > 1)}, cuda:0 to cuda:{num_gpus - 1}" if num_gpus else "has no GPU"
         raise ValueError(f"there is no {device}: this machine {there}; hardware.devices(n) names n devices that exist")
     return torch.device("cuda", index)
-
-
-def _gpus(num_gpus, without):
-    return [gpu for gpu in (torch.device("cuda", i) for i in range(num_gpus)) if gpu not in without]

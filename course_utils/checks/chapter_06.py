@@ -16,9 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .. import pipeline
-from .wrong import Wrong, expect, is_whole, judge_in_worker, max_difference
-
-_EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
+from .wrong import EQUAL, Wrong, expect, is_whole, judge_in_worker, max_difference
 
 # ---- 6.1 ----------------------------------------------------------------------------------------------------------
 
@@ -145,9 +143,9 @@ def _judge_skip_values(forward_with_skip):
         expect(torch.equal(x, given), "x was changed: it belongs to the caller")
         right, variants = _skip_variants(x, *modules)
         apart = max_difference([out.detach()], [right.detach()])
-        if apart > _EQUAL:
+        if apart > EQUAL:
             for reason, variant in variants.items():
-                expect(max_difference([out.detach()], [variant.detach()]) > _EQUAL, f"the output is wrong: {reason}")
+                expect(max_difference([out.detach()], [variant.detach()]) > EQUAL, f"the output is wrong: {reason}")
             expect(False, f"the output is wrong (max difference {apart:.2g}); write the formula from the inside out")
         expect(out.requires_grad, "the output has no autograd graph: something on the way, such as detach(), cut it off")
         pull = torch.randn_like(out)
@@ -162,7 +160,7 @@ def _judge_skip_values(forward_with_skip):
         expect(not without, f"no gradient reaches {' and '.join(f'`{name}`' for name in without)}: autograd was cut on the way, "
                             "by detach() or the like")
         apart = max_difference(list(grads), list(truth))
-        expect(apart < _EQUAL, f"the output is right and the gradients are not (max difference {apart:.2g}): {_BOTH_ARROWS}")
+        expect(apart < EQUAL, f"the output is right and the gradients are not (max difference {apart:.2g}): {_BOTH_ARROWS}")
 
 
 # ---- 6.2 ----------------------------------------------------------------------------------------------------------
@@ -232,7 +230,7 @@ def _expect_gradient(where, model, x, y, sizes, got):
     parameters = list(model.parameters())
     truth = torch.autograd.grad(F.cross_entropy(model(x), y), parameters)
     apart = max_difference(got, list(truth))
-    if apart < _EQUAL:
+    if apart < EQUAL:
         return
     said = f"{where}: the gradient is not the whole batch's (max difference {apart:.2g})"
     question = f"{said}: by what is each micro-batch's loss weighted?"
@@ -251,10 +249,10 @@ def _expect_gradient(where, model, x, y, sizes, got):
             weights = [0] * (M - 1) + weights[-1:] if last_only else weights
             combined = [sum(w * g for w, g in zip(weights, grads)) for grads in zip(*sums)]
             why = "only the last micro-batch's is left in it" if last_only else reason
-            expect(max_difference(got, combined) > _EQUAL, f"{said}: {why}")
+            expect(max_difference(got, combined) > EQUAL, f"{said}: {why}")
     right_last = [0] * (M - 1) + [1 / int((y != _UNLABELLED).sum())]
     combined = [sum(w * g for w, g in zip(right_last, grads)) for grads in zip(*sums)]
-    expect(max_difference(got, combined) > _EQUAL, f"{said}: only the last micro-batch's is left in it")
+    expect(max_difference(got, combined) > EQUAL, f"{said}: only the last micro-batch's is left in it")
     expect(False, question)
 
 
@@ -282,7 +280,7 @@ def _judge_schedules(emit_1f1b):
             expect(held <= most, f"{where}: stage {stage} holds {held} micro-batches at once, and 1F1B at most {most}: how many "
                                  "forwards may it begin with?")
         idle, best = pipeline.bubble_fraction(pipeline.place(schedule)), (K - 1) / (M + K - 1)
-        expect(idle < best + _EQUAL, f"{where}: memory is right, but the stages are idle for {idle:.1%} of the time, and 1F1B's for "
+        expect(idle < best + EQUAL, f"{where}: memory is right, but the stages are idle for {idle:.1%} of the time, and 1F1B's for "
                                      f"{best:.1%}: does a stage wait where it could begin another forward?")
 
 
@@ -348,7 +346,7 @@ def _judge_balance(balance):
         expect(sum(sizes) == len(costs), f"{said}: these are {sum(sizes)} layers, and there are {len(costs)}")
         ends = list(itertools.accumulate(sizes))
         dearest, best = max(sum(costs[end - size : end]) for end, size in zip(ends, sizes)), _cheapest(tuple(costs), num_stages)
-        expect(dearest <= best + _EQUAL, f"{said}: its dearest stage costs {dearest:.4g}, and {best:.4g} is possible")
+        expect(dearest <= best + EQUAL, f"{said}: its dearest stage costs {dearest:.4g}, and {best:.4g} is possible")
     for num_layers, num_stages in ((2, 3), (1, 5)):
         _expect_refusal(balance, [1.0] * num_layers, num_stages)
 

@@ -9,13 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..device_group import DeviceGroup
-from .wrong import Wrong, expect, is_whole, judge_in_worker, max_difference
-
-_EQUAL = 1e-9  # in float64, on numbers of size 1 to 100
-
-
-def _near(a, b):
-    return a.shape == b.shape and max_difference(a, b) < _EQUAL * max(1.0, b.abs().max().item())
+from .wrong import Wrong, expect, is_near, is_whole, judge_in_worker, max_difference
 
 
 def _run_whole(layer, x, grad_y):
@@ -43,12 +37,12 @@ def _expect_parts(value, shapes, what):
 def _expect_equal_parts(parts, truth, dim, what, where, question):
     """Each device's part is its slice of `truth` along `dim`."""
     for i, (part, right) in enumerate(zip(parts, truth.chunk(len(parts), dim))):
-        if _near(part, right):
+        if is_near(part, right):
             continue
         told = f"{where}, {what}[{i}] differs from device {i}'s part of the whole layer's by {max_difference(part, right):.2g}"
         summed = f"{told}: it is {len(parts)} times too large; was it summed over devices that hold the same?"
-        expect(not _near(part, len(parts) * right), summed)
-        expect(not any(_near(part, other) for other in truth.chunk(len(parts), dim)), f"{told}: it is another device's part")
+        expect(not is_near(part, len(parts) * right), summed)
+        expect(not any(is_near(part, other) for other in truth.chunk(len(parts), dim)), f"{told}: it is another device's part")
         raise Wrong(f"{told}: {question}")
 
 
@@ -179,9 +173,9 @@ def _judge_columns(column_parallel):
 
         expect(not isinstance(y, (list, tuple)), f"{where}, y is a {type(y).__name__}: the whole output on number 0, one tensor, is asked")
         y = _expect_tensor(y, right_y.shape, f"{where}, y")
-        if not _near(y, right_y):
+        if not is_near(y, right_y):
             told = f"{where}, y differs from the whole layer's by {max_difference(y, right_y):.2g}"
-            expect(not _near(y, F.linear(x, linear.weight)), f"{told}: it is the product alone, without the bias")
+            expect(not is_near(y, F.linear(x, linear.weight)), f"{told}: it is the product alone, without the bias")
             raise Wrong(f"{told}: do weight, bias and output fall into parts alike, and in the devices' order?")
 
         shard = (num_out // N, num_in)
@@ -208,12 +202,12 @@ def _judge_columns(column_parallel):
 
 def _expect_input_gradient(grad_xs, right, summands, where):
     for i, grad in enumerate(grad_xs):
-        if _near(grad, right):
+        if is_near(grad, right):
             continue
         told = f"{where}, grad_xs[{i}] differs from the whole layer's input gradient by {max_difference(grad, right):.2g}"
-        expect(not _near(grad, summands[i]), f"{told}: it is device {i}'s own summand; the input fed the other devices' outputs too")
-        expect(not _near(grad, len(summands) * right), f"{told}: it is {len(summands)} times too large, so something was added up twice")
-        expect(not _near(grad, right / len(summands)), f"{told}: it is a mean over devices, and the formula has a sum")
+        expect(not is_near(grad, summands[i]), f"{told}: it is device {i}'s own summand; the input fed the other devices' outputs too")
+        expect(not is_near(grad, len(summands) * right), f"{told}: it is {len(summands)} times too large, so something was added up twice")
+        expect(not is_near(grad, right / len(summands)), f"{told}: it is a mean over devices, and the formula has a sum")
         raise Wrong(f"{told}: which summands are in it?")
 
 
@@ -239,7 +233,7 @@ def _judge_rows(row_parallel):
         ys = _expect_parts(ys, [right_y.shape] * N, f"{where}, ys")
         bias = linear.bias.detach()
         for i, y in enumerate(ys):
-            if not _near(y, right_y):
+            if not is_near(y, right_y):
                 told = f"{where}, ys[{i}] differs from the whole layer's output by {max_difference(y, right_y):.2g}"
                 _explain_sum(y, right_y, bias, N, told)
         grad_xs = _expect_parts(grad_xs, [xs[0].shape] * N, f"{where}, grad_xs")
@@ -257,7 +251,7 @@ def _judge_rows(row_parallel):
 
 
 def _explain_sum(y, right, bias, N, told):
-    times = [k for k in (0, *range(2, N + 1)) if _near(y, right + (k - 1) * bias)]
+    times = [k for k in (0, *range(2, N + 1)) if is_near(y, right + (k - 1) * bias)]
     expect(times != [0], f"{told}: it is the product alone, without the bias")
     expect(not times, f"{told}: the bias is in it {times[0] if times else ''} times")
     raise Wrong(f"{told}: are the devices' summands added up, each of its own part of the input, and the bias once?")
@@ -267,10 +261,10 @@ def _expect_bias_gradient(bias_grad, right, N, where):
     told = f"{where}, bias_grad is a {type(bias_grad).__name__}: the layer has one bias, so one tensor is asked"
     expect(not isinstance(bias_grad, (list, tuple)), told)
     bias_grad = _expect_tensor(bias_grad, right.shape, f"{where}, bias_grad")
-    if not _near(bias_grad, right):
+    if not is_near(bias_grad, right):
         told = f"{where}, bias_grad differs from the whole layer's by {max_difference(bias_grad, right):.2g}"
-        expect(not _near(bias_grad, N * right), f"{told}: it is {N} times too large, once for each device that holds the same gradient")
-        expect(not _near(bias_grad, right / N), f"{told}: it is a mean over devices that each hold all of it")
+        expect(not is_near(bias_grad, N * right), f"{told}: it is {N} times too large, once for each device that holds the same gradient")
+        expect(not is_near(bias_grad, right / N), f"{told}: it is a mean over devices that each hold all of it")
         raise Wrong(f"{told}: over which dims of the output's gradient is it a sum?")
 
 
@@ -303,12 +297,12 @@ def _judge_convolution(conv_by_input_channels):
             told = f"{where}, {name} is a {type(value).__name__}: one whole tensor, on number 0, is asked"
             expect(not isinstance(value, (list, tuple)), told)
         y, grad_x = _expect_tensor(y, right_y.shape, f"{where}, y"), _expect_tensor(grad_x, x.shape, f"{where}, grad_x")
-        if not _near(y, right_y):
+        if not is_near(y, right_y):
             told = f"{where}, y differs from the whole convolution's by {max_difference(y, right_y):.2g}"
             _explain_sum(y, right_y, conv.bias.detach().view(-1, 1, 1), N, told)
-        if not _near(grad_x, right_x):
+        if not is_near(grad_x, right_x):
             told = f"{where}, grad_x differs from the whole convolution's by {max_difference(grad_x, right_x):.2g}"
-            expect(not _near(grad_x, N * right_x), f"{told}: it is {N} times too large; whose gradient was added up?")
+            expect(not is_near(grad_x, N * right_x), f"{told}: it is {N} times too large; whose gradient was added up?")
             raise Wrong(f"{told}: does each device have the gradient of its own channels, and are they joined in order?")
         shard = (num_out, num_in // N, *conv.kernel_size)
         weight_grads = _expect_parts(weight_grads, [shard] * N, f"{where}, weight_grads")

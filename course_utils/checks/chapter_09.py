@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from .wrong import expect, judge_in_worker, max_difference, run_answer
-
-_EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
+from .wrong import EQUAL, expect, judge_in_worker, max_difference, run_answer
 
 
 def _small_net():
@@ -55,11 +53,11 @@ def check_9_1(average_gradients):
     for rank in range(3):
         expect(all(g is not None for g in got[rank]), f"on rank {rank} a p.grad is None afterwards")
         expect(all(g.isfinite().all() for g in got[rank]), f"on rank {rank} a gradient is no finite number: what divides it?")
-        if max_difference(got[rank], truth) < _EQUAL:
+        if max_difference(got[rank], truth) < EQUAL:
             continue
         far = f"max difference {max_difference(got[rank], truth):.2g}"
-        expect(max_difference(got[rank], own[rank]) > _EQUAL, f"rank {rank} still holds its own gradient ({far})")
-        right = sum(max_difference(g, t) < _EQUAL for g, t in zip(got[rank], truth))
+        expect(max_difference(got[rank], own[rank]) > EQUAL, f"rank {rank} still holds its own gradient ({far})")
+        right = sum(max_difference(g, t) < EQUAL for g, t in zip(got[rank], truth))
         expect(not right, f"rank {rank}: {right} of {len(truth)} gradients are right: is each of them treated alike? ({far})")
         for weights, reason in (
             ((1, 1, 1), "the gradients were added up, and not divided by anything"),
@@ -68,10 +66,10 @@ def check_9_1(average_gradients):
             ([n / 3 for n in _UNEQUAL], "samples are weighted, but the sum is divided by the number of ranks"),
             ((1 / sum(_UNEQUAL),) * 3, "each rank's gradient is a mean already, and counts as one sample where the sum is divided"),
         ):
-            expect(max_difference(got[rank], combined(weights)) > _EQUAL, f"rank {rank}: {reason} ({far})")
+            expect(max_difference(got[rank], combined(weights)) > EQUAL, f"rank {rank}: {reason} ({far})")
         for other in range(3):
             expect(
-                max_difference(got[rank], got[other]) < _EQUAL,
+                max_difference(got[rank], got[other]) < EQUAL,
                 f"ranks {min(rank, other)} and {max(rank, other)} hold different gradients: their copies would drift apart",
             )
         expect(False, f"rank {rank} does not hold the gradient of the mean over all {sum(_UNEQUAL)} samples ({far})")
@@ -266,7 +264,7 @@ def check_9_5(accumulate_step):
         expect(steps == 1, f"for {num_micro_batches} micro-batches the optimizer made {steps} steps, and should make one")
         apart = max_difference(first, second)
         expect(
-            apart < _EQUAL,
+            apart < EQUAL,
             f"after step {step} the two ranks' parameters differ by {apart:.2g}: are all their gradients averaged?",
         )
         expect(
@@ -275,12 +273,12 @@ def check_9_5(accumulate_step):
             "no_sync, the forward pass included?",
         )
         expect(
-            max_difference(first, too_far) > _EQUAL,
+            max_difference(first, too_far) > EQUAL,
             f"step {step} is {num_micro_batches} times as long as one step on the whole batch: the sum of means is no mean",
         )
         far = max_difference(first, truth)
         expect(
-            far < _EQUAL,
+            far < EQUAL,
             f"after step {step} the parameters differ by {far:.2g} from one step on the whole batch: "
             + (
                 "does every micro-batch count, and each alike?"

@@ -14,9 +14,7 @@ from torch import nn
 
 from .. import pipeline
 from ..launch import WorkerError
-from .wrong import DEADLOCK_S, Wrong, expect, max_difference, run_answer
-
-_EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
+from .wrong import DEADLOCK_S, EQUAL, Wrong, expect, is_near, max_difference, run_answer
 
 
 def _judge_in_workers(judge, answer, *args, world_size):
@@ -35,10 +33,6 @@ def _judge_in_workers(judge, answer, *args, world_size):
 
 def _judged(answer, judge, *args):
     return judge(answer, *args)
-
-
-def _near(a, b):
-    return a.shape == b.shape and max_difference(a, b) < _EQUAL * max(1.0, b.abs().max().item())
 
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------
@@ -86,7 +80,7 @@ def _judge_pair(autograd_pair):
         own, pulls = _of_each_rank(shape, seed), _of_each_rank(shape, seed + 10)
         x = own[0].clone().requires_grad_()  # equal on all ranks
         y = _call(copy, "copy_to_ranks", x)
-        expect(not _near(y.detach(), world_size * x.detach()), "copy_to_ranks returned the sum over ranks: are the two functions exchanged?")
+        expect(not is_near(y.detach(), world_size * x.detach()), "copy_to_ranks returned the sum over ranks: are the two functions exchanged?")
         expect(torch.equal(y.detach(), x.detach()), "copy_to_ranks does not return what it was given")
         grad = _pull_back(y, x, pulls[rank], "copy_to_ranks")
         _expect_sum(grad, pulls, "the gradient behind copy_to_ranks")
@@ -96,8 +90,8 @@ def _judge_pair(autograd_pair):
         _expect_sum(y.detach(), own, "what sum_over_ranks returns")
         grad = _pull_back(y, x, pulls[0], "sum_over_ranks")  # equal on all ranks
         many = f"the gradient behind sum_over_ranks is {world_size} times too large: it was summed over ranks that all have the same"
-        expect(not _near(grad, world_size * pulls[0]), many)
-        expect(_near(grad, pulls[0]), f"the gradient behind sum_over_ranks is off by {max_difference(grad, pulls[0]):.2g}: the sum's own is asked")
+        expect(not is_near(grad, world_size * pulls[0]), many)
+        expect(is_near(grad, pulls[0]), f"the gradient behind sum_over_ranks is off by {max_difference(grad, pulls[0]):.2g}: the sum's own is asked")
     _judge_shared_gradient(copy, total)
     _judge_split_mlp(copy, total)
 
@@ -105,10 +99,10 @@ def _judge_pair(autograd_pair):
 def _expect_sum(ours, parts, what):
     right, own = sum(parts), parts[dist.get_rank()]
     expect(ours.shape == right.shape, f"{what} has shape {tuple(ours.shape)}, and should have {tuple(right.shape)}")
-    if not _near(ours, right):
+    if not is_near(ours, right):
         told = f"on rank {dist.get_rank()}, {what} is off by {max_difference(ours, right):.2g}"
-        expect(not _near(ours, own), f"{told}: it is this rank's own, and a sum over ranks is asked")
-        expect(not _near(ours, right / len(parts)), f"{told}: it is the mean over ranks, and a sum is asked")
+        expect(not is_near(ours, own), f"{told}: it is this rank's own, and a sum over ranks is asked")
+        expect(not is_near(ours, right / len(parts)), f"{told}: it is the mean over ranks, and a sum is asked")
         raise Wrong(f"{told}: a sum over ranks is asked")
 
 
@@ -118,12 +112,12 @@ def _judge_shared_gradient(copy, total):
     x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
     (x + copy(x)).backward(pulls[rank])
     apart = max_difference(x.grad, pulls[rank] + sum(pulls))
-    expect(apart < _EQUAL, f"x + copy_to_ranks(x) gives x a gradient that is off by {apart:.2g}: autograd hands one gradient to both summands, "
+    expect(apart < EQUAL, f"x + copy_to_ranks(x) gives x a gradient that is off by {apart:.2g}: autograd hands one gradient to both summands, "
                            "so a backward must not change it in place")
     x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
     total(total(x) * 2.0).sum().backward()
     apart = max_difference(x.grad, torch.full_like(x, 2.0))
-    expect(apart < _EQUAL, f"two sum_over_ranks in a row give a gradient that is off by {apart:.2g}")
+    expect(apart < EQUAL, f"two sum_over_ranks in a row give a gradient that is off by {apart:.2g}")
 
 
 def _judge_split_mlp(copy, total):
@@ -144,7 +138,7 @@ def _judge_split_mlp(copy, total):
         h = h + total(F.linear(torch.tanh(F.linear(copy(h), shards[1])), shards[2]))
     h.square().sum().backward()
     for name, shard, truth in zip(("the layer before it", "the columns", "the rows"), shards, right):
-        got = shard.grad is not None and _near(shard.grad, truth)
+        got = shard.grad is not None and is_near(shard.grad, truth)
         expect(got, f"in an MLP between your two functions, on rank {rank}, the gradient of {name} is not the whole network's")
 
 
@@ -248,7 +242,7 @@ def _judge_run(run_any, schedule, K, M, where):
     allowed = max(pipeline.peak_activations(tasks)[rank:] or [0])
 
     def note(module, inputs, output):
-        found = [m for m in range(M) if _near(inputs[0].detach(), inputs_here[m])]
+        found = [m for m in range(M) if is_near(inputs[0].detach(), inputs_here[m])]
         expect(found, f"{where}: the stage was given something that is not the input of any micro-batch")
         m = found[0]
         did.append((m, "forward"))
@@ -277,7 +271,7 @@ def _judge_run(run_any, schedule, K, M, where):
                                    "forward and backward: let go of what is done")
     for p, truth in zip(stage.parameters(), right):
         expect(p.grad is not None, f"{where}: a p.grad is None afterwards")
-        expect(_near(p.grad, truth), f"{where}: the gradients are off by {max_difference(p.grad, truth):.2g}: did each backward get the "
+        expect(is_near(p.grad, truth), f"{where}: the gradients are off by {max_difference(p.grad, truth):.2g}: did each backward get the "
                                      "gradient of its own micro-batch, and were all added up?")
     _expect_loss(result, right_loss if is_last else None, where)
     for work, _ in messages.works:
@@ -331,7 +325,7 @@ def _judge_1f1b(run_1f1b, M):
                                   "at most")
     for p, truth in zip(stage.parameters(), right):
         expect(p.grad is not None, f"{where}: a p.grad is None afterwards")
-        expect(_near(p.grad, truth), f"{where}: it came to its end, but the gradients are off by {max_difference(p.grad, truth):.2g}: was a "
+        expect(is_near(p.grad, truth), f"{where}: it came to its end, but the gradients are off by {max_difference(p.grad, truth):.2g}: was a "
                                      "tensor changed before it had been received?")
     if is_last:
         _expect_loss(result, right_loss, where)

@@ -7,6 +7,7 @@ import reprlib
 from ..launch import launch, unannounced
 
 TIME_LIMIT_S = 30  # the right answers take less than one
+EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
 DEADLOCK_S = 8  # where ranks may wait for one another: nobody should wait half a minute to hear of it
 
 
@@ -85,3 +86,8 @@ def max_difference(a, b):
             apart = (ours - theirs).abs().max().item()
             largest = max(largest, float("inf") if apart != apart else apart)  # max() would pass a NaN over
     return largest
+
+
+def is_near(a, b):
+    """Whether two float64 tensors have one shape and differ by less than EQUAL, or than EQUAL of the largest number in `b`."""
+    return a.shape == b.shape and max_difference(a, b) < EQUAL * max(1.0, b.abs().max().item())

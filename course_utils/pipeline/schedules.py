@@ -55,7 +55,10 @@ def one_forward_one_backward(num_stages, num_micro_batches):
 
 
 def check(schedule, num_stages, num_micro_batches):
-    """Raise ValueError if a task is missing, strange or there twice, or if the stages would wait for one another for ever."""
+    """Raise ValueError if a task is missing, strange or there twice, or if the stages would wait for one another for ever.
+
+    Returns the tasks in an order in which one process can run them.
+    """
     _expect_sizes(num_stages, num_micro_batches)
     wanted = set(naive(num_stages, num_micro_batches))
     there = Counter(_tasks(schedule))
@@ -70,7 +73,7 @@ def check(schedule, num_stages, num_micro_batches):
     (most, times), *_ = there.most_common(1)
     if times > 1:
         raise ValueError(f"{_words(most)} is in the schedule {times} times")
-    _in_one_order(by_stage(schedule))
+    return _in_one_order(by_stage(schedule))
 
 
 def by_stage(schedule):

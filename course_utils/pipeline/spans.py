@@ -23,20 +23,17 @@ def place(schedule, forward_s=1.0, backward_s=2.0):
     """
     stages = by_stage(schedule)
     num_stages = len(stages)
-    check(schedule, num_stages, 1 + max(task.micro_batch for tasks in stages for task in tasks))
+    tasks = check(schedule, num_stages, 1 + max(task.micro_batch for tasks in stages for task in tasks))
     costs = {phase: list(cost) if hasattr(cost, "__len__") else [cost] * num_stages
              for phase, cost in (("forward", forward_s), ("backward", backward_s))}
     for phase, cost in costs.items():
         if len(cost) != num_stages:
             raise ValueError(f"{phase}_s has {len(cost)} values for {num_stages} stages: give one a stage, or one number for all")
     end_of, free_at, spans = {None: 0.0}, [0.0] * num_stages, []
-    while len(spans) < len(schedule):
-        for stage, tasks in enumerate(stages):
-            while tasks and needs(tasks[0], num_stages) in end_of:
-                task = tasks.pop(0)
-                begin = max(free_at[stage], end_of[needs(task, num_stages)])
-                end_of[task] = free_at[stage] = begin + costs[task.phase][stage]
-                spans.append(Span(*task, begin, end_of[task]))
+    for task in tasks:
+        begin = max(free_at[task.stage], end_of[needs(task, num_stages)])
+        end_of[task] = free_at[task.stage] = begin + costs[task.phase][task.stage]
+        spans.append(Span(*task, begin, end_of[task]))
     return sorted(spans, key=lambda span: (span.begin, span.stage))
 
 
