@@ -56,7 +56,7 @@ browser: install ## run every notebook in JupyterLab in chromium; screenshots in
 record: install ## run every notebook from top to bottom and keep its outputs
 	@$(python) -m tools.record $(ARGS)
 
-bench: install ## measure launch latency against spawn, torchrun and loky
+bench: install ## measure launch against spawn, torchrun and loky, and the ring against the library
 	@$(python) -m tools.bench $(ARGS)
 
 # uv is kept out of .venv, because it is needed here and nowhere else.

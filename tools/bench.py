@@ -1,4 +1,4 @@
-"""How long a launch takes, what it costs, and what clocking a step costs: `make bench`.
+"""How long a launch takes, what it costs, what clocking a step costs, and how quick our ring is: `make bench`.
 
 Everything is measured in one run and from live IPython kernels with the workers' functions defined in a cell, except
 for `torch.multiprocessing.spawn` and `torchrun`, which need them in a file. The methods take turns, so that all of them
@@ -66,9 +66,9 @@ if __name__ == "__main__":  # torchrun
 """
 
 SETUP = """
-import json, os, socket, subprocess, sys, tempfile, time
+import json, os, socket, statistics, subprocess, sys, tempfile, time
 import torch, torch.distributed as dist
-from course_utils import hardware, launch, log, throughput
+from course_utils import hardware, launch, log, ring, throughput
 sys.path.insert(0, FOLDER)
 import bench_worker
 
@@ -148,6 +148,15 @@ def marks_cost():
     found = throughput.measure_phases(step, device=hardware.devices(1)[0], repeats=500)
     return found.step.median_s - found.unmarked_step.median_s
 
+# Seconds of the ring and of the library on this rank, in turn; the lower quartile, as in chapter 08.
+def race(num_bytes, repeats=16):
+    x, found = torch.zeros(num_bytes // 4), {ring.all_reduce: [], dist.all_reduce: []}
+    for _ in range(repeats):
+        for way, times in found.items():
+            dist.barrier()
+            times += throughput.measure(lambda: way(x), warmup=0, repeats=1).seconds
+    return [statistics.quantiles(times[1:], n=4)[0] for times in found.values()]
+
 def seconds(function, *args, **kwargs):
     begin = time.monotonic()
     result = function(*args, **kwargs)
@@ -196,6 +205,7 @@ def main():
             values["latency"] = measure_latency(kernel)
             values["costs"] = measure_costs(kernel)
             values["throughput"] = measure_throughput(kernel, file)
+            values["ring"] = measure_ring(kernel)
         finally:
             kernel.close()
     report(values)
@@ -268,6 +278,16 @@ def measure_throughput(kernel, file):
     return rates
 
 
+def measure_ring(kernel):
+    """{world_size: [the ring's share of dist.all_reduce's bandwidth, 16 MiB, …]}"""
+    shares = {2: [], 4: []}
+    for n in list(shares) * ROUNDS:
+        ranks = kernel(f"launch(race, 16 * 2**20, world_size={n}).results")
+        ours, library = (max(times) for times in zip(*ranks))  # what counts is the slowest rank
+        shares[n].append(library / ours)
+    return shares
+
+
 def report(values):
     latency, costs = values["latency"], values["costs"]
     median = {m: {n: statistics.median(first for first, _ in t) for n, t in by_n.items()} for m, by_n in latency.items()}
@@ -297,6 +317,7 @@ def report(values):
         ("50 MB returned, more than nothing (s)", fifty, 1),
         ("a call of log (µs)", max(costs["microseconds of a call of log"]), 20),
         ("marking 5 phases, share of a 10 ms step", costs["seconds of marking five phases"] / 0.010, 0.01),
+        *((f"ring over all_reduce, 16 MiB, {n} workers", statistics.median(s), -0.8) for n, s in values["ring"].items()),
         ("GB returned of 1", costs["bytes of 1 GB that arrived"] / 1e9, -1),
     ]
     print(f"\n{'what':42s}{'measured':>10s}{'bar':>10s}")
