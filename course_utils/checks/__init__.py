@@ -61,7 +61,8 @@ def evaluate(exercise, answer):
             return _not_attempted(exercise)
         text = str(error).partition("\n\nIf they only needed longer")[0]  # a student cannot give a check more time
         if error.exitcode == -signal.SIGABRT:  # so ends a rank that receives more or fewer bytes than it expects
-            text += "\n\nEvery rank must call the same collectives, in the same order and with the same shapes."
+            text += ("\n\nThe ranks must agree: on the collectives they call, their order, shapes and dtypes, and on how many bytes "
+                     "one sends and another receives.")
         where = "in the simulator" if isinstance(error, KernelError) else "in a worker"
         return Result(exercise, "wrong", f"your code failed {where}:\n{text}")
 

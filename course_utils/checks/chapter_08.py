@@ -1,6 +1,9 @@
 """Checks of chapter 08: what messages make of tensors, which messages those were, and that nobody waits for ever."""
 
 import contextlib
+import numbers
+import reprlib
+import time
 
 import torch
 import torch.distributed as dist
@@ -25,6 +28,12 @@ def _plain(traffic):
     }
 
 
+def _come_late(rank):
+    """Let rank `rank` begin after the others, so that what is read before it has come is wrong, and not by chance right."""
+    if dist.get_rank() == rank:
+        time.sleep(0.03)
+
+
 def _ranks(ranks):
     ranks = sorted(ranks)
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
@@ -32,7 +41,7 @@ def _ranks(ranks):
 
 # ---- 8.1 ----------------------------------------------------------------------------------------------------------
 
-_WORLD_SIZES = 2, 3, 4, 6
+_WORLD_SIZES = 2, 3, 4, 5, 7  # ⌈log2⌉ of 5 is not the nearest whole number; a heap's tree is deeper than need be from 7 on
 
 
 def check_8_1(broadcast_tree):
@@ -59,6 +68,8 @@ def _judge_broadcast(seen, root, world_size, where):
         times = len(traffic["received"])
         expect(times == (rank != root), f"{where}, rank {rank} received {times} messages: "
                + ("it has the tensor from the start" if rank == root else "one is enough, with the whole tensor"))
+    num_sent = sum(len(traffic["sent"]) for traffic in traffics)
+    expect(num_sent < world_size, f"{where}, {num_sent} messages were sent, and only {world_size - 1} received: to whom do the others go?")
     rounds = _rounds([[dst for dst, _ in traffic["sent"]] for traffic in traffics], root)
     least = (world_size - 1).bit_length()
     busiest = max(len(traffic["sent"]) for traffic in traffics)
@@ -82,9 +93,10 @@ def _broadcast(broadcast_tree, roots):
         generator = torch.Generator().manual_seed(10 * root + dist.get_rank())
         x = torch.randn(3, 5, generator=generator, dtype=torch.float64) if root else torch.randint(1000, (7,), generator=generator)
         before = x.clone()
+        _come_late(root)
         with Traffic() as traffic:
             broadcast_tree(x, root)
-        seen.append((before, x, _plain(traffic)))
+        seen.append((before, x.clone(), _plain(traffic)))  # as it is now: what comes later comes too late
         dist.barrier()
     return seen
 
@@ -120,13 +132,18 @@ def _judge_sum(x, rank, world_size, where):
         return
     expect(not complete, f"{where}, rank {rank} holds the sum of chunk {complete and complete[0]}, and not of chunk {rank}: with which "
            "chunk must a rank begin so that its own comes to it last?")
+    good = [n == everyone for n in chunks[rank]]
+    expect(not any(good), f"{where}, only {sum(good)} of the {len(good)} numbers of chunk {rank} on rank {rank} are the sum: are the chunks "
+           "those of x.tensor_split?")
     number = chunks[rank][0]
-    expect(any(n != 10**rank for chunk in chunks for n in chunk), f"{where}, x on rank {rank} is as it was: the sum belongs into x itself")
+    expect(any(n != 10**rank for chunk in chunks for n in chunk), f"{where}, x on rank {rank} is as it was: the sum belongs into x itself, "
+           "and what is added must have come before")
     times = [number // 10**r % 10 for r in range(world_size)]
     inside, missing, several = ([r for r in range(world_size) if is_so(times[r])] for is_so in (bool, lambda n: not n, lambda n: n > 1))
     expect(inside, f"{where}, chunk {rank} on rank {rank} holds {number}, which nobody had")
+    expect(number != everyone // world_size, f"{where}, chunk {rank} on rank {rank} is the mean over ranks, and the sum is asked")
     expect(not missing, f"{where}, chunk {rank} on rank {rank} is made of {_ranks(inside)}, without {_ranks(missing or [0])}: is what "
-           "arrives added to what is there, and are there enough steps?")
+           "arrives added to what is there, once it has come, and are there enough steps?")
     expect(False, f"{where}, chunk {rank} on rank {rank} has {_ranks(several or [0])} in it more than once: which chunk does a rank send "
            "in its next step?")
 
@@ -138,8 +155,11 @@ def _reduce_scatter(ring_reduce_scatter):
         numbers = torch.randn(length, generator=torch.Generator().manual_seed(length + 100 * rank), dtype=torch.float64)
         truth = numbers.clone()
         dist.all_reduce(truth)
+        if not seen:
+            _come_late(dist.get_world_size() - 1)
         with Traffic() as traffic:
             ring_reduce_scatter(digits)
+        digits = digits.clone()  # as it is now: what comes later comes too late
         ring_reduce_scatter(numbers)
         seen.append((digits, numbers, truth, _plain(traffic)))
         dist.barrier()
@@ -154,25 +174,42 @@ def check_8_3(ring_all_gather):
             where = f"with {world_size} ranks and {length} numbers"
             xs, traffics = zip(*seen)
             _expect_messages_only(traffics, where)
-            chunks = torch.arange(length).tensor_split(world_size)
             for rank, x in enumerate(xs):
-                right = [k for k in range(world_size) if torch.equal(x.tensor_split(world_size)[k], chunks[k].to(x.dtype))]
-                expect(rank in right, f"{where}, rank {rank} no longer has its own chunk: where is what arrives written to?")
-                bad = sorted(set(range(world_size)) - set(right))
-                expect(not bad, f"{where}, rank {rank} has the wrong numbers in chunk {bad and bad[0]}: which chunk does the previous "
-                       "rank send in each step, and are there enough steps?")
+                _judge_gathered(x, rank, world_size, where)
             _expect_ring(traffics, length, world_size, 1, where)
     return "2, 3 and 4 ranks, chunks of equal and unequal length, some of them empty: all ranks end with everything."
+
+
+def _judge_gathered(x, rank, world_size, where):
+    pairs = list(zip(x.tensor_split(world_size), _thirds(len(x)).tensor_split(world_size)))
+    bad = [k for k, (ours, truth) in enumerate(pairs) if not torch.equal(ours, truth)]
+    expect(rank not in bad, f"{where}, rank {rank} no longer has its own chunk: where is what arrives written to?")
+    if not bad:
+        return
+    others = [ours for k, (ours, _) in enumerate(pairs) if k != rank]
+    expect(any((ours != -1).any() for ours in others), f"{where}, x on rank {rank} is as it was: what arrives belongs into x itself, and "
+           "are there enough steps?")
+    ours, truth = pairs[bad[0]]
+    told = f"{where}, rank {rank} has the wrong numbers in chunk {bad[0]}"
+    expect(not torch.equal(ours, truth - 1), f"{told}: was what arrived added to what was there?")
+    expect(not torch.equal(ours, truth.float().double()), f"{told}: they are rounded, so what is cast?")
+    expect(False, f"{told}: which chunk does the previous rank send in each step, has it come itself by then, and are there enough steps?")
+
+
+def _thirds(length):
+    return torch.arange(length, dtype=torch.float64) / 3  # float32 would round them
 
 
 def _all_gather(ring_all_gather):
     rank, world_size, seen = dist.get_rank(), dist.get_world_size(), []
     for length in _LENGTHS:
         x = torch.full((length,), -1.0, dtype=torch.float64)
-        x.tensor_split(world_size)[rank].copy_(torch.arange(length).tensor_split(world_size)[rank])
+        x.tensor_split(world_size)[rank].copy_(_thirds(length).tensor_split(world_size)[rank])
+        if not seen:
+            _come_late(world_size - 1)
         with Traffic() as traffic:
             ring_all_gather(x)
-        seen.append((x, _plain(traffic)))
+        seen.append((x.clone(), _plain(traffic)))
         dist.barrier()
     return seen
 
@@ -206,7 +243,10 @@ def check_8_4(ring_bytes):
 
 def _judge_bytes(length, itemsize, rank, world_size, sent, answer):
     case = f"ring_bytes({length}, {itemsize}, {rank}, {world_size})"
-    expect(isinstance(answer, (int, float)) or hasattr(answer, "__index__"), f"{case} returned {answer!r}, not a number of bytes")
+    found = _flat(answer)
+    is_number = not isinstance(answer, (tuple, list)) and len(found) == 1 and isinstance(found[0], numbers.Real)
+    expect(is_number, f"{case} returned {reprlib.repr(answer)}, not a number of bytes")
+    answer = found[0]
     hint = "think of the chunks that this rank sends, one by one"
     if answer * 2 == sent:
         hint = "an all-reduce has two halves"
@@ -232,28 +272,35 @@ def _count_ring(ring_bytes):
 
 def check_8_5(share_results):
     """`share_results(values)` returns the previous rank's values, the mean over all, and each rank's largest."""
-    for world_size in (2, 3, 4):
-        values = [_values(rank) for rank in range(world_size)]
-        mean, largest = torch.stack(values).mean().item(), [one.max().item() for one in values]
-        for rank, answer in enumerate(run_answer(_share, share_results, world_size=world_size, timeout=DEADLOCK_S)):
-            where = f"with {world_size} ranks, rank {rank}"
-            shape = isinstance(answer, (tuple, list)) and len(answer) == 3
-            expect(shape, f"{where} returned {type(answer).__name__}, and should return theirs, mean and largest")
-            theirs, own_mean, own_largest = (_flat(value) for value in answer)
-            expect(theirs == values[rank - 1].tolist(), f"{where} returned {theirs} as the values of rank {(rank - 1) % world_size}, which had "
-                   f"{values[rank - 1].tolist()}")
-            expect(len(own_mean) == 1 and abs(own_mean[0] - mean) < 1e-5, f"{where} returned the mean {own_mean}, and over all ranks it is "
-                   f"{mean:.4f}: what has the last collective to do, and on which ranks?")
-            expect(own_largest == largest, f"{where} returned {own_largest} as the largest of each rank, and they are {largest}")
+    # One call in a launch: if a rank goes on alone, the reason says where the others had returned.
+    for world_size, length, least in ((2, 4, 0), (3, 3, -150), (4, 5, -40)):  # at least `least`: the second time all are negative
+        values = [_values(rank, length, least) for rank in range(world_size)]
+        for rank, answer in enumerate(run_answer(_share, share_results, values, world_size=world_size, timeout=DEADLOCK_S)):
+            _judge_shared(answer, values, rank, f"with {world_size} ranks and {length} values each, rank {rank}")
     return "2, 3 and 4 ranks all come to an end, with the same answers."
 
 
-def _values(rank):
-    return torch.randint(100, (4,), generator=torch.Generator().manual_seed(85 + rank)).float()
+def _judge_shared(answer, values, rank, where):
+    mean, largest = torch.stack(values).mean().item(), [one.max().item() for one in values]
+    shape = isinstance(answer, (tuple, list)) and len(answer) == 3
+    expect(shape, f"{where} returned {type(answer).__name__}, and should return theirs, mean and largest")
+    theirs, own_mean, own_largest = (_flat(value) for value in answer)
+    expect(theirs == values[rank - 1].tolist(), f"{where} returned {theirs} as the values of rank {(rank - 1) % len(values)}, which had "
+           f"{values[rank - 1].tolist()}")
+    expect(own_mean != [None], f"{where} returned None as the mean: a collective fills the tensor that it is given, and returns nothing")
+    is_mean = len(own_mean) == 1 and isinstance(own_mean[0], numbers.Real) and abs(own_mean[0] - mean) < 1e-4
+    expect(is_mean, f"{where} returned the mean {own_mean}, and over all ranks it is {mean:.4f}: what has the last collective to do, "
+           "and on which ranks?")
+    expect(own_largest == largest, f"{where} returned {own_largest} as the largest of each rank, and they are {largest}")
 
 
-def _share(share_results):
-    return share_results(_values(dist.get_rank()))
+def _values(rank, length, least):
+    return torch.randint(least, least + 100, (length,), generator=torch.Generator().manual_seed(85 + rank)).float()
+
+
+def _share(share_results, values):
+    _come_late(dist.get_world_size() - 1)
+    return share_results(values[dist.get_rank()])
 
 
 def _flat(value):

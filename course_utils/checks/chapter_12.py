@@ -14,6 +14,7 @@ from torch import nn
 
 from .. import pipeline
 from ..launch import WorkerError
+from ..messages import Traffic
 from .wrong import DEADLOCK_S, EQUAL, Wrong, expect, is_near, max_difference, run_answer
 
 
@@ -32,7 +33,10 @@ def _judge_in_workers(judge, answer, *args, world_size):
 
 
 def _judged(answer, judge, *args):
-    return judge(answer, *args)
+    try:
+        return judge(answer, *args)
+    except Wrong as wrong:
+        raise Wrong(" ".join(str(wrong).split())) from None  # a tensor's text has several lines, and the first one is read
 
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------
@@ -76,24 +80,48 @@ def _judge_pair(autograd_pair):
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(callable, pair))
     expect(is_pair, f"autograd_pair() returned {reprlib.repr(pair)}, not the two functions")
     copy, total = pair
+    time.sleep(0.03 * (rank == world_size - 1))  # so that who does not wait for a sum is too early, and not right by chance
     for shape, seed in (((4, 3), 121), ((5,), 122), ((2, 3, 2), 123)):
         own, pulls = _of_each_rank(shape, seed), _of_each_rank(shape, seed + 10)
         x = own[0].clone().requires_grad_()  # equal on all ranks
-        y = _call(copy, "copy_to_ranks", x)
+        with Traffic() as forward:
+            y = _call(copy, "copy_to_ranks", x)
         expect(not is_near(y.detach(), world_size * x.detach()), "copy_to_ranks returned the sum over ranks: are the two functions exchanged?")
         expect(torch.equal(y.detach(), x.detach()), "copy_to_ranks does not return what it was given")
+        _expect_silence(forward, "what copy_to_ranks returns", "forward")
         grad = _pull_back(y, x, pulls[rank], "copy_to_ranks")
         _expect_sum(grad, pulls, "the gradient behind copy_to_ranks")
 
         x = own[rank].clone().requires_grad_()
         y = _call(total, "sum_over_ranks", x)
         _expect_sum(y.detach(), own, "what sum_over_ranks returns")
-        grad = _pull_back(y, x, pulls[0], "sum_over_ranks")  # equal on all ranks
+        with Traffic() as backward:
+            grad = _pull_back(y, x, pulls[0], "sum_over_ranks")  # equal on all ranks
         many = f"the gradient behind sum_over_ranks is {world_size} times too large: it was summed over ranks that all have the same"
         expect(not is_near(grad, world_size * pulls[0]), many)
         expect(is_near(grad, pulls[0]), f"the gradient behind sum_over_ranks is off by {max_difference(grad, pulls[0]):.2g}: the sum's own is asked")
+        _expect_silence(backward, "the gradient behind sum_over_ranks", "backward")
+    _judge_two_calls(copy, total)
     _judge_shared_gradient(copy, total)
     _judge_split_mlp(copy, total)
+
+
+def _expect_silence(traffic, what, direction):
+    names = [name for name, _ in traffic.collectives] + ["send"] * len(traffic.sent)
+    expect(not names, f"{what} is right, but {', '.join(names)} was called for it, and the table says “nothing” {direction}")
+
+
+def _judge_two_calls(copy, total):
+    """What a second call returns has nothing to do with what the first one did."""
+    one, other = (torch.full((3,), number, dtype=torch.float64, requires_grad=True) for number in (1.0, 2.0))
+    first, copied = total(one), copy(one)
+    before = first.detach().clone()
+    total(other)
+    expect(torch.equal(first.detach(), before), "a second sum_over_ranks changed what the first one had returned")
+    (gradient,) = torch.autograd.grad(copied, one, torch.ones_like(one))
+    before = gradient.clone()
+    torch.autograd.grad(copy(other), other, torch.full_like(other, 5.0))
+    expect(torch.equal(gradient, before), "a second backward through copy_to_ranks changed the gradient that the first one had returned")
 
 
 def _expect_sum(ours, parts, what):
@@ -112,6 +140,8 @@ def _judge_shared_gradient(copy, total):
     x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
     (x + copy(x)).backward(pulls[rank])
     apart = max_difference(x.grad, pulls[rank] + sum(pulls))
+    expect(not is_near(x.grad, 2 * sum(pulls)), "x + copy_to_ranks(x) gives x a gradient whose two parts were both summed over ranks, and "
+           "only one came through copy_to_ranks")
     expect(apart < EQUAL, f"x + copy_to_ranks(x) gives x a gradient that is off by {apart:.2g}: autograd hands one gradient to both summands, "
                            "so a backward must not change it in place")
     x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
@@ -180,7 +210,7 @@ class _Messages:
     """receive and send for one stage, and notes of what was done."""
 
     def __init__(self, like, where):
-        self.like, self.where, self.sent, self.works = like, where, [], []
+        self.like, self.where, self.sent, self.received, self.works = like, where, [], [], []
         rank = dist.get_rank()
         self.source = {"forward": rank - 1, "backward": rank + 1}
         self.target = {"forward": rank + 1, "backward": rank - 1}
@@ -203,6 +233,7 @@ class _Messages:
         self._wait_for(number, phase)
         expect(number[1] == (phase == "forward"), f"{self.where}: activations and gradients were mixed up")
         self._wait_for(tensor, phase)
+        self.received.append((int(number[0]), weakref.ref(tensor)))
         return int(number[0]), tensor
 
     def send(self, phase, m, tensor):
@@ -238,7 +269,7 @@ def _judge_run(run_any, schedule, K, M, where):
     right = torch.autograd.grad(right_loss, list(layers[rank].parameters()))
 
     stage, tasks = layers[rank], [task for task in schedule if task.stage == rank]
-    did, outputs, most = [], [], [0]
+    did, outputs, most, stale, before = [], [], [0], [0], _copies(stage)
     allowed = max(pipeline.peak_activations(tasks)[rank:] or [0])
 
     def note(module, inputs, output):
@@ -246,7 +277,10 @@ def _judge_run(run_any, schedule, K, M, where):
         expect(found, f"{where}: the stage was given something that is not the input of any micro-batch")
         m = found[0]
         did.append((m, "forward"))
+        expect(output.requires_grad, f"{where}: the output of micro-batch {m} has no autograd graph to go back through")
         output.register_hook(lambda gradient: did.append((m, "backward")))
+        done = [m for m, phase in did if phase == "backward"][:-1]  # a loop's variables still hold the last one
+        stale[0] = max(stale[0], sum(received() is not None for m, received in messages.received if m in done))
         outputs.append(weakref.ref(output))
         most[0] = max(most[0], sum(output() is not None for output in outputs))
 
@@ -269,21 +303,33 @@ def _judge_run(run_any, schedule, K, M, where):
                                  f"{messages.sent[:2]}")
     expect(most[0] <= allowed + 1, f"{where}: the outputs of {most[0]} micro-batches were kept at once, and at most {allowed} are between "
                                    "forward and backward: let go of what is done")
-    for p, truth in zip(stage.parameters(), right):
-        expect(p.grad is not None, f"{where}: a p.grad is None afterwards")
-        expect(is_near(p.grad, truth), f"{where}: the gradients are off by {max_difference(p.grad, truth):.2g}: did each backward get the "
-                                     "gradient of its own micro-batch, and were all added up?")
+    expect(stale[0] <= 2, f"{where}: {stale[0]} received tensors were still there after their micro-batches' backward: let go of what is done")
+    _expect_gradients(stage, before, right, where, "did each backward get the gradient of its own micro-batch, and were all added up?")
     _expect_loss(result, right_loss if is_last else None, where)
     for work, _ in messages.works:
         work.wait(datetime.timedelta(seconds=_PATIENCE_S))
+
+
+def _is_number(value):
+    return isinstance(value, (numbers.Real, torch.Tensor)) and torch.as_tensor(value).numel() == 1
+
+
+def _copies(stage):
+    return [p.detach().clone() for p in stage.parameters()]
+
+
+def _expect_gradients(stage, before, right, where, hint):
+    for p, old, truth in zip(stage.parameters(), before, right):
+        expect(torch.equal(p.detach(), old), f"{where}: the parameters have changed, and only their gradients are asked")
+        expect(p.grad is not None, f"{where}: a p.grad is None afterwards")
+        expect(is_near(p.grad, truth), f"{where}: the gradients are off by {max_difference(p.grad, truth):.2g}: {hint}")
 
 
 def _expect_loss(result, right, where):
     if right is None:
         expect(result is None, f"{where}: it returned {reprlib.repr(result)}, though it has no loss: None is asked")
         return
-    is_number = isinstance(result, (numbers.Real, torch.Tensor)) and torch.as_tensor(result).numel() == 1
-    expect(is_number, f"{where}: it returned {reprlib.repr(result)}, not the sum of the losses")
+    expect(_is_number(result), f"{where}: it returned {reprlib.repr(result)}, not the sum of the losses")
     result, right = (torch.as_tensor(value).detach().item() for value in (result, right))
     expect(abs(result - right) < 1e-6, f"{where}: it returned {result:.6g}, and the losses add up to {right:.6g}")
 
@@ -295,7 +341,7 @@ def check_12_3(run_1f1b):
     """`run_1f1b(stage, num_micro_batches, inputs, loss_of, like)`, without deadlock."""
     for K, M in ((2, 4), (3, 5), (4, 2)):
         _judge_in_workers(_judge_1f1b, run_1f1b, M, world_size=K)
-    return "2, 3 and 4 stages came to an end, with the right loss and gradients, and held no more than 1F1B does."
+    return "2, 3 and 4 stages came to an end, with the right loss and gradients, and held as many micro-batches as 1F1B does."
 
 
 def _judge_1f1b(run_1f1b, M):
@@ -310,25 +356,29 @@ def _judge_1f1b(run_1f1b, M):
 
     right_loss = sum(loss_of(m, nn.Sequential(*layers)(xs[m])) for m in range(M))
     right, stage = torch.autograd.grad(right_loss, list(layers[rank].parameters())), layers[rank]
-    held = {"now": 0, "most": 0}
+    held, before = {"now": 0, "most": 0}, _copies(stage)
 
     def note(module, inputs, output):
+        expect(output.requires_grad, f"{where}: a stage's output has no autograd graph to go back through")
         held["now"] += 1
         held["most"] = max(held["most"], held["now"])
         output.register_hook(lambda gradient: held.update(now=held["now"] - 1))
 
     stage.register_forward_hook(note)
+    time.sleep(0.04 * rank)  # so that a tensor that is changed while it is on its way does change, and not by chance too late
     result = run_1f1b(stage, M, list(xs) if is_first else None, loss_of if is_last else None, torch.empty_like(xs[0]))
     dist.barrier()  # whoever is wrong says so when all have come to their end
     limit = min(K - rank, M)
     expect(held["most"] <= limit, f"{where}: it came to its end, but held {held['most']} micro-batches at once, and 1F1B holds {limit} there "
                                   "at most")
-    for p, truth in zip(stage.parameters(), right):
-        expect(p.grad is not None, f"{where}: a p.grad is None afterwards")
-        expect(is_near(p.grad, truth), f"{where}: it came to its end, but the gradients are off by {max_difference(p.grad, truth):.2g}: was a "
-                                     "tensor changed before it had been received?")
+    expect(held["most"] == limit, f"{where}: it came to its end, but held {held['most']} micro-batches at most, where 1F1B holds {limit}: what "
+                                  "do the other stages do meanwhile?")
+    _expect_gradients(stage, before, right, where, "is each the sum over micro-batches, and was every tensor left alone "
+                      "while it was on its way or still needed?")
     if is_last:
         _expect_loss(result, right_loss, where)
+    else:
+        expect(_is_number(result) and float(result) == 0, f"{where}: it returned {reprlib.repr(result)}, not 0, though it has no loss")
 
 
 # ---- 12.4 ---------------------------------------------------------------------------------------------------------
@@ -340,12 +390,13 @@ def check_12_4(measure_bubble):
         ranks = _judge_in_workers(_measure_on_stage, measure_bubble, M, name, world_size=K)
         where, (answers, spans) = f"{K} stages, {M} micro-batches", zip(*ranks)
         for rank, answer in enumerate(answers):
-            is_pair = isinstance(answer, (tuple, list)) and len(answer) == 2 and all(isinstance(a, numbers.Real) for a in answer)
+            is_pair = isinstance(answer, (tuple, list)) and len(answer) == 2 and all(map(_is_number, answer))
             expect(is_pair, f"{where}: rank {rank} returned {reprlib.repr(answer)}, not two fractions")
             order = [task for task, _, _ in spans[rank]]
             expect(order == [t for t in getattr(pipeline, name)(K, M) if t.stage == rank], f"{where}: rank {rank} did not run its tasks in order")
-        expect(max_difference(torch.tensor(answers).double(), torch.tensor(answers[:1] * K).double()) < 1e-9,
-               f"{where}: the ranks returned {[tuple(round(float(a), 3) for a in answer) for answer in answers]}, and must agree")
+        answers = [tuple(map(float, answer)) for answer in answers]
+        expect(len(set(answers)) == 1 or max_difference(torch.tensor(answers), torch.tensor(answers[:1] * K)) < 1e-6,
+               f"{where}: the ranks returned {[tuple(round(a, 3) for a in answer) for answer in answers]}, and must agree")
         _judge_bubble(*answers[0], [span for found in spans for span in found], K, M, where)
     return "prediction and measurement are right for two pipelines, whose clocks did not agree."
 
@@ -363,6 +414,7 @@ def _measure_on_stage(measure_bubble, M, name):
 
     def run(task):
         expect(waited[-1:] == [task], f"{K} stages, rank {rank}: run({tuple(task)}) was called without wait_for before it")
+        expect(task not in [done for done, _, _ in spans], f"{K} stages, rank {rank}: run({tuple(task)}) was called twice")
         begin = real()
         time.sleep({"forward": 0.015, "backward": 0.03}[task.phase] * (K - rank))  # unequal: the formula is not the measurement
         spans.append((task, begin, real()))
@@ -371,9 +423,10 @@ def _measure_on_stage(measure_bubble, M, name):
             works.append((dist.isend(tensor, neighbour[task.phase][1]), tensor))
 
     tasks, clocks = [t for t in getattr(pipeline, name)(K, M) if t.stage == rank], {}
-    for clock in ("perf_counter", "monotonic", "time"):  # each rank's clocks are hours apart from the others'
-        clocks[clock] = getattr(time, clock)
-        setattr(time, clock, lambda read=clocks[clock]: read() + 7200.0 * rank)
+    for clock in ("perf_counter", "monotonic", "time"):  # each rank's are years from the others', and too large for float32
+        for read, unit in ((clock, 1.0), (f"{clock}_ns", 10**9)):
+            clocks[read] = getattr(time, read)
+            setattr(time, read, lambda read=clocks[read], apart=10**8 * (1 + rank) * unit: read() + apart)
     if rank == 0:
         time.sleep(0.3)  # ranks come at different times, as after a launch
     try:
@@ -388,11 +441,11 @@ def _measure_on_stage(measure_bubble, M, name):
 
 def _judge_bubble(predicted, measured, spans, K, M, where):
     right = (K - 1) / (M + K - 1)
-    expect(abs(predicted - (K - 1) / M) > 1e-9, f"{where}: the prediction is {predicted:.3f}, idle over busy time; idle over all time is asked")
-    expect(abs(predicted - right) < 1e-9, f"{where}: the prediction is {predicted:.3f}, and the formula gives {right:.3f}")
+    expect(abs(predicted - (K - 1) / M) > 1e-6, f"{where}: the prediction is {predicted:.3f}, idle over busy time; idle over all time is asked")
+    expect(abs(predicted - right) < 1e-6, f"{where}: the prediction is {predicted:.3f}, and the formula gives {right:.3f}")
     whole = max(end for _, _, end in spans) - min(begin for _, begin, _ in spans)
     truth = 1 - sum(end - begin for _, begin, end in spans) / (K * whole)
     told = f"{where}: measured was {measured:.3f}, and by a common clock it was {truth:.3f}"
-    expect(0 <= measured <= 1, f"{told}: what is no fraction may come of clocks that differ, or of only some stages' time")
+    expect(0 <= measured <= 1, f"{told}: what is no fraction may come of clocks that differ or are rounded, or of only some stages' time")
     expect(abs(measured - truth) < 0.04, f"{told}: does the time of waiting count as running, do all ranks begin together, and do "
                                             "all stages' times come together?")

@@ -122,6 +122,60 @@ def sums_on_rank_0_only():
     return pair_of(same, summed, forward, same)
 
 
+def sums_and_divides_backward():
+    return pair_of(same, summed, summed, mean)
+
+
+def makes_sure_of_the_copy():
+    def forward(x):
+        y = x.clone()
+        dist.broadcast(y, src=0)
+        return y
+
+    return pair_of(forward, summed, summed, same)
+
+
+def hooks_its_argument():
+    def copy_to_ranks(x):
+        x.register_hook(summed)  # sees all of x's gradient, also what did not come through here
+        return x.view_as(x)
+
+    return copy_to_ranks, pair_of(same, summed, summed, same)[1]
+
+
+def keeps_one_buffer():
+    buffers = {}
+
+    def forward(x):
+        buffer = buffers.setdefault(x.shape, torch.empty_like(x))
+        dist.all_reduce(buffer.copy_(x.detach()))
+        return buffer
+
+    return pair_of(same, summed, forward, same)
+
+
+def does_not_wait():
+    def started(tensor):
+        total = tensor.detach().clone()
+        dist.all_reduce(total, async_op=True)
+        return total
+
+    return pair_of(same, started, started, same)
+
+
+def takes_the_largest():
+    def largest(tensor):
+        total = tensor.detach().clone()
+        dist.all_reduce(total, op=dist.ReduceOp.MAX)
+        return total
+
+    return pair_of(same, summed, largest, same)
+
+
+def adds_in_float32():
+    return pair_of(same, summed, lambda x: summed(x.float()).double(), same)
+
+
 WRONG = [
     (exchanges_them, "are the two functions exchanged?"),
     (sums_nothing_backward, "it is this rank's own, and a sum over ranks is asked"),
@@ -137,6 +191,13 @@ WRONG = [
     (returns_the_classes, "not the two functions"),
     (gives_no_gradient, "has no gradient"),
     (copies_from_rank_0, "off by"),
+    (sums_and_divides_backward, "the gradient behind sum_over_ranks is right, but allreduce was called for it"),
+    (makes_sure_of_the_copy, "what copy_to_ranks returns is right, but broadcast was called for it"),
+    (hooks_its_argument, "only one came through copy_to_ranks"),
+    (keeps_one_buffer, "a second sum_over_ranks changed what the first one had returned"),
+    (does_not_wait, "it is this rank's own, and a sum over ranks is asked"),
+    (takes_the_largest, "a sum over ranks is asked"),
+    (adds_in_float32, "a sum over ranks is asked"),
     (sums_on_rank_0_only, "it is this rank's own, and a sum over ranks is asked"),
 ]
 
@@ -163,4 +224,8 @@ def uses_hooks():
     return [copy_to_ranks, sum_over_ranks]
 
 
-RIGHT = [gathers_and_adds, uses_hooks]
+def hands_on_the_same_tensor():
+    return pair_of(lambda x: x, summed, summed, lambda gradient: gradient)
+
+
+RIGHT = [gathers_and_adds, uses_hooks, hands_on_the_same_tensor]

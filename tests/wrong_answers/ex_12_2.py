@@ -2,6 +2,8 @@
 
 import collections
 
+import torch
+
 
 def run(tasks, stage, inputs, loss_of, receive, send, take, keep=False):
     """The frame that most answers share; `take(phase, m)` finds the message."""
@@ -162,6 +164,79 @@ def receives_all_first(tasks, stage, inputs, loss_of, receive, send):
     return run(tasks, stage, inputs, loss_of, receive, send, mailbox(receive))
 
 
+def leaves_letters_in_the_box(tasks, stage, inputs, loss_of, receive, send):
+    early = {}
+
+    def take(phase, m):
+        while (phase, m) not in early:
+            number, tensor = receive(phase)
+            early[phase, number] = tensor
+        return early[phase, m]
+
+    return run(tasks, stage, inputs, loss_of, receive, send, take)
+
+
+def takes_a_step(tasks, stage, inputs, loss_of, receive, send):
+    loss = run(tasks, stage, inputs, loss_of, receive, send, mailbox(receive))
+    with torch.no_grad():
+        for p in stage.parameters():
+            p -= 0.1 * p.grad
+    return loss
+
+
+def computes_again_backward(tasks, stage, inputs, loss_of, receive, send):
+    take, held, total = mailbox(receive), {}, None
+    for _, m, phase in tasks:
+        if phase == "forward":
+            held[m] = (take(phase, m) if inputs is None else inputs[m]).requires_grad_()
+            with torch.no_grad():
+                output = stage(held[m])
+            if loss_of is None:
+                send(phase, m, output)
+            else:
+                total = loss_of(m, output).item() + (total or 0.0)
+        else:
+            h = held.pop(m)
+            output = stage(h) if loss_of is None else loss_of(m, stage(h))
+            output.backward(take(phase, m) if loss_of is None else None)
+            if inputs is None:
+                send(phase, m, h.grad)
+    return total
+
+
+def sends_the_gradient_on_unchanged(tasks, stage, inputs, loss_of, receive, send):
+    take, latest = mailbox(receive), {}
+
+    def noted(phase, m):
+        latest[phase] = take(phase, m)
+        return latest[phase]
+
+    def unchanged(phase, m, tensor):
+        send(phase, m, latest.get(phase, tensor) if phase == "backward" else tensor)
+
+    return run(tasks, stage, inputs, loss_of, receive, unchanged, noted)
+
+
+def takes_the_mean_of_the_losses(tasks, stage, inputs, loss_of, receive, send):
+    total = run(tasks, stage, inputs, loss_of, receive, send, mailbox(receive))
+    return None if total is None else 2 * total / len(tasks)
+
+
+def sends_from_the_ends_too(tasks, stage, inputs, loss_of, receive, send):
+    def and_back(phase, m, tensor):
+        send(phase, m, tensor)
+        if phase == "forward" and inputs is not None:
+            send("backward", m, tensor)
+
+    return run(tasks, stage, inputs, loss_of, receive, and_back, mailbox(receive))
+
+
+def empties_the_list(tasks, stage, inputs, loss_of, receive, send):
+    total = run(list(tasks), stage, inputs, loss_of, receive, send, mailbox(receive))
+    tasks.clear()
+    return total
+
+
 WRONG = [
     (trusts_the_order, "the schedule asks for"),
     (drops_what_is_early, "has it been received before"),
@@ -178,6 +253,13 @@ WRONG = [
     (goes_back_without_the_gradient, "grad can be implicitly created only for scalar outputs"),
     (weighs_by_itself, "the gradients are off by"),
     (receives_all_first, "nothing came"),
+    (leaves_letters_in_the_box, "received tensors were still there after their micro-batches' backward"),
+    (takes_a_step, "the parameters have changed"),
+    (computes_again_backward, "has no autograd graph to go back through"),
+    (sends_the_gradient_on_unchanged, "the gradients are off by"),
+    (takes_the_mean_of_the_losses, "the losses add up to"),
+    (sends_from_the_ends_too, "there is no neighbour on that side"),
+    (empties_the_list, "the list of tasks was changed"),
 ]
 
 
@@ -209,4 +291,37 @@ def fills_queues(tasks, stage, inputs, loss_of, receive, send):
     return sum(losses) if losses else None
 
 
-RIGHT = [fills_queues]
+def files_by_number_alone(tasks, stage, inputs, loss_of, receive, send):
+    early = {}  # when the gradient of a micro-batch comes, its activations have been taken out
+
+    def take(phase, m):
+        while m not in early:
+            early.update([receive(phase)])
+        return early.pop(m)
+
+    return run(tasks, stage, inputs, loss_of, receive, send, take)
+
+
+def adds_gradients_itself(tasks, stage, inputs, loss_of, receive, send):
+    take, held, losses, parameters = mailbox(receive), {}, [], list(stage.parameters())
+    for _, m, phase in tasks:
+        if phase == "forward":
+            h = (take(phase, m) if inputs is None else inputs[m].clone()).requires_grad_()
+            output = stage(h)
+            if loss_of is None:
+                send(phase, m, output.detach())
+            else:
+                output = loss_of(m, output)
+                losses.append(output.detach())
+            held[m] = h, output
+        else:
+            h, output = held.pop(m)
+            grad_h, *grads = torch.autograd.grad(output, [h, *parameters], take(phase, m) if loss_of is None else None)
+            for p, grad in zip(parameters, grads):
+                p.grad = grad if p.grad is None else p.grad + grad
+            if inputs is None:
+                send(phase, m, grad_h)
+    return torch.stack(losses).sum() if losses else None
+
+
+RIGHT = [fills_queues, files_by_number_alone, adds_gradients_itself]

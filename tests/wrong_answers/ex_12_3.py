@@ -144,11 +144,73 @@ def trains_without_messages(stage, num_micro_batches, inputs, loss_of, like):
     return 0.0
 
 
+def one_at_a_time(stage, num_micro_batches, inputs, loss_of, like):
+    return run(stage, num_micro_batches, inputs, loss_of, like, 0, dist.send)
+
+
+def one_ahead_everywhere(stage, num_micro_batches, inputs, loss_of, like):
+    send = Immediate()
+    total = run(stage, num_micro_batches, inputs, loss_of, like, min(ahead_of(num_micro_batches), 1), send)
+    send.finish()
+    return total
+
+
+def tells_everyone_the_loss(stage, num_micro_batches, inputs, loss_of, like):
+    total = torch.tensor(right(stage, num_micro_batches, inputs, loss_of, like))
+    dist.broadcast(total, src=dist.get_world_size() - 1)
+    return total.item()
+
+
+def averages(stage, num_micro_batches, inputs, loss_of, like):
+    total = right(stage, num_micro_batches, inputs, loss_of, like)
+    for p in stage.parameters():
+        p.grad /= num_micro_batches
+    return total
+
+
+def returns_the_mean(stage, num_micro_batches, inputs, loss_of, like):
+    return right(stage, num_micro_batches, inputs, loss_of, like) / num_micro_batches
+
+
+def receives_into_one_tensor(stage, num_micro_batches, inputs, loss_of, like):
+    rank, send, total, held = dist.get_rank(), Immediate(), 0.0, {}
+    ahead = ahead_of(num_micro_batches)
+    for m in range(num_micro_batches + ahead):
+        if m < num_micro_batches:
+            h = inputs[m] if inputs is not None else like.detach()  # the micro-batches that are held share it
+            if inputs is None:
+                dist.recv(h, rank - 1)
+            output = stage(h.requires_grad_())
+            if loss_of is not None:
+                output = loss_of(m, output)
+                total += output.item()
+            else:
+                send(output.detach(), rank + 1)
+            held[m] = h, output
+        if m >= ahead:
+            h, output = held.pop(m - ahead)
+            gradient = torch.empty_like(like) if loss_of is None else None
+            if loss_of is None:
+                dist.recv(gradient, rank + 1)
+            output.backward(gradient)
+            if rank:
+                send(h.grad, rank - 1)
+    send.finish()
+    return total
+
+
 WRONG = [
     (goes_all_the_way_first, "micro-batches at once, and 1F1B holds"),
     (runs_one_more_ahead, "micro-batches at once, and 1F1B holds"),
     (receives_with_irecv_and_forgets_to_wait, "the gradients are off by"),
-    (returns_nothing, "not the sum of the losses"),
+    (returns_nothing, "it returned None, not"),
+    (one_at_a_time, "held 1 micro-batches at most, where 1F1B holds 2"),
+    (one_ahead_everywhere, "held 2 micro-batches at most, where 1F1B holds 3"),
+    (sends_one_buffer, "while it was on its way or still needed?"),
+    (receives_into_one_tensor, "while it was on its way or still needed?"),
+    (tells_everyone_the_loss, "not 0, though it has no loss"),
+    (averages, "is each the sum over micro-batches"),
+    (returns_the_mean, "the losses add up to"),
     (trains_without_messages, "the gradients are off by"),
 ]
 ENDLESS = [
@@ -202,4 +264,40 @@ def sends_and_receives_together(stage, num_micro_batches, inputs, loss_of, like)
     return total
 
 
-RIGHT = [right, sends_and_receives_together]
+def in_three_parts(stage, num_micro_batches, inputs, loss_of, like):
+    rank, is_last, held, send, losses = dist.get_rank(), loss_of is not None, [], Immediate(), []
+    warm_up = ahead_of(num_micro_batches)
+
+    def forward(m):
+        h = inputs[m].clone() if inputs is not None else torch.zeros_like(like)
+        if inputs is None:
+            dist.irecv(h, rank - 1).wait()
+        output = stage(h.requires_grad_())
+        if is_last:
+            output = loss_of(m, output)
+            losses.append(output.item())
+        else:
+            send(output.detach().clone(), rank + 1)
+        held.append((h, output))
+
+    def backward():
+        h, output = held.pop(0)
+        gradient = None if is_last else torch.zeros_like(like)
+        if not is_last:
+            dist.recv(gradient, rank + 1)
+        torch.autograd.backward(output, gradient)
+        if inputs is None:
+            send(h.grad, rank - 1)
+
+    for m in range(warm_up):
+        forward(m)
+    for m in range(warm_up, num_micro_batches):
+        forward(m)
+        backward()
+    for _ in range(warm_up):
+        backward()
+    send.finish()
+    return sum(losses)
+
+
+RIGHT = [right, sends_and_receives_together, in_three_parts]

@@ -102,6 +102,47 @@ def returns_the_busy_share(tasks, wait_for, run, num_stages, num_micro_batches):
     return formula(num_stages, num_micro_batches), 1 - measured_between_barriers(tasks, wait_for, run)
 
 
+def trusts_nanoseconds(tasks, wait_for, run, num_stages, num_micro_batches):
+    begin = time.perf_counter_ns()
+    busy_s, _ = run_all(tasks, wait_for, run)
+    first, last = torch.tensor(begin), torch.tensor(time.perf_counter_ns())
+    dist.all_reduce(first, op=dist.ReduceOp.MIN)
+    dist.all_reduce(last, op=dist.ReduceOp.MAX)
+    (busy_s,) = summed(busy_s)
+    return formula(num_stages, num_micro_batches), 1 - busy_s / (num_stages * (last - first).item() / 1e9)
+
+
+def rounds_the_clocks(tasks, wait_for, run, num_stages, num_micro_batches):
+    dist.barrier()
+    begin = time.perf_counter()
+    busy_s, _ = run_all(tasks, wait_for, run)
+    dist.barrier()
+    times = torch.tensor([busy_s, begin, time.perf_counter()])  # float32
+    dist.all_reduce(times)
+    return formula(num_stages, num_micro_batches), (1 - times[0] / (times[2] - times[1])).item()
+
+
+def tells_what_rank_0_saw(tasks, wait_for, run, num_stages, num_micro_batches):
+    dist.barrier()
+    busy_s, whole_s = run_all(tasks, wait_for, run)
+    measured = torch.tensor(1 - busy_s / whole_s)
+    dist.broadcast(measured, src=0)
+    return formula(num_stages, num_micro_batches), measured.item()
+
+
+def exchanges_stages_and_micro_batches(tasks, wait_for, run, num_stages, num_micro_batches):
+    return formula(num_micro_batches, num_stages), measured_between_barriers(tasks, wait_for, run)
+
+
+def runs_twice(tasks, wait_for, run, num_stages, num_micro_batches):
+    return formula(num_stages, num_micro_batches), measured_between_barriers(tasks, wait_for, lambda task: (run(task), run(task)))
+
+
+def divides_idle_by_busy(tasks, wait_for, run, num_stages, num_micro_batches):
+    measured = measured_between_barriers(tasks, wait_for, run)
+    return formula(num_stages, num_micro_batches), measured / (1 - measured)
+
+
 WRONG = [
     (counts_waiting, "does the time of waiting count as running"),
     (divides_by_busy_time, "idle over all time is asked"),
@@ -114,6 +155,12 @@ WRONG = [
     (returns_per_cents, "and the formula gives"),
     (returns_one, "not two fractions"),
     (returns_the_busy_share, "by a common clock it was"),
+    (trusts_nanoseconds, "by a common clock it was"),
+    (rounds_the_clocks, "differ or are rounded"),
+    (tells_what_rank_0_saw, "do all stages' times come together?"),
+    (exchanges_stages_and_micro_batches, "and the formula gives 0.200"),
+    (runs_twice, "was called twice"),
+    (divides_idle_by_busy, "by a common clock it was"),
     (runs_without_waiting, "without wait_for before it"),
 ]
 
@@ -135,4 +182,12 @@ def sends_durations_to_all(tasks, wait_for, run, num_stages, num_micro_batches):
     return [formula(num_stages, num_micro_batches), idle / whole]
 
 
-RIGHT = [sends_durations_to_all]
+def takes_the_longest_time(tasks, wait_for, run, num_stages, num_micro_batches):
+    dist.all_reduce(torch.zeros(1))  # as good as a barrier
+    busy_s, whole_s = (torch.tensor(seconds) for seconds in run_all(tasks, wait_for, run))
+    dist.all_reduce(busy_s)
+    dist.all_reduce(whole_s, op=dist.ReduceOp.MAX)
+    return torch.tensor(formula(num_stages, num_micro_batches)), 1 - busy_s / (num_stages * whole_s)
+
+
+RIGHT = [sends_durations_to_all, takes_the_longest_time]

@@ -1,9 +1,13 @@
 """Exercise 8.1: answers that its check must refuse, each with words from the reason that it must give."""
 
+import math
+
 import torch
 import torch.distributed as dist
 
 from course_utils import messages
+
+SENT = []
 
 
 def tree(x, root):
@@ -98,6 +102,62 @@ def sends_to_itself(x, root):
         messages.recv(x, root)
 
 
+def rounds_the_logarithm(x, root):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    place = (rank - root) % world_size
+    for have in [2**k for k in range(round(math.log2(world_size)))]:
+        if place < have and place + have < world_size:
+            dist.send(x, (rank + have) % world_size)
+        elif have <= place < 2 * have:
+            dist.recv(x, (rank - have) % world_size)
+
+
+def goes_down_a_heap(x, root):
+    world_size = dist.get_world_size()
+    place = (dist.get_rank() - root) % world_size
+    if place:
+        dist.recv(x, ((place - 1) // 2 + root) % world_size)
+    for child in (2 * place + 1, 2 * place + 2):
+        if child < world_size:
+            dist.send(x, (child + root) % world_size)
+
+
+def passes_on_what_has_not_come(x, root):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    place, have = (rank - root) % world_size, 1
+    while have < world_size:
+        if place < have and place + have < world_size:
+            SENT.append(dist.isend(x, (rank + have) % world_size))
+        elif have <= place < 2 * have:
+            SENT.append(dist.irecv(x, (rank - have) % world_size))
+        have *= 2
+
+
+def sends_back_to_the_root(x, root):
+    """Nobody receives some of the messages, nor waits for them."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    place, have = (rank - root) % world_size, 1
+    while have < world_size:
+        if place < have:
+            SENT.append(dist.isend(x, (rank + have) % world_size))
+        elif have <= place < 2 * have:
+            dist.recv(x, (rank - have) % world_size)
+        have *= 2
+
+
+def sends_the_largest_subtree_last(x, root):
+    world_size = dist.get_world_size()
+    place, have, children = (dist.get_rank() - root) % world_size, 1, []
+    while have < world_size:
+        if place < have and place + have < world_size:
+            children.append(place + have)
+        elif have <= place < 2 * have:
+            dist.recv(x, (place - have + root) % world_size)
+        have *= 2
+    for child in reversed(children):
+        dist.send(x, (child + root) % world_size)
+
+
 WRONG = [
     (calls_broadcast, "called a collective (broadcast): build it from messages alone"),
     (sums_with_zeros, "called a collective (allreduce)"),
@@ -108,9 +168,14 @@ WRONG = [
     (fills_a_copy, "rank 1 still had what it began with: x itself must be filled"),
     (sends_everything_twice, "rank 1 received 2 messages: one is enough"),
     (adds_instead_of_filling, "rank 1 ended with a tensor that no rank had at the start"),
-    (waits_for_itself, "ranks 0 and 1 were in recv at"),
     (sends_to_itself, "cannot send to rank 0"),
+    (rounds_the_logarithm, "with 5 ranks and root 0, rank 4 still had what it began with"),
+    (goes_down_a_heap, "with 7 ranks and root 0, the last rank has it after 4 rounds"),
+    (passes_on_what_has_not_come, "rank 1 still had what it began with"),
+    (sends_back_to_the_root, "with 3 ranks and root 0, 3 messages were sent, and only 2 received"),
+    (sends_the_largest_subtree_last, "does everyone who has it send in every round?"),
 ]
+ENDLESS = [(waits_for_itself, "ranks 0 and 1 were in recv at")]
 
 
 def halves_the_range(x, root):
@@ -141,4 +206,17 @@ def without_waiting(x, root):
         work.wait()
 
 
-RIGHT = [halves_the_range, without_waiting]
+def by_bits(x, root):
+    world_size = dist.get_world_size()
+    place, mask = (dist.get_rank() - root) % world_size, 1
+    while mask < world_size and not place & mask:
+        mask <<= 1
+    if place:
+        dist.recv(x)  # from whoever sends
+    while mask := mask >> 1:
+        if place + mask < world_size:
+            dist.send(x, (place + mask + root) % world_size)
+    return x
+
+
+RIGHT = [halves_the_range, without_waiting, by_bits]

@@ -105,6 +105,48 @@ def adds_twice(x):
     go_round(x, combine=lambda incoming, arrived: incoming.add_(2 * arrived))
 
 
+def adds_before_it_has_come(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks, works = x.tensor_split(world_size), []
+    for step in range(1, world_size):
+        outgoing, incoming = chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size]
+        arrived = torch.zeros_like(incoming)
+        works += [dist.isend(outgoing, (rank + 1) % world_size), dist.irecv(arrived, (rank - 1) % world_size)]
+        incoming += arrived
+    for work in works:
+        work.wait()
+
+
+def takes_the_mean(x):
+    go_round(x)
+    mine = x.tensor_split(dist.get_world_size())[dist.get_rank()]
+    mine.copy_(mine / dist.get_world_size())
+
+
+def leaves_out_the_rest(x):
+    whole = len(x) // dist.get_world_size() * dist.get_world_size()
+    go_round(x[:whole])
+
+
+def adds_outside_of_x(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks = list(x.tensor_split(world_size))
+    for step in range(1, world_size):
+        k = (rank - step - 1) % world_size
+        arrived = torch.empty_like(chunks[k])
+        messages.exchange(chunks[(rank - step) % world_size], (rank + 1) % world_size, arrived, (rank - 1) % world_size)
+        chunks[k] = chunks[k] + arrived
+
+
+def sends_to_the_owner(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks = x.tensor_split(world_size)
+    for distance in range(1, world_size):
+        arrived, owner = torch.empty_like(chunks[rank]), (rank + distance) % world_size
+        messages.exchange(chunks[owner], owner, arrived, (rank - distance) % world_size)
+        chunks[rank].add_(arrived)
+
+
 WRONG = [
     (calls_all_reduce, "called a collective (allreduce)"),
     (calls_reduce, "called a collective (reduce)"),
@@ -119,9 +161,14 @@ WRONG = [
     (sends_whole_tensors_round, "are enough: one chunk in each of world_size − 1 steps"),
     (needs_equal_chunks, "shape '[2, -1]' is invalid for input of size 11"),
     (adds_in_float32, "is anything rounded or cast?"),
-    (sends_first, "ranks 0 and 1 were in send at"),
     (adds_twice, "more than once"),
+    (adds_before_it_has_come, "what is added must have come before"),
+    (takes_the_mean, "is the mean over ranks, and the sum is asked"),
+    (leaves_out_the_rest, "with 2 ranks and 11 numbers, only 5 of the 6 numbers of chunk 0"),
+    (adds_outside_of_x, "the sum belongs into x itself"),
+    (sends_to_the_owner, "in the ring it sends to rank"),
 ]
+ENDLESS = [(sends_first, "ranks 0 and 1 were in send at")]
 
 
 def by_isend_and_a_buffer(x):
@@ -149,4 +196,17 @@ def keeps_the_sum_in_hand(x):
     chunks[rank].copy_(carried)
 
 
-RIGHT = [by_isend_and_a_buffer, keeps_the_sum_in_hand]
+def breaks_the_ring_at_rank_0(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks = x.tensor_split(world_size)
+    for step in range(1, world_size):
+        incoming = chunks[(rank - step - 1) % world_size]
+        arrived = torch.empty_like(incoming)
+        calls = [(dist.recv, arrived, (rank - 1) % world_size), (dist.send, chunks[(rank - step) % world_size], (rank + 1) % world_size)]
+        for call, tensor, other in calls[:: -1 if rank == 0 else 1]:
+            call(tensor, other)  # an empty one too
+        incoming += arrived
+    return x
+
+
+RIGHT = [breaks_the_ring_at_rank_0, by_isend_and_a_buffer, keeps_the_sum_in_hand]

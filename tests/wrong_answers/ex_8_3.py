@@ -92,6 +92,46 @@ def receives_into_its_own(x):
     mine.copy_(arrived[: len(mine)] if len(arrived) >= len(mine) else torch.zeros_like(mine))
 
 
+def passes_on_what_has_not_come(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks, works = x.tensor_split(world_size), []
+    for step in range(world_size - 1):
+        works.append(dist.isend(chunks[(rank - step) % world_size], (rank + 1) % world_size))
+        works.append(dist.irecv(chunks[(rank - step - 1) % world_size], (rank - 1) % world_size))
+    for work in works:
+        work.wait()
+
+
+def adds_what_arrives(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks = x.tensor_split(world_size)
+    for step in range(world_size - 1):
+        incoming = chunks[(rank - step - 1) % world_size]
+        arrived = torch.empty_like(incoming)
+        messages.exchange(chunks[(rank - step) % world_size], (rank + 1) % world_size, arrived, (rank - 1) % world_size)
+        incoming += arrived
+
+
+def sends_float32(x):
+    rounded, mine = x.float(), x.tensor_split(dist.get_world_size())[dist.get_rank()]
+    own = mine.clone()
+    go_round(rounded)
+    x.copy_(rounded)
+    mine.copy_(own)
+
+
+def goes_through_rank_0(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if rank:
+        messages.send(x.tensor_split(world_size)[rank], 0)
+        messages.recv(x, 0)
+        return
+    for other in range(1, world_size):
+        messages.recv(x.tensor_split(world_size)[other], other)
+    for other in range(1, world_size):
+        messages.send(x, other)
+
+
 WRONG = [
     (calls_broadcasts, "called a collective (broadcast)"),
     (calls_all_gather, "called a collective (allgather"),
@@ -101,10 +141,14 @@ WRONG = [
     (begins_with_the_chunk_before, "rank 0 no longer has its own chunk: where is what arrives written to?"),
     (sends_to_everyone, "in the ring it sends to rank"),
     (always_sends_its_own, "which chunk does the previous rank send in each step"),
-    (fills_a_copy, "has the wrong numbers in chunk 1"),
+    (fills_a_copy, "x on rank 0 is as it was: what arrives belongs into x itself"),
     (pads_what_it_sends, "the result is right, but rank 1 sent"),
     (needs_equal_chunks, "shape '[2, -1]' is invalid for input of size 11"),
     (receives_into_its_own, "rank 0 no longer has its own chunk"),
+    (passes_on_what_has_not_come, "has it come itself by then"),
+    (adds_what_arrives, "was what arrived added to what was there?"),
+    (sends_float32, "they are rounded, so what is cast?"),
+    (goes_through_rank_0, "the result is right, but rank 0 sent 96 bytes"),
 ]
 
 
@@ -131,4 +175,15 @@ def with_offsets(x):
         receive.wait()
 
 
-RIGHT = [by_isend_and_recv, with_offsets]
+def puts_it_together_at_the_end(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    chunks = list(x.tensor_split(world_size))
+    for step in range(world_size - 1):
+        k = (rank - step - 1) % world_size
+        arrived = torch.empty_like(chunks[k])
+        messages.exchange(chunks[(rank - step) % world_size], (rank + 1) % world_size, arrived, (rank - 1) % world_size)
+        chunks[k] = arrived
+    x[:] = torch.cat(chunks)
+
+
+RIGHT = [by_isend_and_recv, with_offsets, puts_it_together_at_the_end]

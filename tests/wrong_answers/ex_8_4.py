@@ -1,5 +1,6 @@
 """Exercise 8.4: answers that its check must refuse, each with words from the reason that it must give."""
 
+import fractions
 import math
 
 import torch
@@ -55,6 +56,21 @@ def returns_nothing(length, itemsize, rank, world_size):
     counts_elements(length, itemsize, rank, world_size)
 
 
+def cuts_as_chunk_does(length, itemsize, rank, world_size):
+    lengths = [len(chunk) for chunk in torch.empty(length).chunk(world_size)] + [0] * world_size
+    return (2 * length - lengths[rank] - lengths[(rank + 1) % world_size]) * itemsize
+
+
+def forgets_that_the_ring_closes(length, itemsize, rank, world_size):
+    lengths = chunk_lengths(length, world_size)
+    return (2 * length - lengths[rank] - lengths[rank + 1]) * itemsize
+
+
+def one_for_each_half(length, itemsize, rank, world_size):
+    lengths = torch.tensor(chunk_lengths(length, world_size))
+    return (length - lengths[[rank, (rank + 1) % world_size]]) * itemsize
+
+
 WRONG = [
     (formula_for_lengths_that_divide, "13 elements make chunks of unequal length"),
     (formula_unrounded, "ring_bytes(13, 4, 0, 3) returned 69.3"),
@@ -67,6 +83,9 @@ WRONG = [
     (sends_whole_tensors, "think of the chunks that this rank sends, one by one"),
     (assumes_float32, "ring_bytes(12, 8, 0, 3) returned 64, and 128 bytes were counted"),
     (returns_nothing, "returned None, not a number of bytes"),
+    (cuts_as_chunk_does, "13 elements make chunks of unequal length"),
+    (forgets_that_the_ring_closes, "IndexError: list index out of range"),
+    (one_for_each_half, "returned tensor([32, 32]), not a number of bytes"),
 ]
 
 
@@ -86,4 +105,8 @@ def as_a_float(length, itemsize, rank, world_size):
     return float(step_by_step(length, itemsize, rank, world_size))
 
 
-RIGHT = [step_by_step, as_a_tensor, as_a_float]
+def as_a_fraction(length, itemsize, rank, world_size):
+    return fractions.Fraction(step_by_step(length, itemsize, rank, world_size))
+
+
+RIGHT = [step_by_step, as_a_tensor, as_a_float, as_a_fraction]

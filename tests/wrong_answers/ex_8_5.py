@@ -95,9 +95,47 @@ def returns_a_dictionary(values):
     return {"theirs": theirs, "mean": mean, "largest": largest}
 
 
+def takes_what_broadcast_returns(values):
+    theirs, mean, largest = share(values, swap, collect, lambda mean: None)
+    return theirs, dist.broadcast(mean, src=0), largest
+
+
+def marks_absence_with_zeros(values):
+    theirs, mean, _ = share(values, swap, collect, tell)
+    largest = torch.zeros(dist.get_world_size())
+    largest[dist.get_rank()] = values.max()
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return theirs, mean, largest
+
+
+def knows_how_many_there_are(values):
+    theirs, mean, largest = share(values, swap, collect, tell)
+    return theirs, mean * len(values) / 4, largest
+
+
+def receives_into_its_values(values):
+    def swap_in_place(values):
+        work = dist.isend(values.clone(), (dist.get_rank() + 1) % dist.get_world_size())
+        dist.recv(values, (dist.get_rank() - 1) % dist.get_world_size())
+        work.wait()
+        return values
+
+    return share(values, swap_in_place, collect, tell)
+
+
+def reads_before_it_has_come(values):
+    def swap_too_early(values):
+        rank, world_size, theirs = dist.get_rank(), dist.get_world_size(), torch.zeros_like(values)
+        works = dist.isend(values, (rank + 1) % world_size), dist.irecv(theirs, (rank - 1) % world_size)
+        found = theirs.clone()
+        for work in works:
+            work.wait()
+        return found
+
+    return share(values, swap_too_early, collect, tell)
+
+
 WRONG = [
-    (still_sends_first, "ranks 0 and 1 were in send at"),
-    (keeps_two_orders, "was in all_gather at"),
     (only_rank_0_broadcasts, "while rank 0 was in broadcast at"),
     (drops_the_broadcast, "what has the last collective to do, and on which ranks?"),
     (each_broadcasts_its_own, "returned the mean"),
@@ -105,6 +143,15 @@ WRONG = [
     (swaps_with_the_next, "as the values of rank 2, which had"),
     (collects_the_sums, "as the largest of each rank, and they are"),
     (returns_a_dictionary, "returned dict, and should return theirs, mean and largest"),
+    (takes_what_broadcast_returns, "rank 0 returned None as the mean: a collective fills the tensor that it is given"),
+    (marks_absence_with_zeros, "returned [0.0, 0.0, 0.0] as the largest of each rank"),
+    (knows_how_many_there_are, "with 3 ranks and 3 values each, rank 0 returned the mean"),
+    (receives_into_its_values, "as the largest of each rank, and they are"),
+    (reads_before_it_has_come, "rank 0 returned [0.0, 0.0, 0.0, 0.0] as the values of rank 1"),
+]
+ENDLESS = [
+    (still_sends_first, "ranks 0 and 1 were in send at"),
+    (keeps_two_orders, "was in all_gather at"),
 ]
 
 

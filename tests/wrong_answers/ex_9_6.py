@@ -190,7 +190,7 @@ WRONG = [
     (partial(program, reporting=report_share), "the last losses' mean was"),
     (reports_every_step, "rank 0 reported 4 times in 2 epochs"),
     (partial(program, reporting=forget_to_report), "nobody reported a loss"),
-    (partial(program, reporting=reduce_on_rank_0_alone), "Every rank must call the same collectives"),
+    (partial(program, reporting=reduce_on_rank_0_alone), "The ranks must agree: on the collectives they call"),
 ]
 
 
