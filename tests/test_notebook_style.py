@@ -105,6 +105,14 @@ def markdown_cells_are_short(chapter):
                    f"{MAX_WORDS} are allowed: split it, or show what it says")
 
 
+@rule
+def prices_are_no_formula(chapter):
+    """In JupyterLab an escaped dollar sign and the next one in the cell enclose a formula all the same."""
+    for i, cell in chapter.prose:
+        if r"\$" in cell.source and cell.source.count("$") > 1:
+            yield f"cell {i} ({shorten(cell.source, 30)!r}) has an escaped dollar sign and another one: write “dollars”"
+
+
 def headings(source, level):
     """The headings of one level in a markdown cell, those inside code fences left out."""
     source = re.sub(r"^```.*?^```", "", source, flags=re.MULTILINE | re.DOTALL)
@@ -330,6 +338,8 @@ BREACHES = [
     (code_cells_are_short, lambda nb, path: [
         nb.cells[i].update(source="x = 1\n" * 8) for i in range(PLAIN, PLAIN + 20)]),
     (markdown_cells_are_short, put(6, source="word " * 120)),
+    (prices_are_no_formula, put(6, source=r"From \$25 to \$30")),
+    (prices_are_no_formula, put(6, source=r"For \$25, $x$ of them")),
     (one_title, put(6, source="# Another")),
     (one_title, put(0, source="# 4. A sample")),
     (one_title, put(0, source="## A sample")),

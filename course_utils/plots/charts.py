@@ -1,6 +1,6 @@
 """Measurements: curves, bars, timelines, maps."""
 
-from .style import COLOURS, DASHES, HATCHES, MARKERS, new_figure, pale, show
+from .style import COLOURS, DASHES, HATCHES, MARKERS, keys, new_figure, pale, show
 
 
 def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source=""):
@@ -80,18 +80,18 @@ def stacked_bars(parts, ylabel, alt, title="", xlabel=""):
         show(figure, alt)
 
 
-def timeline(rows, alt, title="", xlabel="time (ms)"):
-    """Draw {row: [(begin, end, what)]} as one bar a span; the same `what` has the same colour and hatch everywhere."""
-    with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows)) as (figure, axes):
+def timeline(rows, alt, title="", xlabel="time (ms)", source=""):
+    """Draw {row: [(begin, end, what)]} as one bar a span; the same `what` has the same colour and hatch everywhere.
+
+    `source` says where the times are from, if they were not measured on this machine.
+    """
+    with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows), source=source) as (figure, axes):
         kinds = list(dict.fromkeys(what for spans in rows.values() for _, _, what in spans))
         for y, spans in enumerate(rows.values()):
             for begin, end, what in spans:
                 i = kinds.index(what) % 7
                 axes.barh(y, end - begin, 0.6, begin, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", linewidth=0.3)
-        from matplotlib.patches import Patch
-
-        keys = [Patch(facecolor=COLOURS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=kind) for i, kind in enumerate(kinds)]
-        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1))
+        axes.legend(handles=keys(kinds), loc="upper left", bbox_to_anchor=(1, 1))
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
@@ -104,20 +104,17 @@ def gantt(spans, alt, title="", xlabel="time", num_stages=None, source=""):
     The number in a box is its micro-batch. `num_stages` gives the same height to charts of fewer stages. `source` says
     where the times are from, if they were not measured on this machine.
     """
-    from matplotlib.patches import Patch
-
     rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
     first, last = min(span[3] for span in spans), max(span[4] for span in spans)
-    looks = {"forward": {"color": pale(COLOURS[0])}, "backward": {"color": pale(COLOURS[1]), "hatch": "///"}}
+    looks = {phase: {"color": pale(COLOURS[i]), "hatch": HATCHES[i]} for i, phase in enumerate(("forward", "backward"))}
     with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source) as (figure, axes):
         for stage, micro_batch, phase, begin, end in spans:
             axes.barh(stage, end - begin, 0.8, begin - first, edgecolor="white", linewidth=0.8, **looks[phase])
             text = str(micro_batch)
             if (end - begin) / (last - first) > 0.013 * len(text):  # a number needs that much of the width
                 axes.text((begin + end) / 2 - first, stage, text, ha="center", va="center", fontsize=7)
-        keys = [Patch(facecolor=look["color"], hatch=look.get("hatch"), edgecolor="white", label=f"{phase} of micro-batch 0, 1, …")
-                for phase, look in looks.items()]
-        figure.legend(handles=keys, loc="outside upper right", ncols=2)
+        names = [f"{phase} of micro-batch 0, 1, …" for phase in looks]
+        figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=2)
         axes.set_yticks(range(rows), [f"stage {stage}" for stage in range(rows)])
         axes.set_ylim(rows - 0.5, -0.5)
         axes.set_xlim(0, last - first)
@@ -131,7 +128,7 @@ def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
     Both axes are to the base 2. `source` says where the values are from, if they were not measured on this machine.
     """
     from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.patches import Rectangle
 
     names = list(values)
     best = [[min(range(len(names)), key=lambda k: values[names[k]][j][i]) for i in range(len(x))] for j in range(len(y))]
@@ -140,8 +137,7 @@ def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
         for j, row in enumerate(best):
             for i, k in enumerate(row):
                 axes.add_patch(Rectangle((i, j), 1, 1, fill=False, hatch=HATCHES[k % 7], edgecolor="white", linewidth=0))
-        keys = [Patch(facecolor=pale(COLOURS[k % 7]), hatch=HATCHES[k % 7], edgecolor="white", label=name) for k, name in enumerate(names)]
-        figure.legend(handles=keys, loc="outside upper right", ncols=min(3, len(names)))
+        figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=min(3, len(names)))
         axes.set_xticks([i + 0.5 for i in range(len(x))], [f"{value:g}" for value in x], rotation=45 if len(x) > 10 else 0)
         axes.set_yticks([j + 0.5 for j in range(len(y))], [f"{value:g}" for value in y])
         axes.grid(visible=False)

@@ -1,6 +1,6 @@
 """Ideas and maps: boxes with arrows, matrices in parts, and which thread touches which element."""
 
-from .style import COLOURS, HATCHES, STYLE, pale, show
+from .style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 
 def diagram(boxes, arrows, alt, height=2.6):
@@ -70,9 +70,9 @@ def matrices(rows, alt, title="", num_devices=2):
                 axes.text(x + (num_columns + behind) / 2, top - 0.15, name, ha="center", va="bottom", fontsize=8)
                 x += num_columns + behind + gap
             y += height + between
-        keys = [Patch(facecolor=pale(COLOURS[i % 7]), hatch=HATCHES[i % 7], edgecolor="white", label=f"device {i}") for i in range(num_devices)]
-        keys.append(Patch(facecolor="0.92", edgecolor="0.5", label="on every device"))
-        figure.legend(handles=keys, loc="outside lower left", ncols=num_devices + 1)
+        devices = keys([f"device {i}" for i in range(num_devices)], pale)
+        everywhere = Patch(facecolor="0.92", edgecolor="0.5", label="on every device")
+        figure.legend(handles=[*devices, everywhere], loc="outside lower left", ncols=num_devices + 1)
         axes.set_xlim(-0.2, wide - 0.2)
         axes.set_ylim(high - between, -between)
         axes.set_aspect("equal")
@@ -134,10 +134,10 @@ def thread_map(touches, alt, title="", per_row=16):
             axes.text(column + 0.46, row + 0.35, words, ha="center", va="center", fontsize=7, linespacing=1.15)
             axes.text(column + 0.46, row - 0.03, _index(element), ha="center", va="bottom", fontsize=6, color="0.4")
         # Every seventh block has the same colour, every seventh turn the same hatch.
-        keys = [Patch(facecolor=shade[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])]
+        patches = [Patch(facecolor=shade[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])]
         for i, turn in enumerate(turns[:7]):
-            keys.append(Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}"))
-        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), handleheight=1.2)
+            patches.append(Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}"))
+        axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1, 1), handleheight=1.2)
         if len(touches) > len(shown):
             axes.text(0, num_rows, f"the first {len(shown)} of {len(touches)} elements", fontsize=7, va="top")
         axes.set_xlim(0, max(num_columns, per_row))

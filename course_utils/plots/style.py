@@ -35,6 +35,13 @@ def pale(colour):
     return tuple(0.6 + 0.4 * part for part in to_rgb(colour))
 
 
+def keys(names, shade=lambda colour: colour):
+    """Patches for a legend: the i-th name with the i-th colour, in this shade, and the i-th hatch."""
+    from matplotlib.patches import Patch
+
+    return [Patch(facecolor=shade(COLOURS[i % 7]), hatch=HATCHES[i % 7], edgecolor="white", label=name) for i, name in enumerate(names)]
+
+
 class new_figure:
     """A figure with labelled axes and the machine below it, in the course's style."""
 
