@@ -4,6 +4,7 @@ A chapter is `notebooks/NN_name.ipynb`; its solutions are `notebooks/solutions/N
 jupytext's percent format, one code cell per exercise, whose first line is `# Exercise 9.2`.
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -202,6 +203,31 @@ def put_in(nb, solutions):
     for number, i in stubs.items():
         nb.cells[i].source = solutions[number]
     return nb
+
+
+def definitions(path, assigned=()):
+    """{name: value} of what a notebook imports and defines, for those who use its functions; its measurements do not run.
+
+    Kept are imports, functions, classes, assignments of literals, and those to the names in `assigned`.
+    """
+    names = {"__name__": Path(path).stem}
+    for cell in read(path).cells:
+        if cell.cell_type == "code":
+            body = [node for node in ast.parse(cell.source).body if _is_definition(node, assigned)]
+            exec(compile(ast.Module(body, type_ignores=[]), Path(path).stem, "exec"), names)
+    return names
+
+
+def _is_definition(node, assigned):
+    if not isinstance(node, ast.Assign):
+        return isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
+    if any(getattr(target, "id", None) in assigned for target in node.targets):
+        return True
+    try:
+        ast.literal_eval(node.value)
+    except ValueError:
+        return False
+    return True
 
 
 class CellFailed(Exception):

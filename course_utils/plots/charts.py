@@ -54,7 +54,7 @@ def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None,
             if spread:
                 low, top = spread[name]
                 axes.errorbar(i, value, [[value - low], [top - value]], color="black", capsize=3)
-            axes.annotate(f"{value:.3g}", (i, top), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points")
+            axes.annotate(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}", (i, top), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points")
         if log:
             axes.set_yscale("log")
         draw_prediction(axes, prediction)
@@ -65,9 +65,12 @@ def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None,
         show(figure, alt)
 
 
-def stacked_bars(parts, ylabel, alt, title="", xlabel=""):
-    """Draw {bar: {part: value}}, one stacked bar each, parts in the same colour and hatch throughout."""
-    with new_figure(xlabel, ylabel, title) as (figure, axes):
+def stacked_bars(parts, ylabel, alt, title="", xlabel="", source=""):
+    """Draw {bar: {part: value}}, one stacked bar each, parts in the same colour and hatch throughout.
+
+    `source` names where the values are from, if not from this machine.
+    """
+    with new_figure(xlabel, ylabel, title, source=source) as (figure, axes):
         names = list(dict.fromkeys(part for values in parts.values() for part in values))
         bottom = [0.0] * len(parts)
         for i, name in enumerate(names):

@@ -1,0 +1,269 @@
+"""Chapter 10's sharded checkpoints and ranks that disagree: one clear error, and the checkpoint before stays usable.
+
+The functions are the notebook's own, run in real workers on real files; each test damages its own copy of a checkpoint.
+"""
+
+import resource
+import shutil
+import signal
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from course_utils import WorkerError, launch
+from course_utils.data import load_images
+from tools import notebooks
+
+UNFINISHED = "step_04 was passed over, it has no .metadata, which is written last: the save was not finished"
+CHAPTER = notebooks.definitions(notebooks.notebook_paths(["10"])[0])
+
+
+def train(steps, world_size=2, **settings):
+    digits = load_images("digits", size=16)
+    arguments = digits.images.flatten(1), digits.labels, steps
+    return launch(CHAPTER["train_on"], *arguments, world_size=world_size, **settings)
+
+
+def assert_same(ours, truth):
+    torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A folder with the checkpoints of steps 2 and 4, saved on 4 ranks, and {step: the parameters after it}."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    digits, train_on = load_images("digits", size=16), CHAPTER["train_on"]
+    given, two, four = (digits.images.flatten(1), digits.labels), str(folder / "step_02"), str(folder / "step_04")
+
+    def save_twice():
+        return {
+            2: train_on(*given, range(2), save=two),
+            4: train_on(*given, range(2, 4), load=two, save=four),
+            6: train_on(*given, range(6)),
+        }
+
+    return folder, launch(save_twice, world_size=4)[0]
+
+
+@pytest.fixture
+def folder(checkpoints, tmp_path):
+    return shutil.copytree(checkpoints[0], tmp_path / "copy")
+
+
+def resume(folder, steps, **settings):
+    return train(steps, load=str(folder), load_with=CHAPTER["load_newest"], **settings)
+
+
+# ---- damaged: every damage is met by the same two workers, one after the other
+
+
+def a_file_is_missing(checkpoint):
+    (checkpoint / "__3_0.distcp").unlink()
+
+
+def a_file_is_cut_off(checkpoint):
+    file = checkpoint / "__1_0.distcp"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def a_file_is_empty(checkpoint):
+    (checkpoint / "__0_0.distcp").write_bytes(b"")
+
+
+def the_table_is_missing(checkpoint):
+    (checkpoint / ".metadata").unlink()
+
+
+def the_table_is_empty(checkpoint):
+    (checkpoint / ".metadata").write_bytes(b"")
+
+
+def the_table_is_cut_off(checkpoint):
+    file = checkpoint / ".metadata"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def the_table_is_a_text(checkpoint):
+    (checkpoint / ".metadata").write_text("the metadata are elsewhere\n")
+
+
+def the_folder_is_empty(checkpoint):
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+def a_file_stands_in_its_place(checkpoint):
+    shutil.rmtree(checkpoint)
+    checkpoint.write_text("notes")
+
+
+DAMAGES = [
+    (a_file_is_missing, "step_04 was passed over, its shard file __3_0.distcp is missing"),
+    (a_file_is_cut_off, "step_04 was passed over, its shard file __1_0.distcp is cut off"),
+    (a_file_is_empty, "step_04 was passed over, its shard file __0_0.distcp is cut off"),
+    (the_table_is_missing, UNFINISHED),
+    (the_table_is_empty, "step_04 was passed over, its .metadata cannot be read (EOFError)"),
+    (the_table_is_cut_off, "step_04 was passed over, its .metadata cannot be read (UnpicklingError)"),
+    (the_table_is_a_text, "step_04 was passed over, its .metadata cannot be read (UnpicklingError)"),
+    (the_folder_is_empty, UNFINISHED),
+    (a_file_stands_in_its_place, UNFINISHED),
+]
+
+
+@pytest.fixture(scope="module")
+def resumed(checkpoints, tmp_path_factory):
+    """{damage: (what rank 0 printed, the parameters that rank 1 loaded)}."""
+    folders = []
+    for damage, _ in DAMAGES:
+        folders.append(shutil.copytree(checkpoints[0], tmp_path_factory.mktemp(damage.__name__) / "copy"))
+        damage(folders[-1] / "step_04")
+    digits, train_on, load_newest = load_images("digits", size=16), CHAPTER["train_on"], CHAPTER["load_newest"]
+
+    def resume_from_each():
+        given = digits.images.flatten(1), digits.labels, range(0)
+        return [train_on(*given, load=str(folder), load_with=load_newest) for folder in folders]
+
+    run = launch(resume_from_each, world_size=2)
+    return dict(zip((damage for damage, _ in DAMAGES), zip(run.logs[0].splitlines(), run[1])))
+
+
+def test_the_newest_whole_checkpoint_is_loaded(checkpoints, folder):
+    (folder / "notes.txt").write_text("not a checkpoint")
+    run = resume(folder, range(4, 6))
+    assert "passed over" not in run.logs[0]
+    assert_same(run[1], checkpoints[1][6])
+
+
+@pytest.mark.parametrize("damage, words", DAMAGES)
+def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_is_loaded(checkpoints, resumed, damage, words):
+    printed, parameters = resumed[damage]
+    assert printed == words
+    assert_same(parameters, checkpoints[1][2])
+
+
+def test_with_nothing_to_load_it_is_said(folder, tmp_path):
+    for checkpoint in folder.iterdir():
+        a_file_is_missing(checkpoint)
+    with pytest.raises(WorkerError, match=r"no checkpoint could be loaded: step_04 .* missing; step_02 .* missing"):
+        resume(folder, range(4, 6))
+    with pytest.raises(WorkerError, match="no checkpoint could be loaded: the folder holds none"):
+        resume(tmp_path / "never made", range(4, 6))
+
+
+# ---- another model
+
+
+def narrower():
+    return CHAPTER["make_model"](width=32)
+
+
+def deeper():
+    return CHAPTER["make_model"](num_blocks=3)
+
+
+def shallower():
+    return CHAPTER["make_model"](num_blocks=1)
+
+
+def with_a_layer_less_at_the_end():
+    return CHAPTER["make_model"]()[:-1]  # every name of this model is in the checkpoint, which has one more
+
+
+def with_a_layer_more_at_the_end():
+    return CHAPTER["make_model"]().append(nn.Linear(10, 10))
+
+
+def of_other_names():
+    model = CHAPTER["make_model"]()
+    return nn.Sequential(nn.Sequential(*model[:-1]), model[-1])
+
+
+OTHERS = [
+    (narrower, "0.bias is of shape (64,) there and of shape (32,) here"),
+    (deeper, "3.fc1.bias is missing there and of shape (256,) here"),
+    (shallower, "2.fc1.bias is of shape (256,) there and missing here"),
+    (with_a_layer_less_at_the_end, "3.weight is of shape (10, 64) there and missing here"),
+    (with_a_layer_more_at_the_end, "4.bias is missing there and of shape (10,) here"),
+    (of_other_names, "0.0.bias is missing there and of shape (64,) here"),
+]
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_one_sentence_and_stays(checkpoints, folder):
+    load_newest, shard_fully, load_into = CHAPTER["load_newest"], CHAPTER["shard_fully"], CHAPTER["load_into"]
+    makers = [make for make, _ in OTHERS]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def load_into_each():
+        reasons = []
+        for make in makers:
+            model = shard_fully(make().double())
+            try:
+                load_newest(model, torch.optim.Adam(model.parameters()), str(folder))
+                reasons.append("it was loaded")
+            except ValueError as error:
+                reasons.append(str(error))
+        model = shard_fully(with_a_layer_less_at_the_end().double())
+        load_into(model, torch.optim.Adam(model.parameters()), str(folder / "step_04"))  # DCP alone says nothing
+        return reasons
+
+    for reasons in launch(load_into_each, world_size=2):
+        for reason, (make, words) in zip(reasons, OTHERS):
+            told = f"was passed over, it is of another model: {words}"
+            assert reason == f"no checkpoint could be loaded: step_04 {told}; step_02 {told}", make
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(WorkerError) as error:  # and as a reader sees it
+        resume(folder, range(4, 6), width=32)
+    assert "ValueError: no checkpoint could be loaded: step_04 was passed over" in str(error.value).partition("\n")[0]
+
+
+# ---- interrupted
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["into a new folder", "over an older save"])
+def test_an_interrupted_save_leaves_the_checkpoint_before_usable(checkpoints, folder, over):
+    make_sharded, load_into, save_to = (CHAPTER[name] for name in ("make_sharded", "load_into", "save_to"))
+    if not over:
+        shutil.rmtree(folder / "step_04")
+
+    def save_until_killed():
+        model = make_sharded().double()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+        load_into(model, optimizer, str(folder / "step_02"))
+        if dist.get_rank() == 1:  # the kernel kills the process in the middle of its shard file
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        save_to(model, optimizer, str(folder / "step_04"))
+
+    with pytest.raises(WorkerError, match=r"^rank 1: ended by .*File size limit exceeded"):
+        launch(save_until_killed, world_size=2)
+    assert (folder / "step_04" / "__1_0.distcp").stat().st_size == 100_000
+    run = resume(folder, range(2, 6))
+    assert run.logs[0].strip() == UNFINISHED
+    assert_same(run[1], checkpoints[1][6])
+
+
+# ---- ranks that disagree
+
+
+def test_debug_names_the_unequal_shapes_of_a_rank_with_another_model():
+    make_model, shard_fully = CHAPTER["make_model"], CHAPTER["shard_fully"]
+
+    def forward():
+        model = shard_fully(make_model(width=32 if dist.get_rank() == 1 else 64))
+        model(torch.rand(4, 256))
+
+    with pytest.raises(WorkerError) as error:
+        launch(forward, world_size=2, debug=True)
+    first = str(error.value).partition("\n")[0]
+    assert "mismatch between collectives on ranks" in first and "Tensor shapes" in first
+
+
+def test_a_rank_that_skips_a_forward_pass_is_found_by_the_stacks():
+    digits = load_images("digits", size=16)
+    with pytest.raises(WorkerError) as error:
+        launch(CHAPTER["train_skipping"], digits.images.flatten(1), digits.labels, world_size=4, timeout=4)
+    lines = str(error.value).splitlines()
+    assert any(line.startswith("ranks 0–2 were in all_gather") for line in lines), lines
+    assert any(line.startswith("rank 3 was in barrier") for line in lines), lines
