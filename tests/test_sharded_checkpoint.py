@@ -131,6 +131,9 @@ def resumed(checkpoints, tmp_path_factory):
 
 def test_the_newest_whole_checkpoint_is_loaded(checkpoints, folder):
     (folder / "notes.txt").write_text("not a checkpoint")
+    shutil.copytree(folder / "step_02", folder / "step_old")
+    (folder / "step_02").rename(folder / "step_99")  # which sorts after step_100
+    (folder / "step_04").rename(folder / "step_100")
     run = resume(folder, range(4, 6))
     assert "passed over" not in run.logs[0]
     assert_same(run[1], checkpoints[1][6])

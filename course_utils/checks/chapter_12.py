@@ -368,17 +368,17 @@ def _judge_1f1b(run_1f1b, M):
     time.sleep(0.04 * rank)  # so that a tensor that is changed while it is on its way does change, and not by chance too late
     result = run_1f1b(stage, M, list(xs) if is_first else None, loss_of if is_last else None, torch.empty_like(xs[0]))
     dist.barrier()  # whoever is wrong says so when all have come to their end
-    limit = min(K - rank, M)
-    expect(held["most"] <= limit, f"{where}: it came to its end, but held {held['most']} micro-batches at once, and 1F1B holds {limit} there "
-                                  "at most")
-    expect(held["most"] == limit, f"{where}: it came to its end, but held {held['most']} micro-batches at most, where 1F1B holds {limit}: what "
-                                  "do the other stages do meanwhile?")
     _expect_gradients(stage, before, right, where, "is each the sum over micro-batches, and was every tensor left alone "
                       "while it was on its way or still needed?")
     if is_last:
         _expect_loss(result, right_loss, where)
     else:
         expect(_is_number(result) and float(result) == 0, f"{where}: it returned {reprlib.repr(result)}, not 0, though it has no loss")
+    limit = min(K - rank, M)
+    expect(held["most"] <= limit, f"{where}: it came to its end, but held {held['most']} micro-batches at once, and 1F1B holds {limit} there "
+                                  "at most")
+    expect(held["most"] == limit, f"{where}: it came to its end, but held {held['most']} micro-batches at most, where 1F1B holds {limit}: what "
+                                  "do the other stages do meanwhile?")
 
 
 # ---- 12.4 ---------------------------------------------------------------------------------------------------------
