@@ -56,38 +56,6 @@ def measure(step, num_samples=1, device="cpu", warmup=2, repeats=7):
     return Timing(tuple(seconds), num_samples)
 
 
-class Meter:
-    """Samples per second of a training loop: `meter.count(len(x))` after each batch, inside a `with Meter(device)`.
-
-    The first `warmup` batches do not count. Nothing is synchronised between batches, so that the loop runs as it does
-    without the meter; `samples_per_s` is known when the block has ended. Raises ValueError if nothing was counted.
-    """
-
-    def __init__(self, device="cpu", warmup=2):
-        self._device, self._warmup = device, warmup
-        self.num_samples, self.seconds = 0, 0.0
-
-    def __enter__(self):
-        self._begin = now(self._device)
-        return self
-
-    def __exit__(self, *exception):
-        self.seconds = now(self._device) - self._begin
-
-    def count(self, num_samples):
-        if self._warmup > 0:
-            self._warmup -= 1
-            self._begin = now(self._device)
-        else:
-            self.num_samples += num_samples
-
-    @property
-    def samples_per_s(self):
-        if not self.num_samples:
-            raise ValueError("the meter has counted no samples: the first batches warm up, so it needs a few more, or warmup=0")
-        return self.num_samples / self.seconds
-
-
 @dataclass(frozen=True)
 class Phases:
     """What `measure_phases` found: a Timing for each phase, one for the step with its marks, one for it without them."""

@@ -1,4 +1,4 @@
-"""Clocks, the meter and the phases of a step, on work whose length is known."""
+"""Clocks and the phases of a step, on work whose length is known."""
 
 import time
 
@@ -17,32 +17,16 @@ def spin(seconds):
 
 
 def test_measure_leaves_the_warm_up_out_and_keeps_each_repeat():
-    took = []
+    took, begin = [], time.perf_counter()
     timing = throughput.measure(lambda: took.append(spin(0.01)), num_samples=32, warmup=2, repeats=3)
+    in_all = time.perf_counter() - begin
     assert len(took) == 5
-    assert all(really <= said < really + 0.01 for said, really in zip(timing.seconds, took[2:]))
+    assert all(really <= said for said, really in zip(timing.seconds, took[2:]))
+    assert sum(timing.seconds) <= in_all - sum(took[:2])
     assert timing.median_s == sorted(timing.seconds)[1]
     assert timing.samples_per_s == 32 / timing.median_s
     assert timing.samples_per_s_range == (32 / max(timing.seconds), 32 / min(timing.seconds))
     assert f"{timing.median_s * 1e3:.1f} ms (median of 3, " in str(timing)
-
-
-def test_the_meter_counts_samples_after_its_warm_up():
-    took = []
-    with throughput.Meter(warmup=1) as meter:
-        for _ in range(3):
-            took.append(spin(0.01))
-            meter.count(64)
-    assert meter.num_samples == 128
-    assert sum(took[1:]) <= meter.seconds < sum(took)
-    assert meter.samples_per_s == 128 / meter.seconds
-
-
-def test_a_meter_that_only_warmed_up_says_so():
-    with throughput.Meter(warmup=2) as meter:
-        meter.count(64)
-    with pytest.raises(ValueError, match="counted no samples.*warmup=0"):
-        meter.samples_per_s
 
 
 def test_phases_add_up_to_the_step_and_come_in_order():
