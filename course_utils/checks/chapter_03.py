@@ -21,7 +21,7 @@ from .wrong import expect, is_whole, judge_in_worker, max_difference
 
 # ---- 3.1 ----------------------------------------------------------------------------------------------------------
 
-_WARM_S, _STEP_S, _HICCUP_S, _BACKLOG_S = 0.05, 0.005, 0.08, 0.15
+_WARM_S, _STEP_S, _HICCUP_S, _BACKLOG_S = 0.1, 0.01, 0.16, 0.3  # long beside what waking a thread takes on a busy machine
 _NUM_WARM = 3
 
 
