@@ -4,7 +4,7 @@ import math
 import numbers
 import reprlib
 
-from ..launch import launch, unannounced
+from ..launch import NotSendable, launch, unannounced
 
 TIME_LIMIT_S = 30  # the right answers take less than one
 EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
@@ -38,10 +38,9 @@ def run_answer(worker, answer, *args, world_size, timeout=math.inf):
     try:
         with unannounced():
             return launch(_until_it_returns, worker, answer, *args, **limits).results
-    except TypeError as error:  # the function uses something that cannot be pickled
-        why = str(error).partition("(")[2].partition(")")[0] or error
-        raise Wrong(f"your function uses something that cannot be sent to the worker that tries it ({why}): let it make what "
-                    "it needs itself") from None
+    except NotSendable as error:
+        raise Wrong(f"your function uses something that cannot be sent to the worker that tries it ({error.reason}): let it "
+                    "make what it needs itself") from None
 
 
 def _until_it_returns(worker, answer, *args):

@@ -7,5 +7,5 @@ class KernelError(WorkerError):
     """A kernel that cannot be compiled, cannot be launched, or failed; the message says where, and what to look at.
 
     It is a WorkerError because the simulator runs in a worker: a check that runs a student's kernel there reports both
-    alike. `rank`, `exitcode`, `traceback` and `run` mean nothing here.
+    alike. Its fields mean nothing here.
     """

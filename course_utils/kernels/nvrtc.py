@@ -5,7 +5,7 @@ import os
 import re
 
 from .. import hardware
-from ..launch import failure
+from .. import cells
 from .errors import KernelError
 
 DEFAULT_ARCH = "compute_80"  # where there is no GPU to compile for
@@ -146,11 +146,11 @@ def _explain(log, source, name):
 def _find_cell(source):
     """Return the cell that holds the source as it is written, and how many lines stand above it there; or None."""
     for name, entry in reversed(linecache.cache.items()):
-        if len(entry) == 4 and failure.is_own(name):
+        if len(entry) == 4 and cells.is_own(name):
             text = "".join(entry[2])
             start = text.find(source)
             if start >= 0:
-                return failure.cell_name(name), text.count("\n", 0, start)
+                return cells.cell_name(name), text.count("\n", 0, start)
     return None
 
 

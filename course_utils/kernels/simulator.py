@@ -8,7 +8,8 @@ import inspect
 import io
 import types
 
-from ..launch import WorkerError, failure, launch, unannounced
+from .. import cells
+from ..launch import WorkerError, launch, unannounced
 from .errors import KernelError
 from .shape import check_shape, num_in
 
@@ -64,13 +65,12 @@ def simulate_many(kernel, cases, timeout=30):
         with unannounced():
             run = launch(in_worker.run_cases, pickled, cases, timeout, world_size=1, backend=None, timeout=limit)
     except WorkerError as error:
-        told = error.rank, error.exitcode, error.traceback, error.run
-        raise KernelError(f"the simulator's worker failed:\n{error}", *told) from None
+        raise KernelError(f"the simulator's worker failed:\n{error.text}") from None
     results, refusal = run.results[0]
     if refusal is not None:
         what, frames = refusal
-        place = failure.own_line(frames)
-        raise KernelError(what + (f"\n  at {place}" if place else ""), run=run)
+        place = cells.own_line(frames)
+        raise KernelError(what + (f"\n  at {place}" if place else ""))
     return [Simulated(*result) for result in results]
 
 

@@ -1,33 +1,61 @@
 """Run an ordinary function in real worker processes, from a notebook cell.
 
-`launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group,
-shows what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
-nothing is left behind. `call` looks at the arguments, `surroundings` prepares what workers need, `server` and
-`forkserver` start processes, `worker` runs in each of them, `supervisor` watches them, `streams` shows their output,
-`failure` explains what went wrong, `payload` carries functions and results.
+    notebook (the kernel)                        forkserver (torch imported, nothing done)         worker, one per rank
+    ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    call      what is to be run, is it right
+    surroundings, rendezvous, payload: what
+              workers take over, as files in
+              memory; a store on 127.0.0.1
+    handle    ─── Fork + descriptors ──────────▶ forkserver ── fork ─────────────────────────────▶ worker
+    supervisor ◀─ Forked, Exited ──────────────                                                    rendezvous.join
+              ◀── Began, Logged, Returned, Raised (protocol; results as payload) ───────────────── worker(*args)
+    streams   ◀── one pipe for stdout and stderr ──────────────────────────────────────────────── print, C code
+    failure   what became of each rank → WorkerError                   (linux: who ends with whom, whose process it is)
+
+`launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
+what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
+nothing is left behind.
+
+Why not what exists? `multiprocessing`'s forkserver runs the script again in every child and keeps its children alive
+when the kernel is killed (they hold the writing end of its alive pipe). `torch.distributed.elastic.multiprocessing`
+takes functions from files only, tells failures by files in a folder, and starts an interpreter, seconds, for each rank.
+
+What is changed in Python and torch, always in processes of our own; where it is gone one day, what is lost:
+
+| where | what | why | without it |
+|---|---|---|---|
+| worker | `atexit._clear` | the forkserver's exit handlers, torch's above all, are not the worker's | 80 ms at its end |
+| worker | `threading._shutdown`, `atexit._run_exitfuncs` | end as an interpreter does, without destructors | an error at its end: a test |
+| worker | `multiprocessing.util.spawnv_passfds` | the resource tracker gets a session of its own | /dev/shm keeps what was not unlinked |
+| worker | `multiprocessing.process…_config["tempdir"]` | sockets of DataLoaders lie in the launch's folder | temporary folders stay |
+| worker | `torch.distributed.init_process_group`, with `backend=None` | finds the launch's store; asks no name server | MASTER_PORT=12355 hangs |
+| worker, and the notebook for its first store | glibc's `__nss_configure_lookup` | torch asks for the name of 127.0.0.1, for its log | 5 s or 10 s a launch where the name server is silent |
+| notebook | SIGINT's handler, during a launch | an interrupt strikes when nothing is half done | – |
+| notebook | cloudpickle's `_class_setstate`, on the way in | a result does not write over the class of a cell | it does: a test |
 """
 
 import contextlib
 import os
 import sys
-import threading
 import time
+import weakref
 
 from ..hardware import sharing
-from . import call, interrupts, payload, surroundings
-from .failure import WorkerError, describe_running
-from .server import shutdown, warm
+from . import call, handle, interrupts, payload, rendezvous, surroundings
+from .call import NotSendable
+from .failure import LauncherError, WorkerError, describe_running
+from .handle import shutdown, warm
 from .supervisor import Supervisor
 from .worker import log
 
-__all__ = ["Run", "WorkerError", "latest_run", "launch", "log", "shutdown", "warm"]
+__all__ = ["LauncherError", "NotSendable", "Run", "WorkerError", "latest_run", "launch", "log", "shutdown", "warm"]
 
 
 class Run:
     """What came of a launch.
 
-    `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank,
-    `seconds` how long the launch took, `placement` where it ran.
+    `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (of a
+    flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran.
     """
 
     def __init__(self, name, placement, supervisor):
@@ -50,8 +78,8 @@ class Run:
         import pandas as pd
 
         rows = [
-            {"rank": rank, "step": step, "seconds": moment - self.started} | values
-            for rank, moment, step, values in list(self._supervisor.rows)
+            {"rank": rank, "step": logged.step, "seconds": logged.time - self.started} | logged.values
+            for rank, logged in list(self._supervisor.rows)
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
@@ -69,18 +97,18 @@ class Run:
         return f"<Run of {self.name}: {self.world_size} ranks, {took}>"
 
 
-_one_at_a_time = threading.Lock()
 _announced = set()
 _is_announcing = True
-_latest = None
+_going_on = None  # the Run of a launch that has not come to a good end
+_latest = None  # a weak reference: what nobody else keeps may go
 
 
 def latest_run():
-    """Return the Run that is going on in this process, else the last one, else None.
+    """Return the Run that is going on in this process, else the last one as long as somebody keeps it, else None.
 
     From another thread this shows a launch while it runs; after an interrupt it has what had arrived until then.
     """
-    return _latest
+    return _latest and _latest()
 
 
 def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=False, **kwargs):
@@ -93,47 +121,63 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
     Args:
         worker: any callable, also a function, lambda or method defined in a cell.
         world_size: number of ranks. None: one per GPU where there are several, else one per core, 2 to 4.
-        timeout: seconds after which all workers are stopped and it is said where each of them was.
+        timeout: seconds, from when all ranks have joined, after which all are stopped and it is said where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree in the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
 
-    Raises WorkerError when a rank failed or time was up, and ValueError or TypeError for arguments that cannot be
-    right, before anything is started.
+    Raises WorkerError when a rank failed or time was up; ValueError or TypeError for arguments that cannot be right,
+    before anything is started; and LauncherError where no worker is to blame.
     """
-    global _latest
-    world_size, placement = call.check(worker, args, kwargs, world_size, timeout, backend)
+    world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend)
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
+    name = call.worker_name(worker)
+    surroundings.current_folder()  # where it has been deleted nothing is started
     with contextlib.ExitStack() as stack:
         call_fd = call.dump(worker, args, kwargs)
         stack.callback(os.close, call_fd)
+        warm()  # before the turn comes, and before torch is imported here too
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
-        gpus = stack.enter_context(sharing.reserve(call.worker_name(worker), world_size, placement.device_type, _pause))
+        gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, _pause))
         started = time.monotonic()
-        forkserver = warm()
-        store = stack.enter_context(surroundings.store())
-        surroundings_fd = payload.dump(surroundings.describe(world_size, placement, store.port, debug, gpus))
+        forkserver = handle.current()
+        store = stack.enter_context(rendezvous.store())
+        captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
+        surroundings_fd = payload.dump((captured, placement.backend))
         stack.callback(os.close, surroundings_fd)
         folder = stack.enter_context(surroundings.folder())
         supervisor = Supervisor(forkserver, world_size)
-        _latest = run = Run(call.worker_name(worker), placement, supervisor)
+        run = Run(name, placement, supervisor)
         run.started = started
         _announce(placement)
-        try:
-            supervisor.start(folder, surroundings_fd, call_fd)
-            supervisor.wait(timeout)
-        except KeyboardInterrupt:
-            print(*describe_running(supervisor.whereabouts()), sep="\n", file=sys.stderr)
-            raise
-        except WorkerError as error:
-            error.run = run
-            raise
-        finally:
-            if not supervisor.stop():
-                shutdown()  # it does not answer: end it, and with it every worker
-            run.seconds = time.monotonic() - started
+        _supervise(run, supervisor, timeout, folder, surroundings_fd, call_fd)
     return run
+
+
+def _supervise(run, supervisor, timeout, folder, surroundings_fd, call_fd):
+    """Start the workers of `run`, wait for their end, and clear away in any case."""
+    global _going_on, _latest
+    _going_on, _latest = run, weakref.ref(run)
+    try:
+        supervisor.start(folder, surroundings_fd, call_fd)
+        supervisor.wait(timeout)
+        _going_on = None
+    except KeyboardInterrupt:
+        print(*describe_running(supervisor.whereabouts()), sep="\n", file=sys.stderr)
+        raise
+    except (LauncherError, WorkerError) as error:
+        error.run, _going_on = run, None
+        raise
+    finally:
+        try:
+            has_ended = supervisor.stop()
+        finally:
+            run.seconds = time.monotonic() - run.started
+        if not has_ended:
+            shutdown()  # it does not answer: end it, and with it every worker
+    if supervisor.output.trouble is not None:
+        raise supervisor.output.trouble
 
 
 launch.shutdown = shutdown
@@ -142,12 +186,16 @@ launch.shutdown = shutdown
 @contextlib.contextmanager
 def _turn():
     """Wait until no other thread is in a launch."""
-    while not _one_at_a_time.acquire(blocking=False):
+    has_said = False
+    while not handle.turn.acquire(blocking=False):
         _pause(0.1)
+        if not has_said and _going_on is not None and time.monotonic() - _going_on.started > 1:
+            print(f"waiting for the launch of {_going_on.name}, which runs in another thread, to end")
+            has_said = True
     try:
         yield
     finally:
-        _one_at_a_time.release()
+        handle.turn.release()
 
 
 def _pause(seconds):
@@ -168,7 +216,10 @@ def unannounced():
 
 
 def _announce(placement):
-    """Say once in each notebook how a number of workers is placed."""
+    """Say once in each notebook how a number of workers is placed, and what of the student's own has changed."""
     if _is_announcing and placement.note and placement.note not in _announced:
         _announced.add(placement.note)
         print(placement.note)
+    for module in surroundings.changed_modules():
+        print(f"{module} has changed since it was imported here: workers import it as it is now, the notebook has it as it "
+              f"was (importlib.reload({module}) brings both together)")  # fmt: skip

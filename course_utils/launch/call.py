@@ -7,9 +7,18 @@ import os
 
 from .. import hardware
 from . import payload
+from .failure import LauncherError
 
 
-def check(worker, args, kwargs, world_size, timeout, backend):
+class NotSendable(TypeError):
+    """Something cannot travel to another process: `what`, and `reason`, the words of whoever refused it."""
+
+    def __init__(self, text, what, reason):
+        super().__init__(text)
+        self.what, self.reason = what, reason
+
+
+def place(worker, args, kwargs, world_size, timeout, backend):
     """Return world_size and placement; raise ValueError or TypeError for what cannot be right."""
     if not callable(worker):
         raise TypeError(
@@ -45,8 +54,11 @@ def _short(value):
 
 
 def dump(worker, args, kwargs):
+    """Return the descriptor of a payload. Raises NotSendable, which names what it is about, and LauncherError for want of room."""
     try:
         return payload.dump((worker, args, kwargs))
+    except OSError as error:
+        raise LauncherError(f"there is no room to hand the arguments to the workers ({error.strerror})") from error
     except Exception as error:
         named = [(f"argument {i}", value) for i, value in enumerate(args, 1)]
         named += [(f"argument {name}", value) for name, value in kwargs.items()]
@@ -57,8 +69,11 @@ def dump(worker, args, kwargs):
             try:
                 os.close(payload.dump(value))
             except Exception as reason:
-                raise TypeError(
+                raise NotSendable(
                     f"{what} is a {type(value).__name__}, which cannot be sent to another process ({reason}); "
-                    "make it inside the worker, or pass plain values and tensors"
+                    "make it inside the worker, or pass plain values and tensors",
+                    what,
+                    str(reason),
                 ) from None
-        raise TypeError(f"{worker_name(worker)} cannot be sent to another process: {error}") from None
+        name = worker_name(worker)
+        raise NotSendable(f"{name} cannot be sent to another process: {error}", name, str(error)) from None

@@ -4,16 +4,12 @@ The cause is the first rank that failed in time; errors that only say that a par
 all, since the partner has its own story.
 """
 
-import linecache
-import os
 import re
 import signal
-import sys
-import sysconfig
 from dataclasses import dataclass
-from pathlib import Path
 
-from .worker import Report
+from .. import cells
+from .protocol import Report
 
 _LOST_CONNECTION = re.compile(
     "connection (was )?(closed|reset|refused)|broken pipe|socket closed|closed by peer|remote process exited"
@@ -60,53 +56,94 @@ class Fate:
         return self.report.frames if self.report is not None else self.frames
 
 
-class WorkerError(RuntimeError):
-    """A launch that failed.
-
-    `rank` is the rank to look at first, `exitcode` its process's exit code (minus the signal's number if a signal
-    ended it; None if it was stopped by the launcher), `traceback` its traceback as text ("" if it has none), and
-    `run` what the ranks had printed, logged and returned until then.
-    """
-
-    def __init__(self, text, rank=None, exitcode=None, traceback="", run=None):
-        super().__init__(text)
-        self.rank, self.exitcode, self.traceback, self.run = rank, exitcode, traceback, run
-
+class _LaunchError(RuntimeError):
     def _render_traceback_(self):
         # IPython's hook. The frames of the notebook's own process lead to launch() and teach nothing.
         head, _, rest = str(self).partition("\n")
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *rest.split("\n")]
 
 
+class LauncherError(_LaunchError):
+    """The launcher, or the system under it, could not do its work: no fault of the worker function, and no verdict on it."""
+
+    run = None
+
+
+class WorkerError(_LaunchError):
+    """A launch whose workers failed. Its text is for people; what a program asks for is in its fields.
+
+    `rank` is the rank to look at first, `type_name` and `message` are its exception's ("" if it has none), `exitcode`
+    its process's exit code (minus the signal's number if a signal ended it; None if it was stopped by the launcher),
+    `frames` where it failed or was, as (file name, line number, function), outermost first, and `traceback` its
+    traceback as text ("" if it has none). `timed_out` says whether it was time that ended them. `ranks` holds what is
+    known of each rank, in order: `returned`, `report`, `died`, `frames`. `text` is the text but for `advice`, which
+    only whoever called `launch` can follow. `run` is what the ranks had printed, logged and returned until then.
+    """
+
+    def __init__(self, text, cause=None, ranks=(), timed_out=False, advice=""):
+        super().__init__(f"{text}\n\n{advice}" if advice else text)
+        self.text, self.advice, self.ranks, self.timed_out, self.run = text, advice, tuple(ranks), timed_out, None
+        cause = cause or Fate(None)
+        report = cause.report
+        self.rank, self.frames = cause.rank, cause.where
+        self.type_name, self.message = (report.type_name, report.message) if report is not None else ("", "")
+        self.exitcode = cause.died if report is None else report.exitcode
+        self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
+
+
 def explain(fates, timeout=None, killed_for_memory=False):
-    """Return the WorkerError for `fates`; `timeout` in seconds if it was time that ended them."""
+    """Return the WorkerError for `fates`; `timeout` in seconds if it was time that ended them.
+
+    A LauncherError where the first to fail never came to the student's code.
+    """
     failed = sorted((fate for fate in fates if fate.has_failed), key=lambda fate: fate.time)
     cause = next((fate for fate in failed if not fate.has_lost_connection), failed[0] if failed else None)
     if cause is None:
         return _explain_timeout(fates, timeout)
+    if cause.report is not None and cause.report.is_ours and not cause.has_lost_connection:
+        return LauncherError(f"rank {cause.rank}: {_raised(cause.report)}\n\n{cause.report.traceback}".rstrip())
     others = [fate for fate in fates if fate is not cause]
     if cause.has_lost_connection:
-        head = _lost_connection(cause, others)
-        hints = ["Every rank must call the same collectives, in the same order and equally often."]
-        others = [fate for fate in others if not fate.returned]
-    elif cause.report is not None:
-        head, hints = f"rank {cause.rank}: {_raised(cause.report)}", []
+        return _explain_lost_connection(cause, others, fates)
+    advice, report = "", cause.report
+    if report is not None:
+        head = f"rank {cause.rank}: {_raised(report)}"
     else:
-        head, hints = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}", []
+        head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
         if cause.died == -signal.SIGABRT and any(_is_in_torch_distributed(fate.where) for fate in fates):
-            hints = ["gloo aborts when ranks disagree in shape or dtype: launch(…, debug=True) says who disagrees."]
-    place, report = own_line(cause.where), cause.report
-    if place and not cause.has_lost_connection:
+            head += "\n  gloo aborts when ranks disagree in shape, dtype or order"
+            advice = "launch(…, debug=True) says which ranks disagree."
+    if place := cells.own_line(cause.where):
         head += f"\n  at {place}"
-    parts = [head, "\n".join(hints + _lines(others))]
-    if report is not None and report.frames and not cause.has_lost_connection:
-        parts += [f"Traceback of rank {cause.rank}, the last call last:\n" + _trace(report)]
+    parts = [head, "\n".join(_lines(others))]
+    if report is not None and report.frames:
+        parts += [f"Traceback of rank {cause.rank}, the last call last:\n{_trace(report)}"]
+    return WorkerError("\n\n".join(part for part in parts if part), cause, fates, advice=advice)
+
+
+def _explain_lost_connection(cause, others, fates):
+    returned = [fate.rank for fate in others if fate.returned]
+    if returned:
+        head = f"{_names(returned)} had returned while rank {cause.rank} {_whereabouts(cause.where)}"
+    else:
+        head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.where)}"
+    rule = "Every rank must call the same collectives, in the same order and equally often."
+    lines = _lines([fate for fate in others if not fate.returned])
+    return WorkerError("\n\n".join([head, "\n".join([rule, *lines])]), cause, fates)
+
+
+def _explain_timeout(fates, timeout):
+    running = [fate for fate in fates if not fate.returned]
+    apart = [fate for fate in running if not _is_in_torch_distributed(fate.frames)]
+    lingering = [fate for fate in fates if fate.frames]
+    head = f"no end after {timeout:g} s, so all workers were stopped"
     return WorkerError(
-        "\n\n".join(part for part in parts if part),
-        rank=cause.rank,
-        exitcode=cause.died if report is None else report.exitcode,
-        traceback="" if report is None else _with_cell_names(report.traceback),
+        "\n\n".join([head, "\n".join(_lines(fates))]),
+        cause=(apart or running or lingering or fates)[0],
+        ranks=fates,
+        timed_out=True,
+        advice="If they only needed longer: launch(…, timeout=seconds).",
     )
 
 
@@ -122,16 +159,6 @@ def frames_of_dump(text):
     return tuple((name, int(line), function) for name, line, function in reversed(found))
 
 
-def _explain_timeout(fates, timeout):
-    running = [fate for fate in fates if not fate.returned]
-    apart = [fate for fate in running if not _is_in_torch_distributed(fate.frames)]
-    lingering = [fate for fate in fates if fate.frames]
-    suspect = (apart or running or lingering or fates)[0].rank
-    head = f"no end after {timeout:g} s, so all workers were stopped"
-    hint = "If they only needed longer: launch(…, timeout=seconds)."
-    return WorkerError("\n\n".join([head, "\n".join(_lines(fates)), hint]), rank=suspect)
-
-
 def _raised(report):
     if report.exitcode is not None:
         return f"left with exit code {report.exitcode} (sys.exit) before it returned"
@@ -139,9 +166,9 @@ def _raised(report):
     return f"{message}\n  while {report.while_doing}" if report.while_doing else message
 
 
-def _died(code, killed_for_memory):
+def _died(code, killed_for_memory=False):
     if code >= 0:
-        return f"its process ended with exit code {code} before the worker returned (os._exit, or C code's exit)"
+        return f"ended with exit code {code} before the worker returned (os._exit, or C code's exit)"
     if code == -signal.SIGKILL:
         if killed_for_memory:
             return "killed (SIGKILL) by the system, which had run out of memory: use a smaller model, batch or data set"
@@ -150,41 +177,36 @@ def _died(code, killed_for_memory):
     return f"ended by {_SIGNALS.get(number, f'signal {number} ({signal.strsignal(number)})')}"
 
 
-def _lost_connection(cause, others):
-    returned = [fate.rank for fate in others if fate.returned]
-    if returned:
-        return f"{_names(returned)} had returned while rank {cause.rank} {_whereabouts(cause.where)}"
-    return f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.where)}"
-
-
 def _lines(fates):
     """One line for all ranks of which the same is to be said, in the order of the first."""
     groups = {}
     for fate in fates:
-        if fate.returned and any(function == "_shutdown" for _, _, function in fate.frames):
-            text = "had returned, but a thread is still running: join it, or make it a daemon thread"
-        elif fate.returned:
-            text = "had returned"
-        elif fate.has_lost_connection:
-            text = f"lost its connection when it {_whereabouts(fate.where)}"
-        elif fate.report is not None:
-            place = own_line(fate.where)
-            text = f"failed too: {_shortened(_raised(fate.report))}" + (f"\n  at {place}" if place else "")
-        elif fate.died is not None:
-            text = _died(fate.died, False)
-        else:
-            text = _whereabouts(fate.frames)
-        groups.setdefault(text, []).append(fate.rank)
-    return [f"{_names(ranks)} {_plural(text) if len(ranks) > 1 else text}" for text, ranks in groups.items()]
+        groups.setdefault(_story(fate), []).append(fate)
+    return [f"{_names([fate.rank for fate in group])} {_story(group[0], len(group) > 1)}" for group in groups.values()]
+
+
+def _story(fate, of_many=False):
+    """What became of a rank, as the rest of a sentence about it, or about several."""
+    report = fate.report
+    if fate.returned and any(function == "_shutdown" for _, _, function in fate.frames):
+        return "had returned, but a thread is still running: join it, or make it a daemon thread"
+    if fate.returned:
+        return "had returned"
+    if fate.has_lost_connection:
+        its, it = ("their", "they") if of_many else ("its", "it")
+        return f"lost {its} connection when {it} {_whereabouts(fate.where, of_many)}"
+    if report is not None:
+        place = cells.own_line(fate.where)
+        return f"failed too: {_shortened(_raised(report))}" + (f"\n  at {place}" if place else "")
+    if fate.died is not None:
+        was = "" if fate.died >= 0 else "were " if of_many else "was "
+        return was + _died(fate.died)
+    return _whereabouts(fate.frames, of_many)
 
 
 def _shortened(text, length=120):
     line = text.partition("\n")[0]
     return line if len(line) <= length else f"{line[:length]}…"
-
-
-def _plural(text):
-    return text.replace("was ", "were ", 1).replace("lost its", "lost their", 1).replace("when it were", "when they were")
 
 
 def _names(ranks):
@@ -196,65 +218,22 @@ def _names(ranks):
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _whereabouts(frames):
+def _whereabouts(frames, of_many=False):
     """`was in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`."""
-    own = _own(frames)
+    was = "were" if of_many else "was"
+    own = cells.innermost(frames)
     if own is None:
-        return f"was in {frames[-1][2]}" if frames else "was running (it did not say where)"
+        silent = f"{was} running ({'they' if of_many else 'it'} did not say where)"
+        return f"{was} in {frames[-1][2]}" if frames else silent
     called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch logs calls in one
-    return f"was {f'in {called[0]} ' if called else ''}at {own_line(frames)}"
-
-
-def own_line(frames):
-    """`Cell In[3], line 6, in train: dist.all_reduce(x)`, the innermost line that the student wrote; or ""."""
-    own = _own(frames)
-    if own is None:
-        return ""
-    name, number, function = frames[own]
-    source = linecache.getline(name, number).strip()
-    return f"{cell_name(name)}, line {number}, in {function}" + (f":  {source}" if source else "")
-
-
-def _own(frames):
-    """Index of the innermost frame in code that the student wrote, else None."""
-    indices = [index for index, (name, _, _) in enumerate(frames) if is_own(name)]
-    return indices[-1] if indices else None
-
-
-_LIBRARIES = tuple(
-    {str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
-)
-
-
-def is_own(name):
-    if name in linecache.cache and not os.path.exists(name):
-        return not name.startswith("<frozen")  # a cell
-    installed = {"site-packages", "dist-packages"} & set(Path(name).parts)
-    return os.path.isabs(name) and not installed and not name.startswith(_LIBRARIES)
+    return f"{was} {f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
 
 
 def _is_in_torch_distributed(frames):
-    return any("/torch/distributed/" in name.replace(os.sep, "/") for name, _, _ in frames)
-
-
-def cell_name(name):
-    """`Cell In[3]` for the file name that IPython gives a cell, else the path, relative where it is below here."""
-    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
-        code_name = getattr(shell.compile, "format_code_name", lambda _: None)(name)
-        if code_name is not None:
-            return " ".join(code_name)
-    return os.path.relpath(name) if name.startswith(os.getcwd() + os.sep) else name
+    return any("/torch/distributed/" in name for name, _, _ in frames)
 
 
 def _trace(report):
-    text = _with_cell_names(report.traceback).rstrip()
+    text = cells.with_cell_names(report.traceback).rstrip()
     text = text.removesuffix(f"{report.type_name}: {report.message}".rstrip()).rstrip()  # the head has said it
     return text.removeprefix("Traceback (most recent call last):\n")
-
-
-def _with_cell_names(text):
-    def rename(match):
-        name = cell_name(match[1])
-        return match[0] if name == match[1] else f"{name}, line"
-
-    return re.sub(r'File "([^"\n]+)", line', rename, text)

@@ -4,30 +4,30 @@ Forking takes a few milliseconds where a new interpreter takes seconds to import
 computed anything is safe to fork: no threads, no CUDA, no autograd engine. The kernel itself is not such a process.
 
 It lives as long as the kernel, watches the workers for it, and kills them, and whatever they started, when asked to
-or when the kernel is gone.
+or when the kernel is gone. While it still imports what makes workers cheaper, a fork of it, the understudy, serves in
+its place, so that no launch waits; it takes over in a moment in which no worker runs.
 """
 
-import ctypes
+import contextlib
 import gc
 import importlib
 import os
+import select
 import selectors
 import shutil
 import signal
 import socket
-import sys
-import threading
 import time
+import traceback
 
-from . import hugepages
-from .channel import Channel
+from . import linux, worker
+from .protocol import Channel, Exited, Fork, Forked, Kill, NotForked, Signal, WorkerFds
 
 # Before the first worker: without these there is none.
 _PRELOAD = ("numpy", "psutil", "torch", "torch.distributed")
-# As soon as nothing else is asked for: what workers would otherwise each import at their first optimizer, DDP or FSDP
-# wrapper (0.8 s and 100 MB a worker). Not torchvision, pandas or pyplot, which are slow to import, and never numba,
-# whose simulator is chosen before that.
-_PRELOAD_WHEN_IDLE = (
+# What workers would otherwise each import at their first optimizer, DDP or FSDP wrapper (0.8 s and 100 MB a worker).
+# Not torchvision, pandas or pyplot, which are slow to import, and never numba, whose simulator is chosen before that.
+_WARM_UP = (
     "torch._dynamo",
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
@@ -37,184 +37,205 @@ _PRELOAD_WHEN_IDLE = (
     "torch.nn.parallel",
     "torch.utils.checkpoint",
 )
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_BUSY, _IDLE = b"+", b"-"  # what the understudy says
 
 
 def serve(fd, kernel_pid):
-    """Import what workers need, then fork, signal, kill and reap workers until the kernel is gone.
-
-    `fd` is a socket to the kernel. Requests: ("fork", rank, folder) with descriptors, ("signal", ranks, signal number),
-    ("kill",). Answers: ("forked", rank), ("exited", rank, exit code or -signal, monotonic time).
-    """
-    kernel = _watch(kernel_pid)
+    """Import what workers need, then fork, signal, kill and reap workers until the kernel is gone. `fd`: a socket to it."""
+    # PR_SET_PDEATHSIG would not do to end with the kernel: it fires when the *thread* ends that started us, and the
+    # kernel may have been warming us up from a short-lived one.
+    kernel = linux.watch(kernel_pid)
     for name in _PRELOAD:
         importlib.import_module(name)
         if os.getppid() != kernel_pid:
             return  # it is gone already
-    from . import worker
-
-    # What a worker leaves behind becomes our child, so that it can be found.
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    channel = Channel(socket.socket(fileno=fd))
-    wakeup, wakeup_writer = os.pipe()
-    os.set_blocking(wakeup_writer, False)
-    signal.set_wakeup_fd(wakeup_writer)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up descriptor is written to
+    gc.freeze()  # or the collector would write its marks to pages that workers share
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    selector = selectors.DefaultSelector()
-    for source in (channel, wakeup, *([kernel] if kernel is not None else [])):
-        selector.register(source, selectors.EVENT_READ)
     signal.signal(worker.STACK_SIGNAL, signal.SIG_IGN)  # until a new worker is ready for it
-    server_pid, ranks, folder = os.getpid(), {}, None  # pid → rank
-
-    idle_work = _idle_work()
-
-    while True:
-        # Not while workers run: they share our pages, and would be left with copies of their own.
-        is_idle = idle_work is not None and not ranks
-        ready = {key.fileobj for key, _ in selector.select(0 if is_idle else 0.5 if kernel is None else None)}
-        if is_idle and not ready and next(idle_work, "done") == "done":
-            idle_work = None
-        # The end of file of `channel` alone would not tell: what the kernel has forked holds a copy of its end.
-        if os.getppid() != kernel_pid or kernel in ready:
-            break
-        if wakeup in ready:
-            os.read(wakeup, 4096)
-            for message in _reap(ranks):
-                _send(channel, *message)
-        try:
-            requests = channel.receive() if channel in ready else []
-        except (EOFError, OSError):
-            break
-        while requests:
-            (request, *details), fds = requests.pop(0)
-            if request == "fork":
-                rank, folder = details
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    selector.close()
-                    channel.close()
-                    for inherited in (wakeup, wakeup_writer, *([kernel] if kernel is not None else [])):
-                        os.close(inherited)
-                    for later in requests:
-                        for inherited in later[1]:
-                            os.close(inherited)
-                    try:
-                        worker.main(server_pid, rank, folder, *fds)
-                    finally:
-                        os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
-                ranks[pid] = rank
-                for received in fds:
-                    os.close(received)
-                _send(channel, "forked", rank)
-            elif request == "signal":
-                wanted, signum = details
-                for pid, rank in ranks.items():
-                    if rank in wanted:
-                        os.kill(pid, signum)  # not reaped yet, so the pid is still its own
-            elif request == "kill":
-                for pid in ranks:
-                    _kill_group(pid)
-    for pid in ranks:
-        _kill_group(pid)
-    _kill_strays()
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    linux.adopt_orphans()
+    channel = Channel(socket.socket(fileno=fd))
+    _warm_up_behind_an_understudy(channel, kernel)
+    _Server(channel, kernel, kernel_pid).run()
     os._exit(0)  # there is nothing to tidy up, and tearing down torch takes a second
 
 
-def _idle_work():
-    """Generator: each step makes later forks cheaper, and none takes much longer than a second."""
-    for name in _PRELOAD_WHEN_IDLE:
-        yield importlib.import_module(name)
-    # The collector's marks would otherwise be written to pages that all workers share.
-    gc.collect()
-    gc.freeze()
-    for address in hugepages.stretches():
-        yield hugepages.collapse(address)
-
-
-def _watch(pid):
-    """Return a descriptor that becomes readable when process `pid` ends, or None where the system has none.
-
-    PR_SET_PDEATHSIG would not do here: it fires when the *thread* ends that started us, and the kernel may have been
-    warming us up from a short-lived one.
-    """
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
-
-
-def _send(channel, *message):
-    try:
-        channel.send(message)
-    except OSError:
-        pass  # the kernel is gone, which the loop will see
-
-
-def _reap(ranks):
-    """Yield ("exited", …) for every worker that has ended, after killing what is left of its process group."""
-    while True:
+def _warm_up_behind_an_understudy(channel, kernel):
+    """Import the rest while a fork of this process serves; return when it has left the stage to us."""
+    me, (ours, theirs) = os.getpid(), socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
         try:
-            # Look before reaping: until it is reaped, its pid, which names the group, belongs to nobody else.
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if ended is None:
-            return
-        if ended.si_pid in ranks:
-            _kill_group(ended.si_pid)
-        _, status = os.waitpid(ended.si_pid, 0)
-        if ended.si_pid in ranks:
-            rank = ranks.pop(ended.si_pid)
-            if not ranks:
-                _kill_strays()
-            yield "exited", rank, os.waitstatus_to_exitcode(status), time.monotonic()
-
-
-def _kill_group(pid):
-    for kill in (os.killpg, os.kill):  # a worker that has only just been forked has no group of its own yet
-        try:
-            kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
+            ours.close()
+            linux.end_with_parent(me)
+            linux.name_process("understudy")
+            linux.adopt_orphans()
+            was_relieved = _Server(channel, kernel, me, relief=theirs).run()
+            if was_relieved:
+                os._exit(0)
+            os.kill(me, signal.SIGKILL)  # the kernel is gone; it only imports, and does not look up from that
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    theirs.close()
+    for step in _warm_up_steps():
+        if not _wait_until_idle(ours):
+            break
+        step()
+    with ours, contextlib.suppress(OSError):
+        ours.shutdown(socket.SHUT_WR)
+        while ours.recv(4096):  # until its last workers have ended
             pass
-
-
-def _kill_strays():
-    """Kill what workers started and left behind, also what has moved to a session of its own."""
-    import psutil
-
-    while True:
-        try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return  # no child is left, the usual case
-        if not ended:
-            for stray in psutil.Process().children(recursive=True):
-                try:
-                    stray.kill()
-                except psutil.NoSuchProcess:
-                    pass
-
-
-def end_with_parent(parent_pid):
-    """Have this process killed when its parent ends: by the system on Linux, by a watching thread elsewhere."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    else:
-
-        def watch():
-            while os.getppid() == parent_pid:
-                time.sleep(0.5)
-            os.killpg(0, signal.SIGKILL)
-
-        threading.Thread(target=watch, daemon=True).start()
-    if os.getppid() != parent_pid:  # it ended before we asked
+    _, status = os.waitpid(pid, 0)
+    if status:  # it has ended by itself or was killed, and its workers with it
+        linux.kill_descendants()
+        if os.WIFSIGNALED(status):
+            os.kill(me, os.WTERMSIG(status))
         os._exit(1)
 
 
-def _prctl(option, value):
-    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, int(value), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl failed")
+def _warm_up_steps():
+    """Yield what makes later forks cheaper, in steps none of which takes much longer than a second."""
+    for name in _WARM_UP:
+        yield lambda: importlib.import_module(name)
+    yield gc.collect
+    yield gc.freeze
+    for address in linux.huge_page_stretches():
+        yield lambda: linux.collapse(address)
+
+
+def _wait_until_idle(understudy):
+    """Wait while its workers run, who want the cores for themselves; return False once it has ended."""
+    understudy.setblocking(False)
+    said = b""
+    while True:
+        try:
+            said = understudy.recv(4096)[-1:]
+            if not said:
+                return False
+        except BlockingIOError:
+            if said != _BUSY:
+                understudy.setblocking(True)
+                return True
+            select.select([understudy], [], [])
+
+
+class _Server:
+    """Answers the kernel's requests. `relief`, where there is one, is at its end once we are to leave."""
+
+    def __init__(self, channel, kernel, parent_pid, relief=None):
+        self._channel, self._kernel, self._parent_pid, self._relief = channel, kernel, parent_pid, relief
+        self._workers = {}  # pid → (launch, rank)
+        self._ended = set()  # pids of workers, and of what they left behind, since no worker ran
+        self._folder = None
+        self._wakeup, self._wakeup_writer = os.pipe()
+        os.set_blocking(self._wakeup_writer, False)
+        signal.set_wakeup_fd(self._wakeup_writer)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up descriptor is written to
+        self._selector = selectors.DefaultSelector()
+        for source in (channel, self._wakeup, kernel, relief):
+            if source is not None:
+                self._selector.register(source, selectors.EVENT_READ)
+
+    def run(self):
+        """Serve until the kernel is gone, then clear away; return True if it was `relief` that ended us."""
+        is_relieved = False
+        while True:
+            if is_relieved and not self._workers and self._channel.is_between_messages:
+                return True
+            ready = {key.fileobj for key, _ in self._selector.select(0.5 if self._kernel is None else None)}
+            # The end of file of the channel alone would not tell: what the kernel has forked holds a copy of its end.
+            if os.getppid() != self._parent_pid or self._kernel in ready:
+                break
+            if self._relief in ready:
+                is_relieved = True
+                self._selector.unregister(self._relief)
+            if self._wakeup in ready:
+                os.read(self._wakeup, 4096)
+                self._reap()
+            try:
+                requests = self._channel.receive() if self._channel in ready else []
+            except (EOFError, OSError):
+                break
+            while requests:
+                self._answer(requests)
+        self._kill_all()
+        self._clear_away(self._workers)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return False
+
+    def _answer(self, requests):
+        """Do what the first of `requests` asks for, and take it from the list."""
+        request, fds = requests.pop(0)
+        if isinstance(request, Fork):
+            later = [fd for _, others in requests for fd in others]
+            self._fork(request, WorkerFds(*fds), later)
+            for fd in fds:
+                os.close(fd)
+        elif isinstance(request, Signal):
+            for pid, (_, rank) in self._workers.items():
+                if rank in request.ranks:
+                    os.kill(pid, request.number)  # not reaped yet, so the pid is still its own
+        elif isinstance(request, Kill):
+            self._kill_all()
+
+    def _fork(self, request, fds, later):
+        """Make a worker; `later` are descriptors that are not for it."""
+        launch, rank, self._folder = request
+        me = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:  # no more processes, no more memory
+            self._send(NotForked(launch, rank, os.strerror(error.errno)))
+            return
+        if pid == 0:
+            try:
+                self._forget(later)
+                worker.main(me, rank, self._folder, fds)
+            finally:
+                os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
+        if not self._workers and self._relief is not None:
+            self._tell_relief(_BUSY)
+        self._workers[pid] = (launch, rank)
+        self._send(Forked(launch, rank))
+
+    def _forget(self, later):
+        """In a new worker: close what is the forkserver's own."""
+        signal.set_wakeup_fd(-1)
+        self._selector.close()
+        self._channel.close()
+        for fd in (self._wakeup, self._wakeup_writer, *later, *([] if self._kernel is None else [self._kernel])):
+            os.close(fd)
+        if self._relief is not None:
+            self._relief.close()
+
+    def _send(self, message):
+        with contextlib.suppress(OSError):  # the kernel is gone, which the loop will see
+            self._channel.send(message)
+
+    def _tell_relief(self, word):
+        with contextlib.suppress(OSError):
+            self._relief.send(word)
+
+    def _kill_all(self):
+        for pid in self._workers:
+            linux.kill_group(pid)
+
+    def _clear_away(self, ended=()):
+        """Once no worker runs: end what they left behind."""
+        linux.remove_shared_memory(self._ended | linux.kill_descendants() | set(ended))
+        self._ended = set()
+
+    def _reap(self):
+        """Say of every worker that has ended how."""
+        for pid, status in linux.ended_children(self._workers):
+            self._ended.add(pid)
+            if pid in self._workers:
+                moment = time.monotonic()
+                launch, rank = self._workers.pop(pid)
+                if not self._workers:
+                    self._clear_away()
+                    if self._relief is not None:
+                        self._tell_relief(_IDLE)
+                self._send(Exited(launch, rank, os.waitstatus_to_exitcode(status), moment))

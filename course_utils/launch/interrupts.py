@@ -8,8 +8,30 @@ import contextlib
 import signal
 import threading
 
-_missed = []  # arguments of the handler's calls that were put off
-_is_allowed = False
+
+class _Handler:
+    """Stands in for `usual` and calls it when it may raise. One for each block: what it put off dies with it."""
+
+    def __init__(self, usual):
+        self.usual = usual
+        self.is_allowed = False
+        self.missed = None  # the arguments of a call that was put off; of several, one is enough
+
+    def __call__(self, *args):
+        if not self.is_allowed:
+            self.missed = args
+            return
+        self.is_allowed = False  # clearing away begins
+        self.usual(*args)
+        self.is_allowed = True  # it has not raised
+
+    def catch_up(self):
+        missed, self.missed = self.missed, None
+        if missed is not None:
+            self.usual(*missed)
+
+
+_handler = None
 
 
 @contextlib.contextmanager
@@ -18,43 +40,35 @@ def deferred():
 
     Does nothing in other threads than the main one, which Python never interrupts.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    global _handler
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield
         return
-
-    def handle(*args):
-        global _is_allowed
-        if not _is_allowed:
-            _missed.append(args)
-            return
-        _is_allowed = False  # clearing away begins
-        handler(*args)
-        _is_allowed = True  # it has not raised
-
-    signal.signal(signal.SIGINT, handle)
+    handler, before = _Handler(usual), _handler
+    _handler = handler
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if _missed:
-            args = _missed[0]
-            _missed.clear()
-            handler(*args)
+        _handler = before
+        signal.signal(signal.SIGINT, usual)
+        handler.catch_up()
 
 
 @contextlib.contextmanager
 def allowed():
     """Let an interrupt through in this block of a `deferred()` one, also one that came before it."""
-    global _is_allowed
-    if threading.current_thread() is not threading.main_thread():
+    handler = _handler
+    if handler is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    _is_allowed = True
     try:
-        if _missed:
-            _missed.clear()
-            signal.raise_signal(signal.SIGINT)
+        handler.is_allowed = True
+        if handler.missed is not None:
+            handler.is_allowed = False
+            handler.catch_up()
+            handler.is_allowed = True
         yield
     finally:
-        _is_allowed = False
+        handler.is_allowed = False

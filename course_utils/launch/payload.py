@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import struct
+import sys
 import tempfile
 
 import cloudpickle
@@ -33,9 +34,8 @@ class _Pickler(cloudpickle.Pickler):
         self._storages = {}
 
     def reducer_override(self, obj):
-        import torch
-
-        if isinstance(obj, torch.storage.TypedStorage):
+        torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
+        if torch is not None and isinstance(obj, torch.storage.TypedStorage):
             # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.
             key = (obj._untyped_storage._cdata, obj.dtype)
             first = self._storages.setdefault(key, obj)
@@ -43,6 +43,24 @@ class _Pickler(cloudpickle.Pickler):
                 return _same, (first,)
             return _rebuild_storage, (pickle.PickleBuffer(_bytes_of(obj)), obj.dtype)
         return super().reducer_override(obj)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Leaves the classes alone that this process has already.
+
+    cloudpickle sends a cell's class along with its instances, and what arrives would otherwise be written over the
+    notebook's own class: its methods then see copies of the globals, and its attributes are the worker's.
+    """
+
+    def __init__(self, file, buffers):
+        super().__init__(file, buffers=buffers)
+        self._own = set(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+
+    def find_class(self, module, name):
+        found = super().find_class(module, name)
+        if name != "_class_setstate" or not module.startswith("cloudpickle"):
+            return found
+        return lambda cls, state: cls if cls in self._own else found(cls, state)
 
 
 def _same(obj):
@@ -115,4 +133,4 @@ def load(fd):
     for length in lengths:
         pieces.append(view[offset : offset + length])
         offset += -(-length // _ALIGNMENT) * _ALIGNMENT
-    return pickle.loads(pieces[0], buffers=pieces[1:])
+    return _Unpickler(io.BytesIO(pieces[0]), pieces[1:]).load()

@@ -1,4 +1,4 @@
-"""What ranks print: all of it is kept, a bounded excerpt of it is shown while they run.
+"""What ranks print: its beginning and end are kept, a bounded excerpt is shown while they run.
 
 A worker's two output streams are one pipe, at the level of file descriptors, so that C code and subprocesses are heard
 too and the order of lines is the order in which they were written.
@@ -9,20 +9,66 @@ import os
 import sys
 import time
 
+_KEPT_BYTES = 32 << 20  # of all ranks together, half of it for beginnings, half for ends
 _BURST_LINES = 200  # shown at once
 _LINES_PER_S = 5  # and then this many more for every second that passes, so that slow talkers are never cut off
 _TAIL_LINES = 10  # the last lines of a flood are always shown
 _LINE_CHARS = 1_000
+_OPEN_LINE_BYTES = 1 << 16  # of a line that has not ended
 _READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 16  # to which what comes in crumbs is gathered
+
+
+class Log:
+    """The beginning and the end of what one rank printed, `half_bytes` of each, and the count of what lay between."""
+
+    def __init__(self, half_bytes):
+        self._half_bytes = half_bytes
+        self._head, self._tail = bytearray(), collections.deque()  # the tail in the pieces in which it came
+        self._tail_bytes = self._lost_bytes = self._lost_lines = 0
+
+    def add(self, chunk):
+        room = self._half_bytes - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        if not chunk:
+            return
+        if self._tail and len(self._tail[-1]) + len(chunk) <= _PIECE_BYTES:
+            self._tail[-1] += chunk
+        else:
+            self._tail.append(bytearray(chunk))
+        self._tail_bytes += len(chunk)
+        while self._tail_bytes - len(self._tail[0]) >= self._half_bytes:
+            lost = self._tail.popleft()
+            self._tail_bytes -= len(lost)
+            self._lost_bytes += len(lost)
+            self._lost_lines += lost.count(b"\n")
+
+    def __str__(self):
+        head, tail = bytes(self._head), b"".join(self._tail)
+        if not self._lost_bytes:
+            return (head + tail).decode(errors="replace")
+        cut, newline, rest = tail.partition(b"\n")
+        if newline:  # a line of which only the end is there goes too
+            tail = rest
+        size = (self._lost_bytes + len(cut) if newline else self._lost_bytes) / 1e6
+        note = f"\n… {self._lost_lines + bool(newline):,} lines ({size:,.0f} MB) are not kept …\n"
+        return head.decode(errors="replace") + note + tail.decode(errors="replace")
 
 
 class Output:
-    """Collects what `world_size` ranks print and shows an excerpt of it, each line marked `[rank 1]`."""
+    """Collects what `world_size` ranks print and shows an excerpt of it, each line marked `[rank 1]`.
+
+    Where the notebook's stream refuses a write, `trouble` is its error, and nothing more is shown.
+    """
 
     def __init__(self, world_size, stream=None):
         self._stream = stream if stream is not None else sys.stdout
-        self._chunks = [[] for _ in range(world_size)]
-        self._partial = [[] for _ in range(world_size)]  # the pieces of a line that has begun and not ended
+        self.trouble = None
+        self._logs = [Log(_KEPT_BYTES // 2 // world_size) for _ in range(world_size)]
+        self._open = [b""] * world_size  # the line that has begun and not ended, of a long one the beginning
+        self._cut_bytes = [0] * world_size  # of that line
         self._tail = collections.deque(maxlen=_TAIL_LINES)  # the latest lines that were not shown
         self._left_out = 0
         self._allowance = float(_BURST_LINES)
@@ -36,55 +82,76 @@ class Output:
             return True
         if not chunk:
             return False
-        self._chunks[rank].append(chunk)
-        self._partial[rank].append(chunk)
-        if b"\n" in chunk:
-            *lines, rest = b"".join(self._partial[rank]).split(b"\n")
-            self._partial[rank] = [rest]
-            self._show(rank, lines)
+        self._logs[rank].add(chunk)
+        first, *others = chunk.split(b"\n", 1)
+        self._prolong(rank, first)
+        if others:
+            lines, newline, rest = others[0].rpartition(b"\n")
+            self._show(rank, self._end_line(rank), lines.split(b"\n") if newline else [])
+            self._prolong(rank, rest)
         return True
 
     def finish(self):
         """Show the lines that never ended, and the tail of what was left out."""
-        for rank, pieces in enumerate(self._partial):
-            if line := b"".join(pieces):
-                self._show(rank, [line])
-            pieces.clear()
+        for rank, begun in enumerate(self._open):
+            if begun:
+                self._show(rank, self._end_line(rank), [])
         shown = self._left_out_note(len(self._tail)) + [_marked(*line) for line in self._tail]
         self._tail.clear()
         self._write(shown)
 
     def log(self, rank):
-        """Return all that `rank` has printed so far, as one string."""
-        return b"".join(self._chunks[rank]).decode(errors="replace")
+        """Return what `rank` has printed so far, as one string; of a flood the beginning and the end."""
+        return str(self._logs[rank])
 
-    def _show(self, rank, lines):
+    def _prolong(self, rank, piece):
+        """Add to the line that has not ended; of a very long one keep what will be shown."""
+        line = self._open[rank] + piece
+        if len(line) > _OPEN_LINE_BYTES:
+            _, overwrites, line = line.rstrip(b"\r").rpartition(b"\r")  # what a progress bar shows in the end
+            kept = line[: 4 * _LINE_CHARS]  # a character takes up to four bytes
+            self._cut_bytes[rank] = (0 if overwrites else self._cut_bytes[rank]) + len(line) - len(kept)
+            line = kept
+        self._open[rank] = line
+
+    def _end_line(self, rank):
+        line, cut = self._open[rank], self._cut_bytes[rank]
+        self._open[rank], self._cut_bytes[rank] = b"", 0
+        return line, cut
+
+    def _show(self, rank, first, lines):
+        """Show, as far as the allowance goes, the line `first` (its text, and how many bytes it lacks) and those after."""
         now = time.monotonic()
         self._allowance = min(_BURST_LINES, self._allowance + (now - self._refilled) * _LINES_PER_S)
         self._refilled = now
+        lines = [first, *((line, 0) for line in lines)]
         allowed = min(len(lines), int(self._allowance))
         self._allowance -= allowed
         if allowed:
-            self._write(self._left_out_note(0) + [_marked(rank, line) for line in lines[:allowed]])
+            self._write(self._left_out_note(0) + [_marked(rank, *line) for line in lines[:allowed]])
         held = lines[allowed:]
         self._left_out += len(held)
-        self._tail.extend((rank, line) for line in held[-_TAIL_LINES:])
+        self._tail.extend((rank, *line) for line in held[-_TAIL_LINES:])
 
     def _left_out_note(self, but_for):
         """The line that stands for what was left out, all `but_for` the latest few, which the caller shows."""
         count, self._left_out = self._left_out - but_for, 0
         if not but_for:
             self._tail.clear()
-        return [f"… {count:,} lines left out here; run.logs has them all …"] if count else []
+        return [f"… {count:,} lines left out here; run.logs has more …"] if count else []
 
     def _write(self, lines):
-        if lines:
+        if not lines or self.trouble is not None:
+            return
+        try:
             self._stream.write("\n".join(lines) + "\n")
             self._stream.flush()
+        except (OSError, ValueError) as error:  # the disk behind it is full, it was closed
+            self.trouble = error
 
 
-def _marked(rank, line):
+def _marked(rank, line, cut_bytes=0):
     text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]  # what a progress bar shows in the end
-    if len(text) > _LINE_CHARS:
-        text = f"{text[:_LINE_CHARS]} … ({len(text) - _LINE_CHARS:,} more characters)"
+    if len(text) > _LINE_CHARS or cut_bytes:
+        text = f"{text[:_LINE_CHARS]} … ({max(0, len(text) - _LINE_CHARS) + cut_bytes:,} more characters)"
     return f"[rank {rank}] {text}"

@@ -1,80 +1,87 @@
 """Watches the workers of one launch from the notebook's side: messages, output, ends and the clock."""
 
 import contextlib
+import itertools
 import os
 import selectors
 import socket
 import time
 
-from . import interrupts, payload
-from .channel import Channel
-from .failure import Fate, explain, frames_of_dump
-from .server import ServerGone
+from . import interrupts, linux, payload
+from .failure import Fate, LauncherError, explain, frames_of_dump
+from .protocol import Began, Channel, Exited, Forked, Left, Logged, NotForked, Raised, Report, Returned, WorkerFds
 from .streams import Output
-from .worker import STACK_SIGNAL, Report
+from .worker import STACK_SIGNAL
 
 # After a first failure others may still report theirs: a rank that only lost its connection waits for the better story.
 _SETTLE_S, _SETTLE_LOST_CONNECTION_S = 0.1, 1.0
 _STACKS_S = 0.5
 _STOP_S = 5.0
-_FORK_S = 120.0  # until the forkserver has imported torch, on a slow disk
+_START_S = 120.0  # until the forkserver has imported torch, on a slow disk, and the ranks have found one another
+
+_launches = itertools.count()
 
 
 class Supervisor:
     """The workers of one launch. `start`, then `wait`, and `stop` in any case."""
 
-    def __init__(self, server, world_size):
+    def __init__(self, handle, world_size):
         self.world_size = world_size
         self.results = [None] * world_size
-        self.rows = []  # (rank, monotonic time, step, values) as logged
+        self.rows = []  # (rank, Logged)
         self.output = Output(world_size)
-        self._server = server
+        self._launch = next(_launches)
+        self._handle = handle
         self._fates = [Fate(rank) for rank in range(world_size)]
-        self._channels, self._stacks = {}, []
+        self._channels, self._stacks, self._outputs = {}, {}, {}
         self._selector = selectors.DefaultSelector()
-        self._selector.register(server, selectors.EVENT_READ, (self._read_server, None))
-        self._forked = 0
+        self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
+        self._begun = set()
         self._alive = set()
         self._settled = None  # when to stop waiting for more stories
-        self._memory_kills = _count_memory_kills()
+        self._memory_kills = linux.count_memory_kills()
 
     def start(self, folder, surroundings_fd, call_fd):
         """Ask the forkserver for the workers."""
         for rank in range(self.world_size):
             ours, theirs = socket.socketpair()
-            reader, writer = os.pipe()
-            stacks = payload.anonymous_file("course-stacks")
-            self._stacks.append(stacks)
             self._channels[rank] = Channel(ours)
+            with theirs:
+                self._stacks[rank] = stacks = payload.anonymous_file("course-stacks")
+                reader, writer = os.pipe()
+                self._outputs[rank] = reader
+                os.set_blocking(reader, False)
+                try:
+                    fds = WorkerFds(theirs.fileno(), writer, stacks, surroundings_fd, call_fd)
+                    self._handle.fork(self._launch, rank, folder, fds)
+                finally:
+                    os.close(writer)
+            self._alive.add(rank)
             self._selector.register(self._channels[rank], selectors.EVENT_READ, (self._read_channel, rank))
-            os.set_blocking(reader, False)
             self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
-            try:
-                self._server.fork(rank, folder, [theirs.fileno(), writer, stacks, surroundings_fd, call_fd])
-                self._alive.add(rank)
-            finally:
-                theirs.close()
-                os.close(writer)
 
     def wait(self, timeout):
-        """Return when all ranks have returned and ended. Raises WorkerError when one failed or time is up."""
-        deadline = time.monotonic() + _FORK_S
+        """Return when all ranks have returned and ended.
+
+        Raises WorkerError when one failed or time, which counts from when all have begun, is up; and LauncherError.
+        """
+        deadline = time.monotonic() + _START_S
         has_begun = False
         while self._alive:
-            if not has_begun and self._forked == self.world_size:
+            if not has_begun and len(self._begun) == self.world_size:
                 has_begun, deadline = True, time.monotonic() + timeout
             until = deadline if self._settled is None else min(self._settled, deadline)
             if time.monotonic() >= until:
                 break
             with interrupts.allowed():
                 ready = self._select(until)
-            self._handle(ready)
+            self._take(ready)
         if any(fate.has_failed for fate in self._fates):
             self._ask_for_stacks()
-            raise explain(self._fates, killed_for_memory=_count_memory_kills() > self._memory_kills)
+            raise explain(self._fates, killed_for_memory=linux.count_memory_kills() > self._memory_kills)
         if self._alive:
             self._ask_for_stacks()
-            raise explain(self._fates, timeout=timeout if has_begun else _FORK_S)
+            raise explain(self._fates, timeout=timeout if has_begun else _START_S)
 
     def whereabouts(self):
         """Return what each rank is doing now, as fates."""
@@ -83,33 +90,36 @@ class Supervisor:
 
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
+        with contextlib.ExitStack() as stack:
+            for fd in [*self._stacks.values(), *self._outputs.values()]:
+                stack.callback(os.close, fd)
+            for channel in self._channels.values():
+                stack.callback(channel.close)
+            stack.callback(self._selector.close)
+            stack.callback(self.output.finish)
+            self._kill()
+            self._selector.unregister(self._handle)
+            outputs = set(self._outputs.values())
+            deadline = time.monotonic() + 1
+            while outputs & set(self._selector.get_map()) and time.monotonic() < deadline:
+                self._take(self._select(deadline))
+        return not self._alive
+
+    def _kill(self):
         try:
             if self._alive:
-                self._server.kill()
-            deadline = time.monotonic() + (_STOP_S if self._server.has_imported else 0)
+                self._handle.kill()
+            deadline = time.monotonic() + (_STOP_S if self._handle.has_imported else 0)
             while self._alive and time.monotonic() < deadline:
-                self._handle(self._select(deadline))
-        except ServerGone:
+                self._take(self._select(deadline))
+        except LauncherError:
             self._alive.clear()  # its end has ended them
-        self._selector.unregister(self._server)
-        outputs = {key.fd for key in self._selector.get_map().values() if key.data[0] == self._read_output}
-        deadline = time.monotonic() + 1
-        while outputs & set(self._selector.get_map()) and time.monotonic() < deadline:
-            self._handle(self._select(deadline))
-        for fd in outputs & set(self._selector.get_map()):
-            os.close(fd)
-        self.output.finish()
-        self._selector.close()
-        for rank in self._channels:
-            self._channels[rank].close()
-            os.close(self._stacks[rank])
-        return not self._alive
 
     def _select(self, deadline):
         seconds = min(max(0, deadline - time.monotonic()), 3600)  # epoll refuses infinity
         return [key for key, _ in self._selector.select(seconds)]
 
-    def _handle(self, ready):
+    def _take(self, ready):
         for key in ready:
             if key.fileobj in self._selector.get_map():  # one before it in the list may have read it to its end
                 read, rank = key.data
@@ -119,7 +129,6 @@ class Supervisor:
     def _read_output(self, rank, fd):
         if not self.output.read(rank, fd):
             self._selector.unregister(fd)
-            os.close(fd)
 
     def _read_channel(self, rank, channel):
         fate = self._fates[rank]
@@ -128,16 +137,18 @@ class Supervisor:
         except EOFError:
             self._selector.unregister(channel)
             return
-        for (kind, *details), fds in messages:
-            if kind == "log":
-                self.rows.append((rank, *details))
-            elif kind == "returned":
-                (fate.time,) = details
+        for message, fds in messages:
+            if isinstance(message, Logged):
+                self.rows.append((rank, message))
+            elif isinstance(message, Began):
+                self._begun.add(rank)
+            elif isinstance(message, Returned):
+                fate.time = message.time
                 self._take_result(rank, *fds)
-            elif kind == "left":
-                fate.returned, (fate.time,) = True, details
-            elif kind == "raised":
-                fate.time, fate.report = details
+            elif isinstance(message, Left):
+                fate.returned, fate.time = True, message.time
+            elif isinstance(message, Raised):
+                fate.time, fate.report = message
                 self._note_failure(fate)
 
     def _take_result(self, rank, fd):
@@ -157,22 +168,28 @@ class Supervisor:
         finally:
             os.close(fd)
 
-    def _read_server(self, _, server):
-        for kind, rank, *details in server.receive():
-            if kind == "forked":
-                self._forked += 1
-            else:
-                self._note_end(rank, *details)
+    def _read_handle(self, _, handle):
+        for message in handle.receive():
+            if message.launch != self._launch or isinstance(message, Forked):
+                continue
+            if isinstance(message, NotForked):
+                self._alive.discard(message.rank)
+                raise LauncherError(
+                    f"the system did not let rank {message.rank} start ({message.reason}): end other programs, or ask for "
+                    "fewer workers"
+                )
+            if isinstance(message, Exited):
+                self._note_end(message)
 
-    def _note_end(self, rank, code, ended):
-        self._alive.discard(rank)
-        channel, fate = self._channels[rank], self._fates[rank]
+    def _note_end(self, end):
+        self._alive.discard(end.rank)
+        channel, fate = self._channels[end.rank], self._fates[end.rank]
         with contextlib.suppress(BlockingIOError):  # a process of the worker's own may still hold the other end
             while channel in self._selector.get_map():  # what it said before it ended
-                self._read_channel(rank, channel)
+                self._read_channel(end.rank, channel)
         if not fate.returned and fate.report is None:
-            fate.died, fate.time = code, ended
-            fate.frames = frames_of_dump(self._dump(rank))
+            fate.died, fate.time = end.code, end.time
+            fate.frames = frames_of_dump(self._dump(end.rank))
             self._note_failure(fate)
 
     def _note_failure(self, fate):
@@ -185,10 +202,10 @@ class Supervisor:
     def _ask_for_stacks(self):
         """Have every rank that still computes or waits write down where it is."""
         asked = [rank for rank in sorted(self._alive) if self._fates[rank].report is None]
-        if not asked or not self._server.has_imported:
+        if not asked or not self._handle.has_imported:
             return
         sizes = {rank: len(self._dump(rank)) for rank in asked}
-        self._server.signal(asked, STACK_SIGNAL)
+        self._handle.signal(asked, STACK_SIGNAL)
         deadline = time.monotonic() + _STACKS_S
         pending, seen = set(asked), dict(sizes)
         while pending and time.monotonic() < deadline:
@@ -204,12 +221,3 @@ class Supervisor:
 
     def _dump(self, rank):
         return os.pread(self._stacks[rank], 1 << 20, 0).decode(errors="replace")
-
-
-def _count_memory_kills():
-    """How many processes the system has killed for want of memory since it started (Linux)."""
-    try:
-        with open("/proc/vmstat") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
-    except OSError:
-        return 0

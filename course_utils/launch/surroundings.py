@@ -1,76 +1,150 @@
-"""What surrounds the workers of one launch: environment, rendezvous, a folder, the cells' sources."""
+"""What surrounds the workers of one launch: environment, folder, paths, cores, the cells' sources.
 
+`capture` looks at the notebook's own, `Surroundings.restore` makes them a worker's.
+"""
+
+import atexit
 import contextlib
-import functools
 import linecache
+import logging
+import multiprocessing
+import multiprocessing.process
+import multiprocessing.util
 import os
+import re
 import shutil
-import socket
+import signal
+import subprocess
 import sys
 import tempfile
+import types
+from dataclasses import dataclass
 
-from .worker import Surroundings, names_from_files
+from .. import cells
+from . import linux, rendezvous
 
-
-class store:
-    """The rendezvous: a TCPStore of this launch alone, on a loopback port that the system chose."""
-
-    def __enter__(self):
-        from torch.distributed import TCPStore
-
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1024)
-        self.port = listener.getsockname()[1]
-        # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.
-        with names_from_files():  # the store connects to itself, and the first time asks for a name as the workers do
-            self._store = TCPStore(
-                "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-            )
-        return self
-
-    def __exit__(self, *_):
-        self._store = None
+# Variables that libraries read once, as they are imported: workers find them only in a forkserver that began with them.
+_READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_")
 
 
-def describe(world_size, placement, port, debug, gpus):
-    """Return the Surroundings of all ranks; `gpus` are environment variables that choose GPUs."""
-    size, loopback = str(world_size), _loopback()
+@dataclass(frozen=True)
+class Surroundings:
+    """What a worker takes over from the notebook besides the call itself."""
+
+    environment: dict  # torchrun's variables included, but for those that differ from rank to rank
+    directory: str
+    path: list
+    cores: set | None  # that this process may run on, None where the system does not say
+    sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
+
+    def restore(self, rank, folder):
+        """In a new worker: take over what the notebook has. `folder` is for multiprocessing's temporary files, or None."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        mark = os.environ[linux.MARK]
+        os.environ.clear()
+        os.environ.update(self.environment, RANK=str(rank), LOCAL_RANK=str(rank))
+        os.environ[linux.MARK] = mark
+        os.chdir(self.directory)
+        if self.cores is not None:
+            os.sched_setaffinity(0, self.cores)
+        sys.path[:] = self.path
+        sys.argv[:] = [""]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        for name, text in self.sources.items():
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        _begin_anew(folder)
+
+
+def _begin_anew(folder):
+    """Undo in a worker what it inherits from the forkserver and no new process has."""
+    # Not the forkserver's exit handlers: torch's take 80 ms, for things that no worker has begun.
+    if hasattr(atexit, "_clear"):
+        atexit._clear()
+    atexit.register(logging.shutdown)
+    atexit.register(multiprocessing.util._exit_function)
+    multiprocessing.process.current_process()._config["tempdir"] = folder
+    multiprocessing.util.spawnv_passfds = _spawn_apart
+    if sys.platform == "linux":  # where Python 3.14 would choose a forkserver, which does not know a cell's classes
+        multiprocessing.set_start_method("fork", force=True)
+
+    import numpy
+    import torch
+    import torch.distributed as dist
+
+    numpy.random.seed()  # or every worker of every launch would draw the forkserver's numbers
+    with contextlib.suppress(ValueError):  # the environment was read before the fork
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))
+    dist.set_debug_level_from_env()
+
+
+_trackers = []
+
+
+def _spawn_apart(path, args, fds):
+    """multiprocessing's way to start its resource tracker, which here outlives the worker's process group.
+
+    It removes the shared memory that others have left behind, and is killed with them otherwise.
+    """
+    process = subprocess.Popen(args, executable=path, pass_fds=fds, start_new_session=True)
+    _trackers.append(process)  # or Popen would complain that nobody waits for it
+    return process.pid
+
+
+def capture(world_size, placement, port, debug, gpus):
+    """Return the Surroundings of all ranks; `gpus` are environment variables that choose GPUs.
+
+    Raises FileNotFoundError if the notebook's folder is gone.
+    """
     environment = dict(
-        os.environ,
-        WORLD_SIZE=size,
-        LOCAL_WORLD_SIZE=size,
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        TORCHELASTIC_USE_AGENT_STORE="True",  # every rank is a client of the store: none serves one of its own
-        TORCH_DIST_INIT_BARRIER="1",  # or a rank that returns at once would be gone while others still connect to it
-        GLOO_SOCKET_IFNAME=loopback,
-        NCCL_SOCKET_IFNAME=loopback,
-        COURSE_DEVICE=placement.device_type,
-        COURSE_IN_WORKER="1",
-        **gpus,
-    )
-    environment.setdefault("OMP_NUM_THREADS", "1")
+        os.environ, **rendezvous.environment(world_size, port), **gpus,
+        COURSE_DEVICE=placement.device_type, COURSE_IN_WORKER="1",
+    )  # fmt: skip
+    if not environment.get("OMP_NUM_THREADS"):
+        environment["OMP_NUM_THREADS"] = "1"
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
     if debug:
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
-    cells = {
-        name: "".join(entry[2])
-        for name, entry in list(linecache.cache.items())
-        if len(entry) == 4 and entry[1] is None and not os.path.exists(name)
-    }
-    return Surroundings(environment, os.getcwd(), list(sys.path), cells, placement.backend)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    return Surroundings(environment, current_folder(), list(sys.path), cores, cells.sources())
 
 
-@functools.cache
-def _loopback():
-    """The loopback interface's name: lo on Linux, lo0 on macOS."""
-    import psutil
+def current_folder():
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            "the folder in which this notebook works has been deleted, and workers need one: os.chdir to another"
+        ) from None
 
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    raise RuntimeError("this machine has no loopback interface (127.0.0.1), which workers need to find each other")
+
+def read_at_import():
+    """The environment variables that only a new forkserver would see."""
+    return {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
+
+
+_seen = {}  # name of a module → (its spec, when its file was last changed)
+
+
+def changed_modules():
+    """Return the names of imported modules of the student's own whose file has changed since, each time they change.
+
+    Workers import the file as it is now, the notebook has what it imported. A module that was reloaded has a new spec.
+    """
+    changed = []
+    for name, module in list(sys.modules.items()):
+        file, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
+        if not file or spec is None or not cells.is_own(file):
+            continue
+        try:
+            modified = os.stat(file).st_mtime_ns
+        except OSError:
+            continue
+        before = _seen.get(name)
+        if before is not None and before[0] is spec and before[1] != modified:
+            changed.append(name)
+        _seen[name] = (spec, modified)
+    return changed
 
 
 @contextlib.contextmanager

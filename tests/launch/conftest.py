@@ -68,7 +68,7 @@ class Notebook:
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         settings = dict(os.environ, PYTHONPATH=str(REPOSITORY), TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
-        for name in ("COURSE_SHARED", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"):
+        for name in ("COURSE_SHARED", "COURSE_LOCKS", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"):
             settings.pop(name, None)
         self._manager = KernelManager(kernel_name="python3")
         self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))
@@ -157,9 +157,10 @@ class Notebook:
         ]  # fmt: skip
 
     def workers(self):
-        """Processes that are neither the kernel nor its forkserver."""
+        """Processes that are neither the kernel, nor its forkserver, nor who stands in for that while it warms up."""
         known = {self.pid, *(process.pid for process in self.forkservers()[:1])}
-        return [process for process in self.processes() if process.pid not in known]
+        found = [process for process in self.processes() if process.pid not in known]
+        return [process for process in found if _safely(process.name) != "understudy"]
 
     def listening(self):
         """(address, port) of every listening socket of the kernel and all that it started, IPv6 included."""

@@ -19,10 +19,10 @@ MISTAKES = {
     "launch(nothing, 1, world_size=2)": "TypeError: nothing() cannot be called with these arguments: too many positional",
     "launch(takes, world_size=2)": "TypeError: takes(x) cannot be called with these arguments: missing a required argument: 'x'",
     "launch(nothing, colour=1)": "got an unexpected keyword argument 'colour'",
-    "launch(takes, lock, world_size=2)": "TypeError: argument 1 is a lock, which cannot be sent to another process",
-    "launch(takes, x=[lock], world_size=2)": "TypeError: argument x is a list, which cannot be sent to another process",
-    "launch(uses_lock, world_size=2)": "TypeError: lock, which uses_lock uses, is a lock, which cannot be sent",
-    "launch(takes, (i for i in 'ab'), world_size=2)": "TypeError: argument 1 is a generator, which cannot be sent",
+    "launch(takes, lock, world_size=2)": "NotSendable: argument 1 is a lock, which cannot be sent to another process",
+    "launch(takes, x=[lock], world_size=2)": "NotSendable: argument x is a list, which cannot be sent to another process",
+    "launch(uses_lock, world_size=2)": "NotSendable: lock, which uses_lock uses, is a lock, which cannot be sent",
+    "launch(takes, (i for i in 'ab'), world_size=2)": "NotSendable: argument 1 is a generator, which cannot be sent",
 }
 
 
@@ -48,6 +48,14 @@ def test_a_wrong_argument_is_named_before_anything_starts(cold_notebook, call):
     assert MISTAKES[call] in f"{outcome.error}: {outcome.message}"
     assert not cold_notebook.forkservers()
     assert not cold_notebook.workers()
+
+
+def test_what_cannot_be_sent_is_a_type_error_with_fields(cold_notebook):
+    cold_notebook.run("""
+try: launch(takes, lock, world_size=2)
+except TypeError as error: what, reason = error.what, error.reason
+""".strip())
+    assert cold_notebook.run("what, reason").value == ("argument 1", "cannot pickle '_thread.lock' object")
 
 
 def test_more_nccl_ranks_than_gpus(cold_notebook):

@@ -257,5 +257,5 @@ def test_the_forkserver_is_killed_during_a_launch(notebook, world_size):
     assert time.monotonic() - killed < 2
     assert "the process that starts workers has ended (signal 9)" in outcome.message
     assert "run the cell again" in outcome.message
-    assert outcome.shown.startswith("ServerGone: the process that starts workers")
+    assert outcome.shown.startswith("LauncherError: the process that starts workers")
     works(notebook)

@@ -98,7 +98,7 @@ def worker():
     ("deed", "words", "exitcode"),
     [
         ("sys.exit(3)", r"left with exit code 3 \(sys.exit\)", 3),
-        ("os._exit(3)", r"its process ended with exit code 3", 3),
+        ("os._exit(3)", r"ended with exit code 3", 3),
         ("os.kill(os.getpid(), signal.SIGKILL)", r"killed \(SIGKILL\)", -9),
         ("ctypes.string_at(0)", r"ended by a segmentation fault \(SIGSEGV\)", -11),
     ],

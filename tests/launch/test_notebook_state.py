@@ -1,10 +1,6 @@
 """Launching from a notebook in any state, from threads, from several notebooks at once, and hundreds of times."""
 
-import fcntl
 import itertools
-import os
-import signal
-import subprocess
 
 import pytest
 from conftest import wait_until
@@ -141,57 +137,6 @@ def launch_together(name, other):
         for each, message_id in zip(notebooks, sent, strict=True):
             outcome = each.wait(message_id, 60)
             assert not outcome.error, outcome.shown
-
-
-def is_locked(path):
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
-def test_a_shared_node_is_taken_in_turns(new_notebook, tmp_path):
-    """With COURSE_SHARED=1 the second notebook waits, says for whom, and goes on, also when the holder is killed."""
-    setup = """
-import os, time, torch
-from course_utils import launch
-from course_utils.launch import warm
-warm()
-def hold():
-    while not os.path.exists(FILE): time.sleep(0.01)
-def nothing(): return "done"
-"""
-    both = [new_notebook(setup=setup, COURSE_SHARED="1", TMPDIR=str(tmp_path)) for _ in range(2)]
-    first, second = both
-    file = tmp_path / "go on"
-    first.run(f"FILE = {str(file)!r}")
-
-    def said(text):
-        heard.append(text)
-        if "waiting for" in text:
-            act()
-
-    for act in (file.touch, first.kill):
-        heard = []
-        message_id = first.start("launch(hold, world_size=2)")
-        wait_until(lambda: len(first.workers()) >= 2, 60, "the holder's workers start")
-        outcome = second.wait(second.start("launch(nothing, world_size=2).results"), 60, said)
-        assert outcome.value == ["done", "done"], outcome.shown
-        assert f"runs hold (process {first.pid})" in "".join(heard)
-        assert "waiting for the CPU of this shared node" in "".join(heard)
-        if act == file.touch:
-            first.wait(message_id)
-            file.unlink()
-    # The wait can be interrupted, and leaves nothing locked.
-    lock = next((tmp_path / "course-locks").iterdir())
-    with subprocess.Popen(["flock", "--no-fork", lock, "sleep", "100"], start_new_session=True) as holder:
-        wait_until(lambda: is_locked(lock), 5, "the lock is taken")
-        message_id = second.start("print('begun')\nlaunch(nothing, world_size=2)")
-        assert second.wait(message_id, 10, lambda text: second.interrupt()).error == "KeyboardInterrupt"
-        os.kill(holder.pid, signal.SIGKILL)
-    assert second.run("launch(nothing, world_size=2).results").value == ["done", "done"]
 
 
 def test_two_hundred_launches_leave_no_more_than_twenty(notebook):

@@ -2,18 +2,20 @@
 
 import io
 import os
+import re
 import signal
 import threading
 import time
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
-from course_utils.launch import payload
+from course_utils.launch import LauncherError, WorkerError, payload
 from course_utils.launch.failure import Fate, explain, frames_of_dump
+from course_utils.launch.protocol import Report
 from course_utils.launch.streams import Output
-from course_utils.launch.worker import Report
 
 CONNECTION_LOST = "[pair.cc:547] Connection closed by peer [127.0.0.1]:4711"
 
@@ -80,7 +82,47 @@ def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_length(pipe):
     assert time.monotonic() - started < 2
     assert len(stream.getvalue()) < 2_000
     assert "39,999,000 more characters" in stream.getvalue()
-    assert len(output.log(0)) == len(line)
+    assert 30_000_000 < len(output.log(0)) < len(line)  # no line of it could be kept whole
+    assert "(6 MB) are not kept" in output.log(0)
+
+
+def test_of_a_flood_the_beginning_and_the_end_are_kept_in_order(pipe):
+    output, _ = shown(2)
+    lines = [f"line {i:08}" for i in range(4_000_000)]
+    for start in range(0, len(lines), 100_000):
+        pipe(output, "".join(f"{line}\n" for line in lines[start : start + 100_000]).encode(), rank=1)
+    kept = output.log(1).splitlines()
+    (gap,) = [i for i, line in enumerate(kept) if line.startswith("…")]
+    count = int(re.search(r"… ([\d,]+) lines \(\d+ MB\) are not kept …", kept[gap])[1].replace(",", ""))
+    begun = kept[gap - 1]  # a line that was cut
+    assert lines[gap - 1].startswith(begun)
+    assert kept[: gap - 1] == lines[: gap - 1]
+    assert kept[gap + 1 :] == lines[-len(kept[gap + 1 :]) :]
+    assert gap - 1 + count + len(kept[gap + 1 :]) == len(lines)
+    assert 15_000_000 < len(output.log(1)) < 18_000_000
+    assert output.log(0) == ""
+
+
+def test_crumbs_cost_no_more_than_their_bytes(pipe):
+    output, _ = shown()
+    pipe(output, b"x" * (17 << 20))  # the beginning is full
+    before = psutil.Process().memory_info().rss
+    for _ in range(200_000):
+        pipe(output, b"y")
+    assert psutil.Process().memory_info().rss - before < 4 << 20
+
+
+def test_a_stream_that_refuses_is_left_alone_and_the_log_goes_on(pipe):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    output = Output(1, Full())
+    pipe(output, b"a\nb\n")
+    pipe(output, b"c\n")
+    output.finish()
+    assert output.trouble.errno == 28
+    assert output.log(0) == "a\nb\nc\n"
 
 
 def test_of_a_progress_bar_the_last_state_is_shown(pipe):
@@ -108,6 +150,44 @@ def test_the_first_failure_in_time_is_the_cause():
     assert error.rank == 1
     assert str(error).startswith("rank 1: ValueError: early")
     assert "rank 0 failed too: TypeError: late" in str(error)
+
+
+def test_an_error_has_fields_and_a_students_message_stays_as_it_is():
+    message = "index 3 was out of bounds, lost its way"
+    frames = (("/a/file.py", 3, "train"),)
+    late = [Fate(i, report=report("ValueError", message), time=2.0) for i in (0, 2)]
+    error = explain([late[0], Fate(1, report=report("IndexError", message, frames), time=1.0), late[1]])
+    assert (error.rank, error.type_name, error.message, error.frames) == (1, "IndexError", message, frames)
+    assert (error.exitcode, error.timed_out, error.advice) == (None, False, "")
+    assert f"ranks 0 and 2 failed too: ValueError: {message}" in error.text == str(error)
+    assert [fate.rank for fate in error.ranks] == [0, 1, 2]
+    assert error.ranks[2].report.message == message
+
+
+def test_several_ranks_are_spoken_of_in_the_plural():
+    cause = Fate(0, report=report("ValueError", "no"), time=1.0)
+    lost = [Fate(i, report=report("RuntimeError", CONNECTION_LOST), time=2.0) for i in (1, 2)]
+    died = [Fate(i, died=3, time=2.0) for i in (3, 4)] + [Fate(5, died=-signal.SIGKILL, time=2.0)]
+    text = str(explain([cause, *lost, *died]))
+    assert "ranks 1 and 2 lost their connection when they were running" in text
+    assert "ranks 3 and 4 ended with exit code 3" in text
+    assert "rank 5 was killed (SIGKILL)" in text
+
+
+def test_time_that_is_up_is_a_field_and_advice_stands_apart():
+    error = explain([Fate(0), Fate(1, returned=True)], timeout=3)
+    assert error.timed_out
+    assert error.advice == "If they only needed longer: launch(…, timeout=seconds)."
+    assert str(error) == f"{error.text}\n\n{error.advice}"
+    assert error.advice not in error.text
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_fault_of_the_launchers_own_is_no_workers(is_ours):
+    ours = Report("OSError", "no room", traceback="", frames=(), while_doing="starting", is_ours=is_ours)
+    error = explain([Fate(0), Fate(1, report=ours, time=1.0)])
+    assert isinstance(error, LauncherError if is_ours else WorkerError)
+    assert str(error).startswith("rank 1: OSError: no room\n  while starting")
 
 
 @pytest.mark.parametrize(

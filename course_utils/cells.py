@@ -1,0 +1,73 @@
+"""What a cell is called, and which lines are the student's own.
+
+A cell's code has the name of a file that does not exist; IPython keeps its text in `linecache`.
+"""
+
+import linecache
+import os
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+_LIBRARIES = tuple(
+    path.rstrip(os.sep) + os.sep
+    for path in {str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
+)
+
+
+def sources():
+    """{file name: text} of the cells that this process knows."""
+    return {
+        name: "".join(entry[2])
+        for name, entry in list(linecache.cache.items())
+        if len(entry) == 4 and entry[1] is None and not os.path.exists(name)
+    }
+
+
+def is_own(name):
+    """Whether a file, by the name that code objects have for it, is a cell or a student's own file."""
+    if name in linecache.cache and not os.path.exists(name):
+        return not name.startswith("<frozen")  # a cell
+    installed = {"site-packages", "dist-packages"} & set(Path(name).parts)
+    return os.path.isabs(name) and not installed and not name.startswith(_LIBRARIES)
+
+
+def innermost(frames):
+    """Index of the innermost of `frames` (file name, line number, function) that the student wrote, else None."""
+    indices = [index for index, (name, _, _) in enumerate(frames) if is_own(name)]
+    return indices[-1] if indices else None
+
+
+def own_line(frames):
+    """`Cell In[3], line 6, in train:  dist.all_reduce(x)`, the innermost line that the student wrote; or ""."""
+    own = innermost(frames)
+    if own is None:
+        return ""
+    name, number, function = frames[own]
+    linecache.checkcache(name)  # a file may have been edited since it was last read
+    source = linecache.getline(name, number).strip()
+    return f"{cell_name(name)}, line {number}, in {function}" + (f":  {source}" if source else "")
+
+
+def cell_name(name):
+    """`Cell In[3]` for the file name that IPython gives a cell, else the path, relative where it is below here."""
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
+        code_name = getattr(shell.compile, "format_code_name", lambda _: None)(name)
+        if code_name is not None:
+            return " ".join(code_name)
+    try:
+        here = os.getcwd() + os.sep
+    except FileNotFoundError:  # the folder has been deleted
+        return name
+    return os.path.relpath(name) if name.startswith(here) else name
+
+
+def with_cell_names(text):
+    """A traceback's text with each file called what `cell_name` calls it."""
+
+    def rename(match):
+        name = cell_name(match[1])
+        return match[0] if name == match[1] else f"{name}, line"
+
+    return re.sub(r'File "([^"\n]+)", line', rename, text)

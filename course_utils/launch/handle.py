@@ -1,0 +1,163 @@
+"""The notebook's grip on its forkserver: start it in the background, ask it for workers, end it."""
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+from . import linux, payload, surroundings
+from .failure import LauncherError
+from .protocol import Channel, Fork, Kill, Signal
+
+# Run with -P, so that no module beside the notebook is taken for one of Python's. The package is the notebook's own,
+# wherever it lies and whatever lies beside it.
+_PROGRAM = """
+import importlib.util, sys
+init, fd, kernel_pid = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("course_utils", init)
+sys.modules["course_utils"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from course_utils.launch.forkserver import serve
+serve(int(fd), int(kernel_pid))
+"""
+_END_S = 5.0
+
+
+class Handle:
+    """One forkserver, from its start to its end."""
+
+    def __init__(self):
+        self.owner = os.getpid()
+        self.has_imported = False
+        self.began_with = surroundings.read_at_import()
+        self._mark = uuid.uuid4().hex
+        self._stderr = os.fdopen(payload.anonymous_file("course-forkserver-stderr"), "rb+", buffering=0)
+        init = str(Path(__file__).resolve().parents[1] / "__init__.py")
+        environment = dict(os.environ, OMP_NUM_THREADS="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
+        environment[linux.MARK] = self._mark
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # A session of its own: an interrupt of the notebook is not meant for it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, init, str(theirs.fileno()), str(self.owner)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                env=environment,
+                start_new_session=True,
+            )
+        self._channel = Channel(ours)
+
+    def fileno(self):
+        return self._channel.fileno()
+
+    def is_alive(self):
+        return self._process.poll() is None
+
+    def fork(self, launch, rank, folder, fds):
+        """Ask for one more worker, which owns copies of the WorkerFds. Forked or NotForked will follow."""
+        self._send(Fork(launch, rank, folder), fds)
+
+    def signal(self, ranks, number):
+        self._send(Signal(list(ranks), int(number)))
+
+    def kill(self):
+        """Ask that every worker be killed, with all that it started. Exited will follow for each."""
+        self._send(Kill())
+
+    def receive(self):
+        """Wait for messages and return a list of Forked, NotForked and Exited. Raises LauncherError if it has ended."""
+        try:
+            messages = [message for message, _ in self._channel.receive()]
+        except (EOFError, OSError):
+            raise self._gone() from None
+        self.has_imported = True
+        return messages
+
+    def end(self):
+        """End the forkserver and every worker it still has. May be called while another thread still uses it."""
+        if self.owner != os.getpid():
+            return
+        with contextlib.suppress(OSError):  # it is gone already
+            self._channel.shutdown()  # closing would not do: this process's forks may hold copies
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S if self.has_imported else 0)  # it cannot answer before
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.returncode:
+            linux.kill_marked(self._mark)  # it could not tidy up
+
+    def close(self):
+        """After `end`, or in a fork of the notebook: close our descriptors."""
+        self._channel.close()
+        self._stderr.close()
+
+    def _send(self, message, fds=()):
+        try:
+            self._channel.send(message, fds)
+        except OSError:
+            raise self._gone() from None
+
+    def _gone(self):
+        """The LauncherError for a forkserver that has ended; what it leaves is killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        self.end()
+        code = self._process.returncode
+        said = os.pread(self._stderr.fileno(), 1 << 20, 0).decode(errors="replace").strip()
+        return LauncherError(
+            "the process that starts workers has ended "
+            + (f"(signal {-code})" if code < 0 else f"(exit code {code})")
+            + (", perhaps killed for want of memory" if code == -signal.SIGKILL else "")
+            + "; run the cell again to start a new one"
+            + (f". It said:\n{said[-4000:]}" if said else "")
+        )
+
+
+_handle = None
+_changing = threading.Lock()
+turn = threading.RLock()  # held by the thread that is in a launch
+
+
+def warm():
+    """Start this process's forkserver if there is none. Returns at once; torch is imported in the background."""
+    global _handle
+    with _changing:
+        if _handle is not None and (_handle.owner != os.getpid() or not _handle.is_alive()):
+            _handle.end()
+            _handle.close()
+            _handle = None
+        if _handle is None:
+            _handle = Handle()
+        return _handle
+
+
+def current():
+    """For a launch: the forkserver, a new one where libraries would read other settings as they are imported."""
+    handle = warm()
+    if handle.began_with != surroundings.read_at_import():
+        shutdown()
+        handle = warm()
+    return handle
+
+
+def shutdown():
+    """End the forkserver, if there is one, and the launch that goes on, if one does. The next launch starts another."""
+    global _handle
+    with _changing:
+        handle, _handle = _handle, None
+    if handle is not None:
+        handle.end()
+        with turn:  # a launch in another thread now ends by itself, and still reads from it
+            handle.close()
+
+
+atexit.register(shutdown)

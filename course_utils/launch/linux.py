@@ -1,0 +1,188 @@
+"""What only the operating system can do for a launch: ends that follow other ends, groups of processes, huge pages.
+
+Everything here is for Linux, and does less, or nothing, on another system.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+
+MARK = "COURSE_FORKSERVER"  # in the environment of a forkserver and of all that it starts: whose they are
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_CLEANERS_S = 1.0
+_HUGE = 2 << 20
+_MADV_COLLAPSE = 25  # Linux 6.1
+
+
+def _prctl(option, value):
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+def name_process(name):
+    """Give this process the name that ps and top show, 15 characters at most."""
+    _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
+
+
+# Ends
+
+
+def end_with_parent(parent_pid):
+    """Have this process killed when its parent ends: by the system on Linux, by a watching thread elsewhere.
+
+    The system means the *thread* that forked, which therefore must be the parent's main one.
+    """
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    else:
+
+        def watch():
+            while os.getppid() == parent_pid:
+                time.sleep(0.5)
+            os.killpg(0, signal.SIGKILL)
+
+        threading.Thread(target=watch, daemon=True).start()
+    if os.getppid() != parent_pid:  # it ended before we asked
+        os._exit(1)
+
+
+def watch(pid):
+    """Return a descriptor that becomes readable when process `pid` ends, or None where the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def count_memory_kills():
+    """How many processes the system has killed for want of memory since it started."""
+    try:
+        with open("/proc/vmstat") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    except OSError:
+        return 0
+
+
+# Groups of processes
+
+
+def adopt_orphans():
+    """Let what a worker leaves behind become a child of this process, so that it can be found."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_group(pid):
+    """Kill the process `pid` and its process group."""
+    for kill in (os.killpg, os.kill):  # a worker that has only just been forked has no group of its own yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def ended_children(leaders):
+    """Collect the children that have ended and yield (pid, wait status) of each.
+
+    The process group of those among `leaders` is killed before: until it is reaped, a pid, which names the group,
+    belongs to nobody else.
+    """
+    while True:
+        try:
+            if hasattr(os, "waitid"):
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is not None and ended.si_pid in leaders:
+                    kill_group(ended.si_pid)
+                pid, status = os.waitpid(ended.si_pid, 0) if ended is not None else (0, 0)
+            else:  # macOS before Python 3.13
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid in leaders:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, signal.SIGKILL)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status
+
+
+def kill_descendants():
+    """Kill what workers started and left behind, also what has moved to a session of its own; return the pids collected.
+
+    multiprocessing's resource tracker gets the time to remove the shared memory that others have left: it ends by itself
+    once nobody is left who could use it. torch's would take two seconds for that, so its work is done for it.
+    """
+    import psutil
+
+    collected, deadline = set(), time.monotonic() + _CLEANERS_S
+    while True:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return collected  # no child is left, the usual case
+        if ended:
+            collected.add(ended)
+            continue
+        has_time = time.monotonic() < deadline
+        for stray in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                command = " ".join(stray.cmdline())
+                if has_time and "multiprocessing.resource_tracker" in command:
+                    continue
+                sockets = stray.net_connections("unix") if command.startswith("torch_shm_manager") else ()
+                stray.kill()
+                for socket in sockets:  # each in a folder of its own
+                    if re.search("/torch-shm-dir-[^/]*/manager.sock$", socket.laddr):
+                        shutil.rmtree(os.path.dirname(socket.laddr), ignore_errors=True)
+        time.sleep(0.001)
+
+
+def remove_shared_memory(pids):
+    """Remove the tensors that processes, now ended, shared by name (torch's strategy "file_system")."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/dev/shm"):
+            maker = re.match(r"torch_(\d+)_", name)
+            if maker and int(maker[1]) in pids:
+                os.unlink(f"/dev/shm/{name}")
+
+
+def kill_marked(mark):
+    """Kill every process with MARK=`mark` in its environment: the orphans of a forkserver that can no longer do it."""
+    import psutil
+
+    entry = f"{MARK}={mark}".encode()
+    for _ in range(10):  # one that forks meanwhile leaves a child to be found
+        found = False
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError), open(f"/proc/{process.pid}/environ", "rb") as file:
+                if entry in file.read().split(b"\0"):
+                    process.kill()
+                    found = True
+        if not found:
+            return
+
+
+# Huge pages: a fork copies the table of the parent's pages. With torch imported that is nearly 100,000 entries of 4 KiB,
+# 11 ms of processor time for each worker, and as much again when it ends; in pages of 2 MiB it is 3 ms and 5 ms.
+
+
+def huge_page_stretches():
+    """Return the addresses of the 2 MiB stretches of memory that `collapse` may gather, none where that is unknown."""
+    try:
+        with open("/proc/self/maps") as file:
+            maps = file.read()
+    except OSError:
+        return []
+    # Writable memory that belongs to no file: the heap, and what Python and malloc have asked for.
+    found = re.findall(r"^(\w+)-(\w+) rw-p \S+ \S+ 0 *(?:\[heap\])?$", maps, flags=re.MULTILINE)
+    aligned = ((-(-int(begin, 16) // _HUGE) * _HUGE, int(end, 16) // _HUGE * _HUGE) for begin, end in found)
+    return [address for first, last in aligned for address in range(first, last, _HUGE)]
+
+
+def collapse(address):
+    """Gather one stretch, in some milliseconds. Where the system refuses, the pages stay as they are."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise(ctypes.c_void_p(address), ctypes.c_size_t(_HUGE), _MADV_COLLAPSE)

@@ -1,0 +1,177 @@
+"""What the processes of a launch say to one another: the channel, every message, and the descriptors that travel along.
+
+    notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
+    notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
+    notebook ◀─ Began, Logged, Returned, Left, Raised ── worker, each over a channel of its own
+
+Times are time.monotonic(), which all processes of a machine share.
+"""
+
+import os
+import pickle
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class WorkerFds(NamedTuple):
+    """A worker's own descriptors, in the order in which they travel with Fork."""
+
+    channel: int  # to the notebook
+    output: int  # its two output streams, the writing end of a pipe
+    stacks: int  # a file to which faulthandler writes
+    surroundings: int  # a payload: Surroundings
+    call: int  # a payload: function, args, kwargs
+
+
+class Fork(NamedTuple):
+    launch: int  # a number; what is said of an earlier launch is nobody's business any more
+    rank: int
+    folder: str | None  # for its temporary files; removed if the notebook dies
+
+
+class Signal(NamedTuple):
+    ranks: list
+    number: int
+
+
+class Kill(NamedTuple):
+    """Kill every worker, with all that it started."""
+
+
+class Forked(NamedTuple):
+    launch: int
+    rank: int
+
+
+class NotForked(NamedTuple):
+    launch: int
+    rank: int
+    reason: str  # the system's
+
+
+class Exited(NamedTuple):
+    launch: int
+    rank: int
+    code: int  # exit code, or minus the signal
+    time: float
+
+
+class Began(NamedTuple):
+    """It has its function, and the process group if there is to be one."""
+
+
+class Logged(NamedTuple):
+    time: float
+    step: float
+    values: dict
+
+
+class Returned(NamedTuple):
+    """With it comes a descriptor: a payload, the result."""
+
+    time: float
+
+
+class Left(NamedTuple):
+    """By sys.exit(0): a rank that is done and has nothing to return."""
+
+    time: float
+
+
+class Raised(NamedTuple):
+    time: float
+    report: "Report"
+
+
+@dataclass(frozen=True)
+class Report:
+    """An exception in a worker, in plain values."""
+
+    type_name: str
+    message: str
+    traceback: str  # as Python prints it, from the worker function on
+    frames: tuple  # (file name, line number, function name), outermost first
+    while_doing: str  # what the launcher was doing if the worker function was not running, else ""
+    exitcode: int | None = None  # the code given to sys.exit
+    is_ours: bool = False  # the launcher's fault, or the system's, in what it does before the student's code
+
+
+_HEADER = struct.Struct("<IB")  # bytes of the pickle, number of descriptors that come with it
+_READ_BYTES = 1 << 16
+_MOST_FDS = 16
+_FD = struct.Struct("i")
+
+
+class Channel:
+    """One end: pickles in frames over a socket pair. A sender's threads take care of their order; one thread receives."""
+
+    def __init__(self, end):
+        self._socket = end
+        self._bytes, self._fds = bytearray(), deque()
+
+    def fileno(self):
+        return self._socket.fileno()
+
+    @property
+    def is_between_messages(self):
+        return not self._bytes
+
+    def send(self, message, fds=()):
+        """Send a message, and copies of the descriptors `fds`. Raises OSError if the other end is gone."""
+        pickled = pickle.dumps(message)
+        frame = _HEADER.pack(len(pickled), len(fds)) + pickled
+        if fds:
+            sent = socket.send_fds(self._socket, [frame], fds)
+            frame = frame[sent:]
+        self._socket.sendall(frame)
+
+    def receive(self, wait=True):
+        """Return [(message, descriptors), …], all that one read brings: often none is complete yet, or several are.
+
+        Raises EOFError once the other end is closed, and BlockingIOError if `wait` is False and nothing is there.
+        """
+        try:
+            data, fds = self._read(0 if wait else socket.MSG_DONTWAIT)
+        except ConnectionResetError:
+            data, fds = b"", ()
+        if not data:
+            raise EOFError
+        self._bytes += data
+        self._fds.extend(fds)  # they come with the first byte of their message, so never later than it
+        messages, begin = [], 0
+        while len(self._bytes) >= begin + _HEADER.size:
+            length, count = _HEADER.unpack_from(self._bytes, begin)
+            end = begin + _HEADER.size + length
+            if len(self._bytes) < end:
+                break
+            message = pickle.loads(memoryview(self._bytes)[begin + _HEADER.size : end])
+            messages.append((message, [self._fds.popleft() for _ in range(count)]))
+            begin = end
+        del self._bytes[:begin]
+        return messages
+
+    def _read(self, flags):
+        """recvmsg by hand: socket.recv_fds ignores its flags, and its descriptors would be inherited."""
+        cloexec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        space = socket.CMSG_SPACE(_MOST_FDS * _FD.size)
+        data, ancillary, _, _ = self._socket.recvmsg(_READ_BYTES, space, flags | cloexec)
+        fds = [
+            fd
+            for level, kind, content in ancillary
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+            for (fd,) in _FD.iter_unpack(content[: len(content) // _FD.size * _FD.size])
+        ]
+        if not cloexec:
+            for fd in fds:
+                os.set_inheritable(fd, False)
+        return data, fds
+
+    def shutdown(self):
+        """End the conversation, also for copies of this end that other processes hold."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._socket.close()

@@ -1,0 +1,134 @@
+"""How the ranks of a launch find one another: a store in the notebook, of which all of them are clients."""
+
+import contextlib
+import ctypes
+import functools
+import os
+import socket
+
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class store:
+    """The rendezvous: a TCPStore of this launch alone, on a loopback port that the system chose."""
+
+    _has_asked = False
+
+    def __enter__(self):
+        from torch.distributed import TCPStore
+
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1024)
+            self.port = listener.getsockname()[1]
+            # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.
+            fd = os.dup(listener.fileno())
+        try:
+            # Its client asks for a name as the workers' do, but only the first time: no longer than that are the look-ups
+            # of the notebook's other threads redirected too.
+            with contextlib.nullcontext() if store._has_asked else names_from_files():
+                self._store = TCPStore(
+                    "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=fd
+                )
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+            raise
+        store._has_asked = True
+        return self
+
+    def __exit__(self, *_):
+        self._store = None
+
+
+def environment(world_size, port):
+    """What torchrun sets, equal on all ranks; RANK and LOCAL_RANK are each worker's own."""
+    loopback = _loopback()
+    return dict(
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",  # every rank is a client of the store: none serves one of its own
+        TORCH_DIST_INIT_BARRIER="1",  # or a rank that returns at once would be gone while others still connect to it
+        GLOO_SOCKET_IFNAME=loopback,
+        NCCL_SOCKET_IFNAME=loopback,
+    )
+
+
+@functools.cache
+def _loopback():
+    """The loopback interface's name: lo on Linux, lo0 on macOS."""
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == "127.0.0.1" for address in addresses):
+            return name
+    raise RuntimeError("this machine has no loopback interface (127.0.0.1), which workers need to find each other")
+
+
+def join(backend):
+    """In a worker: become a member of the default process group; with `backend` None, prepare for doing so itself."""
+    import torch.distributed as dist
+
+    from ..hardware import rank_device
+
+    if backend is None:
+        _let_it_join()
+        return
+    with names_from_files():
+        if backend == "nccl":
+            # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
+            dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
+        else:
+            dist.init_process_group(backend)
+
+
+def _let_it_join():
+    """Give the worker an `init_process_group` that asks no name server, and finds the launch's store in any case.
+
+    Tutorials set MASTER_ADDR to localhost and MASTER_PORT to 12355, where nobody would listen here.
+    """
+    import torch.distributed as dist
+
+    usual, port = dist.init_process_group, os.environ["MASTER_PORT"]
+
+    @functools.wraps(usual)
+    def init_process_group(*args, **kwargs):
+        if len(args) > 1 or kwargs.get("init_method"):  # it may name a host that only a name server knows
+            return usual(*args, **kwargs)
+        if os.environ.get("MASTER_ADDR") not in _LOOPBACK_NAMES:
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # a store elsewhere, which is rank 0's business
+            return usual(*args, **kwargs)
+        theirs = os.environ.get("MASTER_PORT", port)
+        os.environ["MASTER_PORT"] = port
+        try:
+            with names_from_files():
+                return usual(*args, **kwargs)
+        finally:
+            os.environ["MASTER_PORT"] = theirs
+
+    dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+
+
+@contextlib.contextmanager
+def names_from_files():
+    """Look up host names in files only (glibc).
+
+    As it connects, torch asks for the name of 127.0.0.1, for its log. The name server that is asked is slow or silent
+    on many a laptop, and a launch then takes 5 s or 10 s.
+    """
+    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
+    if configure is None:
+        yield
+        return
+    try:
+        with open("/etc/nsswitch.conf") as file:
+            usual = next((line.split(":", 1)[1].strip() for line in file if line.startswith("hosts:")), "files dns")
+    except OSError:
+        usual = "files dns"
+    configure(b"hosts", b"files")
+    try:
+        yield
+    finally:
+        configure(b"hosts", usual.encode())

@@ -1,0 +1,66 @@
+"""Files beside the notebook: none of them is taken for one of Python's own, and a changed one is spoken of."""
+
+import os
+
+import pytest
+from conftest import wait_until
+
+SETUP = "import os, sys, torch, torch.distributed as dist\nfrom course_utils import launch"
+
+
+@pytest.fixture(scope="module")
+def beside(new_notebook, tmp_path_factory):
+    """A new notebook beside files that are called like modules of the standard library, and that say when they are run."""
+    folder = tmp_path_factory.mktemp("beside")
+    for name in ("random", "profile", "socket", "ctypes"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r})\nraise SystemExit")
+    notebook = new_notebook(setup=SETUP)
+    notebook.run(f"os.chdir({str(folder)!r})")
+    return notebook, folder
+
+
+def test_names_of_the_standard_library(beside):
+    notebook, folder = beside
+    value = notebook.run("""
+def step():
+    import random
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    return random.__name__
+launch(step, world_size=2).results
+""".strip(), timeout=60)
+    assert value.value == ["random", "random"]
+    wait_until(lambda: not any(p.name() == "understudy" for p in notebook.processes()), 60, "the forkserver has warmed up")
+    assert not (folder / "executed").exists()
+    assert notebook.run("launch(step, world_size=2).results").value == ["random", "random"]
+    assert len(notebook.forkservers()) == 1
+
+
+def test_a_changed_module_is_spoken_of_until_it_is_reloaded(notebook):
+    path = notebook.directory / "changing.py"
+    path.write_text("def answer():\n    return 1\n")
+    notebook.run("import changing\ndef worker(): import changing; return changing.answer()")
+    assert "changed" not in notebook.run("launch(worker, world_size=2)").stdout
+    path.write_text("def answer():\n    return 22\n")
+    outcome = notebook.run("launch(worker, world_size=2).results")
+    assert outcome.value == [22, 22]
+    assert "changing has changed since it was imported here" in outcome.stdout
+    assert "changed" not in notebook.run("launch(worker, world_size=2)").stdout  # once for each change
+    path.write_text("def answer():\n    return 333\n")
+    outcome = notebook.run("import importlib; importlib.reload(changing)\nlaunch(worker, world_size=2).results")
+    assert outcome.value == [333, 333]
+    assert "changed" not in outcome.stdout
+
+
+def test_an_error_shows_the_line_as_it_is_now(notebook):
+    path = notebook.directory / "edited.py"
+    path.write_text("def fails():\n    raise ValueError('first')\n")
+    notebook.run("def worker():\n    import edited\n    edited.fails()")
+    assert "raise ValueError('first')" in notebook.fail("launch(worker, world_size=2)").shown
+    path.write_text("# a comment\ndef fails():\n    raise ValueError('second')\n")
+    os.utime(path, (0, 0))
+    shown = notebook.fail("launch(worker, world_size=2)").shown
+    assert "edited.py, line 3, in fails:  raise ValueError('second')" in shown
+    assert "first" not in shown
