@@ -1,7 +1,9 @@
 """Interrupts and violent ends: of the cell, the kernel, the forkserver. Nothing is left, and the next launch works."""
 
+import os
 import random
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -139,6 +141,39 @@ def interrupt_at(line):
     works(notebook)
 
 
+def test_a_second_interrupt_while_the_first_clears_away(notebook):
+    """It strikes at any line of what puts interrupts off, the last included; neither reaches the next launch."""
+    notebook.run("""
+def interrupt_twice(second):
+    lines, has_interrupted = 0, False
+    def trace(frame, event, arg):
+        nonlocal lines, has_interrupted
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if not file.endswith("launch/interrupts.py"): return trace if "course_utils/launch" in file else None
+        if event == "line" and has_interrupted:
+            lines += 1
+            if lines == second: signal.raise_signal(signal.SIGINT)
+        elif event == "line" and name == "allowed" and not has_interrupted:
+            has_interrupted = True
+            signal.raise_signal(signal.SIGINT)
+        return trace
+    sys.settrace(trace)
+    try:
+        launch(nothing, world_size=2)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    launch(nothing, world_size=2)
+    return lines
+""".strip())
+    total = notebook.run("interrupt_twice(0)").value
+    assert total > 5
+    for second in range(1, total + 1):
+        with notebook.leaving_nothing():
+            notebook.run(f"interrupt_twice({second})")
+
+
 def test_interrupts_at_any_moment(notebook):
     """From 0 to 300 ms after the cell began, as Jupyter sends them."""
     notebook.run("""
@@ -208,6 +243,56 @@ def test_the_kernel_is_killed_while_the_forkserver_starts(new_notebook):
     assert notebook.forkservers()
     notebook.kill()
     wait_until(lambda: {p.pid for p in notebook.processes()} <= {notebook.pid}, 5, "the forkserver ends")
+
+
+def test_a_launch_that_waits_for_another_thread_says_so(notebook):
+    notebook.run("""
+def wait_for_file():
+    while not os.path.exists("go on"): time.sleep(0.01)
+thread = threading.Thread(target=lambda: launch(wait_for_file, world_size=2))
+thread.start()
+""".strip())
+    heard = []
+
+    def go_on(text):
+        heard.append(text)
+        (notebook.directory / "go on").touch()
+
+    outcome = notebook.wait(notebook.start("launch(nothing, world_size=2)"), 20, go_on)
+    assert not outcome.error, outcome.shown
+    assert heard[0] == "waiting for the launch of wait_for_file, which runs in another thread, to end\n"
+    notebook.run("thread.join()\nos.remove('go on')")
+
+
+@pytest.fixture
+def few_processes(request):
+    """A cgroup of version 1 or 2 in which a process may not start others; its folder."""
+    for root in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup"):
+        folder = Path(root) / f"course-test-{os.getpid()}"
+        if not (Path(root) / "cgroup.procs").exists():
+            continue
+        try:
+            folder.mkdir()
+            (folder / "pids.max").write_text("1")
+        except OSError:
+            if folder.is_dir():
+                folder.rmdir()
+            continue
+        yield folder
+        wait_until(lambda: not (folder / "cgroup.procs").read_text(), 5, "all have left")
+        folder.rmdir()
+        return
+    pytest.skip("no cgroup of processes can be made here")
+
+
+def test_the_system_refuses_another_process(notebook, few_processes):
+    (forkserver,) = notebook.forkservers()
+    (few_processes / "cgroup.procs").write_text(str(forkserver.pid))
+    outcome = notebook.fail("launch(nothing, world_size=2)")
+    (few_processes.parent / "cgroup.procs").write_text(str(forkserver.pid))
+    assert outcome.shown.startswith("LauncherError: the system did not let rank 0 start (Resource temporarily unavailable)")
+    works(notebook)
+    assert [forkserver] == notebook.forkservers()
 
 
 def test_warming_from_a_short_lived_thread(notebook):

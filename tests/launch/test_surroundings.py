@@ -1,10 +1,13 @@
 """What a worker finds: torchrun's environment, the notebook's folder and paths, its own random numbers and threads."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 from conftest import REPOSITORY
 
 WORKER_FILE = """
@@ -231,3 +234,118 @@ launch(fail, world_size=2)
     assert finished.returncode == 1
     assert "WorkerError: rank" in finished.stderr
     assert "script.py, line 8, in fail:  raise ValueError('no')" in finished.stderr
+
+
+def test_settings_made_after_the_first_launch_reach_workers(notebook):
+    """Also those that a library reads once, as it is imported, and the cores that the notebook may use."""
+    notebook.run("""
+def look():
+    import torch._dynamo
+    return torch._dynamo.config.disable, len(os.sched_getaffinity(0)), torch.get_num_threads()
+usual = launch(look, world_size=2).results
+os.environ.update(TORCH_COMPILE_DISABLE="1", OMP_NUM_THREADS="")
+cores = os.sched_getaffinity(0)
+os.sched_setaffinity(0, {min(cores)})
+""".strip())
+    try:
+        changed = notebook.run("launch(look, world_size=2).results", timeout=90).value  # a new forkserver, on one core
+    finally:
+        notebook.run("del os.environ['TORCH_COMPILE_DISABLE'], os.environ['OMP_NUM_THREADS']\nos.sched_setaffinity(0, cores)")
+    assert changed == [(True, 1, 1)] * 2
+    assert notebook.run("launch(look, world_size=2).results == usual", timeout=90).value
+    notebook.run("os.environ['OMP_NUM_THREADS'] = 'many'")
+    assert notebook.run("len(launch(look, world_size=2).results)").value == 2
+    notebook.run("del os.environ['OMP_NUM_THREADS']")
+
+
+def test_the_address_that_tutorials_set(notebook):
+    """torch's own DDP tutorial sets MASTER_PORT itself."""
+    value = notebook.run("""
+def setup_as_the_tutorial_does(rank=None, world_size=2):
+    rank = int(os.environ["RANK"])
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "12355"
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return int(total), os.environ["MASTER_PORT"]
+launch(setup_as_the_tutorial_does, world_size=2, backend=None, timeout=10).results
+""".strip()).value
+    assert value == [(2, "12355")] * 2
+
+
+def test_a_folder_that_is_gone(notebook):
+    notebook.run("here = os.getcwd()\nos.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())")
+    try:
+        outcome = notebook.fail("launch(nothing, world_size=2)")
+        assert outcome.message == (
+            "the folder in which this notebook works has been deleted, and workers need one: os.chdir to another"
+        )
+    finally:
+        notebook.run("os.chdir(here)")
+    notebook.run("def worker(): os.mkdir('lost'); os.chdir('lost'); os.rmdir(os.getcwd()); raise ValueError('its own')")
+    assert notebook.fail("launch(worker, world_size=1)").message.startswith("rank 0: ValueError: its own\n")
+
+
+def test_log_takes_numbers_and_texts_of_any_class_as_pythons_own(notebook):
+    folder = notebook.directory / "elsewhere"
+    folder.mkdir()
+    (folder / "only_there.py").write_text("class Text(str): pass\nclass Number(int): pass\n")
+    notebook.run("""
+def worker():
+    sys.path.append("elsewhere")
+    import only_there
+    log(step=only_there.Number(7), note=only_there.Text("hello"), count=only_there.Number(3), right=True, mean=np.float64(0.5))
+""".strip())
+    row = notebook.run("launch(worker, world_size=1).metrics.iloc[0].to_dict()").value
+    assert (row["step"], row["note"], row["count"], row["right"], row["mean"]) == (7, "hello", 3, True, 0.5)
+
+
+def test_a_data_set_of_a_cell_where_pythons_default_is_a_forkserver(notebook):
+    """As from Python 3.14 on."""
+    value = notebook.run("""
+import multiprocessing
+class Squares(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i): return i * i
+def worker(): return sum(int(x) for x in torch.utils.data.DataLoader(Squares(), num_workers=1, batch_size=None))
+launch(worker, world_size=2).results, launch(multiprocessing.get_start_method, world_size=1)[0]
+""".strip()).value
+    assert value == ([140, 140], "fork")
+
+
+def test_other_threads_look_up_names_meanwhile(notebook):
+    """After the first launch of a kernel its look-ups are nobody else's business."""
+    notebook.run("""
+looked = []
+def watch():
+    import ctypes
+    configure = ctypes.CDLL(None).__nss_configure_lookup
+    rendezvous = sys.modules["course_utils.launch.rendezvous"]
+    usual = rendezvous.names_from_files
+    def noting():
+        looked.append(1)
+        return usual()
+    rendezvous.names_from_files = noting
+watch()
+launch(nothing, world_size=2)
+""".strip())
+    assert notebook.run("looked").value == []
+
+
+def test_in_a_process_namespace_of_its_own(tmp_path):
+    """As in a container, where the program that launches is process number 1."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import os
+from course_utils import launch
+print(os.getpid(), launch(os.getpid, world_size=2, backend=None).results)
+""")
+    begin = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*begin, "true"], capture_output=True).returncode:
+        pytest.skip("a process cannot have a namespace of its own here")
+    finished = subprocess.run(
+        [*begin, sys.executable, script], capture_output=True, text=True, timeout=60, env=dict(os.environ, PYTHONPATH=str(REPOSITORY)),
+        check=False,
+    )  # fmt: skip
+    assert re.search(r"^1 \[\d+, \d+\]$", finished.stdout, re.MULTILINE), finished.stdout + finished.stderr
