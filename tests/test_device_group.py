@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from course_utils import hardware
-from course_utils.device_group import DeviceGroup
+from course_utils.parallel.device_group import DeviceGroup
 
 
 def cpu_group(num_devices):

@@ -11,23 +11,22 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "course_utils"
 
-BASE = {"hardware", "data", "models", "throughput", "memory"}
+# What each idea of the package imports of the others, and no more. Its row names only ideas from the rows above it.
 MAY_IMPORT = {
-    **{name: set() for name in BASE},
+    "hardware": set(),
+    "data": set(),
+    "models": set(),
+    "measure": set(),
+    "parallel": set(),
     "checkpoint": set(),
-    "device_group": set(),
-    "messages": set(),
-    "pipeline": set(),
     "recorded": {"hardware"},
-    "ring": {"messages"},
-    "split_layers": set(),
-    "launch": BASE,
-    "plots": BASE,
+    "launch": {"hardware"},
+    "plots": {"hardware"},
+    "kernels": {"hardware", "launch"},
     "chapter": {"hardware", "launch"},
-    "kernels": BASE | {"launch"},
-    "checks": BASE | {"checkpoint", "device_group", "kernels", "launch", "messages", "pipeline", "plots", "ring"},
-    "train": BASE | {"checkpoint", "launch", "plots"},
+    "checks": {"hardware", "kernels", "launch", "measure", "models", "parallel"},
 }
+OUTSIDE = ("tests", "tools")
 
 
 def idea(module):
@@ -49,39 +48,42 @@ def imported(tree, module, is_package):
             yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
 
 
-def complaints(package):
-    """What in the package at `package` imports upwards or out of the course."""
-    tree_of = {path: ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")}
+def modules(package):
+    """(path, its module's dotted name) for each file of the package but its own __init__.py."""
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        if parts[1:] != ("__init__",):
+            yield path, ".".join(parts).removesuffix(".__init__")
+
+
+def crossings(package):
+    """(idea, what it imports, where) for each import of another idea's module, of the package, of tests and of tools."""
     # `from course_utils import log` reaches the module that the package takes `log` from.
-    top = package / "__init__.py"
     comes_from = {}
-    for node in ast.walk(tree_of[top]) if top in tree_of else ():
+    for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
             comes_from |= {alias.asname or alias.name: node.module for alias in node.names}
-    files = {path.stem for path in package.iterdir() if path.stem != "__init__"}
-    for path, tree in sorted(tree_of.items()):
-        if path == top:
-            continue
-        parts = [package.name, *path.relative_to(package).with_suffix("").parts]
-        is_package = parts[-1] == "__init__"
-        module = ".".join(parts[:-1] if is_package else parts)
-        here = f"{path.relative_to(package.parent)}"
-        if idea(module) not in MAY_IMPORT:
-            yield f"{here}: the design has no place for {idea(module)!r}: give it one in {Path(__file__).name}"
-            continue
-        for target, line in imported(tree, module, is_package):
+    ideas = {idea(module) for _, module in modules(package)}
+    for path, module in modules(package):
+        for target, line in imported(ast.parse(path.read_text(encoding="utf-8")), module, path.stem == "__init__"):
             first, *rest = target.split(".")
-            if first in ("tests", "tools"):
-                yield f"{here}:{line} imports {first}, which students do not have installed"
-            if first != package.name:
-                continue
             name = rest[0] if rest else ""
-            if name not in files:
-                name = comes_from.get(name, name)
-            other = name.split(".")[0]
-            if other != idea(module) and other not in MAY_IMPORT[idea(module)]:
-                yield (f"{here}:{line} imports {other or 'the whole package'}: {idea(module)} stands on "
-                       f"{sorted(MAY_IMPORT[idea(module)]) or 'nothing of the course'}")
+            other = first if first in OUTSIDE else name if name in ideas else comes_from.get(name, name).split(".")[0]
+            if first in OUTSIDE or (first == package.name and other != idea(module)):
+                yield idea(module), other, f"{path.relative_to(package.parent)}:{line}"
+
+
+def complaints(package):
+    """What in the package at `package` imports upwards or out of the course."""
+    for path, module in modules(package):
+        if idea(module) not in MAY_IMPORT:
+            yield f"{path.relative_to(package.parent)}: give {idea(module)!r} a row in {Path(__file__).name}"
+    for name, other, where in crossings(package):
+        if other in OUTSIDE:
+            yield f"{where} imports {other}, which students do not have installed"
+        elif other not in MAY_IMPORT.get(name, {other}):
+            yield (f"{where} imports {other or 'the whole package'}: {name} stands on "
+                   f"{sorted(MAY_IMPORT[name]) or 'nothing of the course'}")
 
 
 def test_imports_go_down_only():
@@ -89,10 +91,24 @@ def test_imports_go_down_only():
     assert not found, "\n" + "\n".join(found)
 
 
+def test_a_row_allows_what_is_imported_and_no_more():
+    found = {idea(module): set() for _, module in modules(PACKAGE)}
+    for name, other, _ in crossings(PACKAGE):
+        found[name].add(other)
+    assert MAY_IMPORT == found
+
+
+def test_a_row_stands_on_rows_above_it():
+    names = list(MAY_IMPORT)
+    assert not [name for i, name in enumerate(names) if not MAY_IMPORT[name] <= set(names[:i])]
+
+
 @pytest.mark.parametrize("file, code", [
-    ("hardware/__init__.py", "from .. import memory"),
+    ("hardware/__init__.py", "from ..measure import memory"),
     ("models.py", "import course_utils.data"),
-    ("memory.py", "def f():\n    from .launch import launch"),
+    ("measure/memory.py", "def f():\n    from ..launch import launch"),
+    ("measure/memory.py", "from ..parallel import ring"),
+    ("parallel/ring.py", "from .. import launch"),
     ("hardware/nvml.py", "from course_utils.data import digits"),
     ("hardware/nvml.py", "from ..data import files"),
     ("launch/worker.py", "from ..plots import draw"),
@@ -100,10 +116,10 @@ def test_imports_go_down_only():
     ("plots.py", "from course_utils import launch"),
     ("data/files.py", "from course_utils import log"),
     ("chapter.py", "import course_utils"),
-    ("train.py", "from .checks import check"),
-    ("checks/chapter09.py", "from ..train import main"),
+    ("chapter.py", "from .checks import check"),
+    ("checks/chapter09.py", "from ..chapter import describe"),
     ("checks/chapter09.py", "from tests.wrong_answers import ex_9_1"),
-    ("train.py", "import tools.notebooks"),
+    ("chapter.py", "import tools.notebooks"),
     ("misc.py", ""),
 ])
 def test_an_import_upwards_is_refused(tmp_path, file, code):
@@ -123,15 +139,17 @@ def sound_package(folder):
         "hardware/__init__.py": "from . import nvml\nfrom .nvml import gpus\nimport torch",
         "hardware/nvml.py": "import tools_of_others\nfrom .host import num_cores",
         "hardware/host.py": "",
-        "data/__init__.py": "from .files import folders", "data/files.py": "", "models.py": "", "memory.py": "",
+        "data/__init__.py": "from .files import folders", "data/files.py": "", "models.py": "",
+        "measure/__init__.py": "", "measure/memory.py": "from . import throughput", "measure/throughput.py": "",
+        "parallel/__init__.py": "", "parallel/messages.py": "",
+        "parallel/ring.py": "from . import messages\nfrom course_utils.parallel.messages import send",
         "launch/__init__.py": "from .. import hardware\nfrom .worker import log\nfrom . import worker",
         "launch/worker.py": "def f():\n    from ..hardware import rank_device\n    from . import server",
         "launch/server.py": "from course_utils.launch.worker import log",
         "plots.py": "from .hardware import describe",
         "chapter.py": "from . import hardware\nfrom .launch import warm",
-        "train.py": "from course_utils import launch, log",
-        "checks/__init__.py": "from ..plots import draw\nfrom . import chapter09",
-        "checks/chapter09.py": "from course_utils import launch\nfrom ..data import digits",
+        "checks/__init__.py": "from ..kernels import run\nfrom . import chapter09",
+        "checks/chapter09.py": "from course_utils import launch\nfrom ..parallel.ring import all_reduce",
     }
     for name, code in files.items():
         path = package / name

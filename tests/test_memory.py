@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils import memory
+from course_utils.measure import memory
 from course_utils.models import DigitsNet, LectureNet
 
 LECTURE = dict(net=LectureNet, shape=(3, 32, 32), psi=120_078)

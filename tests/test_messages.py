@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import WorkerError, launch, messages, ring
+from course_utils import WorkerError, launch
+from course_utils.parallel import messages, ring
 
 DTYPES = torch.float32, torch.float64, torch.int64, torch.bfloat16, torch.bool
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils import pipeline
-from course_utils.pipeline import Task
+from course_utils.parallel import pipeline
+from course_utils.parallel.pipeline import Task
 
 SIZES = [(stages, micro_batches) for stages in (1, 2, 3, 4, 8) for micro_batches in (1, 2, 3, 4, 7, 16)]
 SCHEDULES = [pipeline.naive, pipeline.gpipe, pipeline.one_forward_one_backward]
@@ -15,7 +15,7 @@ SCHEDULES = [pipeline.naive, pipeline.gpipe, pipeline.one_forward_one_backward]
 @pytest.mark.parametrize("make", SCHEDULES)
 def test_one_process_can_run_every_schedule_in_the_order_of_its_list(make, num_stages, num_micro_batches):
     schedule = make(num_stages, num_micro_batches)
-    pipeline.check(schedule, num_stages, num_micro_batches)
+    pipeline.validate(schedule, num_stages, num_micro_batches)
     done = set()
     for stage, micro_batch, phase in schedule:
         if phase == "forward":
@@ -86,7 +86,7 @@ F, B = "forward", "backward"
 )
 def test_a_schedule_that_cannot_run_is_refused(schedule, words):
     with pytest.raises(ValueError, match=words):
-        pipeline.check(schedule, 1, 1)
+        pipeline.validate(schedule, 1, 1)
 
 
 def test_a_deadlock_is_told_as_who_waits_for_whom():
@@ -94,7 +94,7 @@ def test_a_deadlock_is_told_as_who_waits_for_whom():
     stuck = [(0, 0, F), (0, 0, B), (0, 1, F), (0, 1, B), (1, 1, F), (1, 1, B), (1, 0, F), (1, 0, B)]
     with pytest.raises(ValueError, match="stage 0 waits with the backward of micro-batch 0 for the backward of micro-batch 0 on "
                                          "stage 1; stage 1 waits with the forward of micro-batch 1 for the forward of"):
-        pipeline.check(stuck, 2, 2)
+        pipeline.validate(stuck, 2, 2)
     with pytest.raises(ValueError, match="never ends"):
         pipeline.place(stuck)
 

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from course_utils import throughput
+from course_utils.measure import throughput
 
 
 def spin(seconds):

@@ -43,7 +43,7 @@ def by_hand(rank, world_size, port, folder=None):
 def train(repeats=12):
     import torch.nn.functional as F
     from torch.nn.parallel import DistributedDataParallel
-    from course_utils import throughput
+    from course_utils.measure import throughput
     from course_utils.models import LectureNet
     torch.manual_seed(0)
     model = DistributedDataParallel(LectureNet())
@@ -68,7 +68,9 @@ if __name__ == "__main__":  # torchrun
 SETUP = """
 import json, os, socket, statistics, subprocess, sys, tempfile, time
 import torch, torch.distributed as dist
-from course_utils import hardware, launch, log, ring, throughput
+from course_utils import hardware, launch, log
+from course_utils.measure import throughput
+from course_utils.parallel import ring
 sys.path.insert(0, FOLDER)
 import bench_worker
 

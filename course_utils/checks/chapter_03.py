@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .. import memory
+from ..measure import memory
 from ..models import DigitsNet, LectureNet
 from .wrong import expect, is_whole, judge_in_worker, max_difference
 

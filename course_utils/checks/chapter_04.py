@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from .. import memory
+from ..measure import memory
 from .wrong import expect, judge_in_worker, max_difference, run_answer
 
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------

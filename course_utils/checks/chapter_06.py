@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .. import pipeline
+from ..parallel import pipeline
 from .wrong import EQUAL, Wrong, expect, is_whole, judge_in_worker, max_difference
 
 # ---- 6.1 ----------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def _judge_schedules(emit_1f1b):
         where = f"{K} stage{'s' * (K > 1)}, {M} micro-batch{'es' * (M > 1)}"
         schedule = _tasks(_call_alone(emit_1f1b, K, M), where)
         try:
-            pipeline.check(schedule, K, M)
+            pipeline.validate(schedule, K, M)
         except ValueError as error:
             raise Wrong(f"{where}: {error}") from None
         for stage, held in enumerate(pipeline.peak_activations(schedule)):
@@ -285,7 +285,7 @@ def _judge_schedules(emit_1f1b):
 
 
 def _call_alone(emit_1f1b, K, M):
-    """What the answer returns. Raises Wrong if it has called a function of `course_utils.pipeline`."""
+    """What the answer returns. Raises Wrong if it has called a function of `course_utils.parallel.pipeline`."""
     called = []
 
     def watch(frame, event, argument):
@@ -297,7 +297,7 @@ def _call_alone(emit_1f1b, K, M):
         answer = emit_1f1b(K, M)
     finally:
         sys.setprofile(None)
-    expect(not called, f"course_utils.pipeline was called, its {' and '.join(called[:1])}: write the list without it")
+    expect(not called, f"course_utils.parallel.pipeline was called, its {' and '.join(called[:1])}: write the list without it")
     return answer
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..device_group import DeviceGroup
+from ..parallel.device_group import DeviceGroup
 from .wrong import Wrong, expect, is_near, is_whole, judge_in_worker, max_difference
 
 

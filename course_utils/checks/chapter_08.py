@@ -8,8 +8,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from .. import ring
-from ..messages import Traffic
+from ..parallel import ring
+from ..parallel.messages import Traffic
 from .wrong import DEADLOCK_S, expect, run_answer
 
 

@@ -12,9 +12,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from .. import pipeline
 from ..launch import WorkerError
-from ..messages import Traffic
+from ..parallel import pipeline
+from ..parallel.messages import Traffic
 from .wrong import DEADLOCK_S, EQUAL, Wrong, expect, is_near, max_difference, run_answer
 
 

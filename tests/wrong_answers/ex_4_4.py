@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from course_utils import memory
+from course_utils.measure import memory
 
 
 def apply_with(blocks, x, num_recomputed, **choices):

@@ -1,7 +1,7 @@
 """Exercise 6.3: answers that its check must refuse, each with words from the reason that it must give."""
 
-from course_utils import pipeline
-from course_utils.pipeline import one_forward_one_backward
+from course_utils.parallel import pipeline
+from course_utils.parallel.pipeline import one_forward_one_backward
 
 
 def naive(K, M):
@@ -171,8 +171,8 @@ WRONG = [
     (knows_one_case, "1 stage, 1 micro-batch:"),
     (repeats, "is in the schedule 2 times"),
     (prints, "the answer is None"),
-    (asks_the_package, "course_utils.pipeline was called"),
-    (asks_the_package_and_hides_it, "course_utils.pipeline was called"),
+    (asks_the_package, "course_utils.parallel.pipeline was called"),
+    (asks_the_package_and_hides_it, "course_utils.parallel.pipeline was called"),
     (takes_gpipe_for_few, "4 stages, 2 micro-batches: stage 3 holds 2"),
     (begins_by_the_smaller_number, "4 stages, 2 micro-batches: memory is right, but the stages are idle"),
     (ends_in_reverse, "memory is right, but the stages are idle"),

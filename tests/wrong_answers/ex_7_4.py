@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from course_utils.device_group import DeviceGroup
+from course_utils.parallel.device_group import DeviceGroup
 
 
 def sizes(conv1, conv2, x_shape):

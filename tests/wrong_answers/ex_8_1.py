@@ -5,7 +5,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from course_utils import messages
+from course_utils.parallel import messages
 
 SENT = []
 

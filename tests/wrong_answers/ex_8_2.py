@@ -5,7 +5,7 @@ import functools
 import torch
 import torch.distributed as dist
 
-from course_utils import messages, ring
+from course_utils.parallel import messages, ring
 
 
 def go_round(x, first=-1, steps=None, direction=1, combine=torch.Tensor.add_):

@@ -5,7 +5,7 @@ import functools
 import torch
 import torch.distributed as dist
 
-from course_utils import messages
+from course_utils.parallel import messages
 
 
 def go_round(x, first=0, steps=None, direction=1):

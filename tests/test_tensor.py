@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 
 from course_utils import launch
-from course_utils.messages import Traffic
-from course_utils.split_layers import copy_to_ranks, sum_over_ranks
+from course_utils.parallel.messages import Traffic
+from course_utils.parallel.tensor import copy_to_ranks, sum_over_ranks
 
 
 def own(rank, seed):

@@ -54,7 +54,7 @@ def one_forward_one_backward(num_stages, num_micro_batches):
     return _in_one_order(waiting)
 
 
-def check(schedule, num_stages, num_micro_batches):
+def validate(schedule, num_stages, num_micro_batches):
     """Raise ValueError if a task is missing, strange or there twice, or if the stages would wait for one another for ever.
 
     Returns the tasks in an order in which one process can run them.

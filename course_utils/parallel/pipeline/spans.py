@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .schedules import by_stage, check, needs
+from .schedules import by_stage, needs, validate
 
 
 class Span(NamedTuple):
@@ -19,11 +19,11 @@ def place(schedule, forward_s=1.0, backward_s=2.0):
     """Return a `Span` for each task, as early as its stage and its input allow; messages between stages take no time.
 
     `forward_s` and `backward_s` are the costs of one micro-batch: one number for all stages, or a list of one a stage. The
-    default is the usual ratio, for the backward pass computes two gradients. Raises ValueError as `pipeline.check` does.
+    default is the usual ratio, for the backward pass computes two gradients. Raises ValueError as `pipeline.validate` does.
     """
     stages = by_stage(schedule)
     num_stages = len(stages)
-    tasks = check(schedule, num_stages, 1 + max(task.micro_batch for tasks in stages for task in tasks))
+    tasks = validate(schedule, num_stages, 1 + max(task.micro_batch for tasks in stages for task in tasks))
     costs = {phase: list(cost) if hasattr(cost, "__len__") else [cost] * num_stages
              for phase, cost in (("forward", forward_s), ("backward", backward_s))}
     for phase, cost in costs.items():
