@@ -20,9 +20,10 @@ MAY_IMPORT = {
     "parallel": set(),
     "checkpoint": set(),
     "recorded": {"hardware"},
-    "launch": {"hardware"},
+    "cells": set(),
+    "launch": {"cells", "hardware"},
     "plots": {"hardware"},
-    "kernels": {"hardware", "launch"},
+    "kernels": {"cells", "hardware", "launch"},
     "chapter": {"hardware", "launch"},
     "checks": {"hardware", "kernels", "launch", "measure", "models", "parallel"},
 }

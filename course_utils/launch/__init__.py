@@ -40,10 +40,11 @@ import sys
 import time
 import weakref
 
+from .. import cells
 from ..hardware import sharing
 from . import call, handle, interrupts, payload, rendezvous, surroundings
 from .call import NotSendable
-from .failure import LauncherError, WorkerError, describe_running
+from .failure import LauncherError, WorkerError, lines_about
 from .handle import shutdown, warm
 from .supervisor import Supervisor
 from .worker import log
@@ -164,7 +165,7 @@ def _supervise(run, supervisor, timeout, folder, surroundings_fd, call_fd):
         supervisor.wait(timeout)
         _going_on = None
     except KeyboardInterrupt:
-        print(*describe_running(supervisor.whereabouts()), sep="\n", file=sys.stderr)
+        print(*lines_about(supervisor.whereabouts()), sep="\n", file=sys.stderr)
         raise
     except (LauncherError, WorkerError) as error:
         error.run, _going_on = run, None
@@ -220,6 +221,6 @@ def _announce(placement):
     if _is_announcing and placement.note and placement.note not in _announced:
         _announced.add(placement.note)
         print(placement.note)
-    for module in surroundings.changed_modules():
+    for module in cells.changed_modules():
         print(f"{module} has changed since it was imported here: workers import it as it is now, the notebook has it as it "
               f"was (importlib.reload({module}) brings both together)")  # fmt: skip

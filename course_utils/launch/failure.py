@@ -116,7 +116,7 @@ def explain(fates, timeout=None, killed_for_memory=False):
             advice = "launch(…, debug=True) says which ranks disagree."
     if place := cells.own_line(cause.where):
         head += f"\n  at {place}"
-    parts = [head, "\n".join(_lines(others))]
+    parts = [head, "\n".join(lines_about(others))]
     if report is not None and report.frames:
         parts += [f"Traceback of rank {cause.rank}, the last call last:\n{_trace(report)}"]
     return WorkerError("\n\n".join(part for part in parts if part), cause, fates, advice=advice)
@@ -129,7 +129,7 @@ def _explain_lost_connection(cause, others, fates):
     else:
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.where)}"
     rule = "Every rank must call the same collectives, in the same order and equally often."
-    lines = _lines([fate for fate in others if not fate.returned])
+    lines = lines_about([fate for fate in others if not fate.returned])
     return WorkerError("\n\n".join([head, "\n".join([rule, *lines])]), cause, fates)
 
 
@@ -139,17 +139,12 @@ def _explain_timeout(fates, timeout):
     lingering = [fate for fate in fates if fate.frames]
     head = f"no end after {timeout:g} s, so all workers were stopped"
     return WorkerError(
-        "\n\n".join([head, "\n".join(_lines(fates))]),
+        "\n\n".join([head, "\n".join(lines_about(fates))]),
         cause=(apart or running or lingering or fates)[0],
         ranks=fates,
         timed_out=True,
         advice="If they only needed longer: launch(…, timeout=seconds).",
     )
-
-
-def describe_running(fates):
-    """Return one line per group of ranks: where each was when asked."""
-    return _lines(fates)
 
 
 def frames_of_dump(text):
@@ -177,8 +172,8 @@ def _died(code, killed_for_memory=False):
     return f"ended by {_SIGNALS.get(number, f'signal {number} ({signal.strsignal(number)})')}"
 
 
-def _lines(fates):
-    """One line for all ranks of which the same is to be said, in the order of the first."""
+def lines_about(fates):
+    """Return what became of the ranks: a line for all of which the same is to be said, in the order of the first."""
     groups = {}
     for fate in fates:
         groups.setdefault(_story(fate), []).append(fate)

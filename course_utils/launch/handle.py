@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import linux, payload, surroundings
 from .failure import LauncherError
-from .protocol import Channel, Fork, Kill, Signal
+from .protocol import Channel
 
 # Run with -P, so that no module beside the notebook is taken for one of Python's. The package is the notebook's own,
 # wherever it lies and whatever lies beside it.
@@ -61,16 +61,12 @@ class Handle:
     def is_alive(self):
         return self._process.poll() is None
 
-    def fork(self, launch, rank, folder, fds):
-        """Ask for one more worker, which owns copies of the WorkerFds. Forked or NotForked will follow."""
-        self._send(Fork(launch, rank, folder), fds)
-
-    def signal(self, ranks, number):
-        self._send(Signal(list(ranks), int(number)))
-
-    def kill(self):
-        """Ask that every worker be killed, with all that it started. Exited will follow for each."""
-        self._send(Kill())
+    def send(self, message, fds=()):
+        """Send Fork (with WorkerFds, of which the worker owns copies), Signal or Kill. Raises LauncherError if it has ended."""
+        try:
+            self._channel.send(message, fds)
+        except OSError:
+            raise self._gone() from None
 
     def receive(self):
         """Wait for messages and return a list of Forked, NotForked and Exited. Raises LauncherError if it has ended."""
@@ -99,12 +95,6 @@ class Handle:
         """After `end`, or in a fork of the notebook: close our descriptors."""
         self._channel.close()
         self._stderr.close()
-
-    def _send(self, message, fds=()):
-        try:
-            self._channel.send(message, fds)
-        except OSError:
-            raise self._gone() from None
 
     def _gone(self):
         """The LauncherError for a forkserver that has ended; what it leaves is killed."""

@@ -11,79 +11,29 @@ import os
 import pickle
 import socket
 import struct
-from collections import deque
+from collections import deque, namedtuple
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
-class WorkerFds(NamedTuple):
-    """A worker's own descriptors, in the order in which they travel with Fork."""
+# A worker's own descriptors, in the order in which they travel with Fork: a channel to the notebook, the writing end of a
+# pipe for its two output streams, a file for faulthandler, and two payloads, (Surroundings, backend) and (function, args, kwargs).
+WorkerFds = namedtuple("WorkerFds", "channel output stacks surroundings call")
 
-    channel: int  # to the notebook
-    output: int  # its two output streams, the writing end of a pipe
-    stacks: int  # a file to which faulthandler writes
-    surroundings: int  # a payload: Surroundings
-    call: int  # a payload: function, args, kwargs
+# `launch` is a number: what is said of an earlier launch is nobody's business any more. `folder` is for a worker's
+# temporary files, or None; it is removed if the notebook dies.
+Fork = namedtuple("Fork", "launch rank folder")
+Signal = namedtuple("Signal", "ranks number")
+Kill = namedtuple("Kill", "")  # every worker, with all that it started
 
+Forked = namedtuple("Forked", "launch rank")
+NotForked = namedtuple("NotForked", "launch rank reason")  # the system's words
+Exited = namedtuple("Exited", "launch rank code time")  # exit code, or minus the signal
 
-class Fork(NamedTuple):
-    launch: int  # a number; what is said of an earlier launch is nobody's business any more
-    rank: int
-    folder: str | None  # for its temporary files; removed if the notebook dies
-
-
-class Signal(NamedTuple):
-    ranks: list
-    number: int
-
-
-class Kill(NamedTuple):
-    """Kill every worker, with all that it started."""
-
-
-class Forked(NamedTuple):
-    launch: int
-    rank: int
-
-
-class NotForked(NamedTuple):
-    launch: int
-    rank: int
-    reason: str  # the system's
-
-
-class Exited(NamedTuple):
-    launch: int
-    rank: int
-    code: int  # exit code, or minus the signal
-    time: float
-
-
-class Began(NamedTuple):
-    """It has its function, and the process group if there is to be one."""
-
-
-class Logged(NamedTuple):
-    time: float
-    step: float
-    values: dict
-
-
-class Returned(NamedTuple):
-    """With it comes a descriptor: a payload, the result."""
-
-    time: float
-
-
-class Left(NamedTuple):
-    """By sys.exit(0): a rank that is done and has nothing to return."""
-
-    time: float
-
-
-class Raised(NamedTuple):
-    time: float
-    report: "Report"
+Began = namedtuple("Began", "")  # it has its function, and the process group if there is to be one
+Logged = namedtuple("Logged", "time step values")
+Returned = namedtuple("Returned", "time")  # with it comes a descriptor: a payload, the result
+Left = namedtuple("Left", "time")  # by sys.exit(0): a rank that is done and has nothing to return
+Raised = namedtuple("Raised", "time report")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import time
 
 from . import interrupts, linux, payload
 from .failure import Fate, LauncherError, explain, frames_of_dump
-from .protocol import Began, Channel, Exited, Forked, Left, Logged, NotForked, Raised, Report, Returned, WorkerFds
+from .protocol import Began, Channel, Exited, Fork, Kill, Left, Logged, NotForked, Raised, Report, Returned, Signal, WorkerFds
 from .streams import Output
 from .worker import STACK_SIGNAL
 
@@ -53,7 +53,7 @@ class Supervisor:
                 os.set_blocking(reader, False)
                 try:
                     fds = WorkerFds(theirs.fileno(), writer, stacks, surroundings_fd, call_fd)
-                    self._handle.fork(self._launch, rank, folder, fds)
+                    self._handle.send(Fork(self._launch, rank, folder), fds)
                 finally:
                     os.close(writer)
             self._alive.add(rank)
@@ -108,7 +108,7 @@ class Supervisor:
     def _kill(self):
         try:
             if self._alive:
-                self._handle.kill()
+                self._handle.send(Kill())
             deadline = time.monotonic() + (_STOP_S if self._handle.has_imported else 0)
             while self._alive and time.monotonic() < deadline:
                 self._take(self._select(deadline))
@@ -157,29 +157,22 @@ class Supervisor:
             self.results[rank] = payload.load(fd)
             fate.returned = True
         except Exception as error:
-            fate.report = Report(
-                type_name=type(error).__name__,
-                message=str(error),
-                traceback="",
-                frames=(),
-                while_doing="rebuilding its result in the notebook: return plain values or tensors",
-            )
+            doing = "rebuilding its result in the notebook: return plain values or tensors"
+            fate.report = Report(type(error).__name__, str(error), traceback="", frames=(), while_doing=doing)
             self._note_failure(fate)
         finally:
             os.close(fd)
 
     def _read_handle(self, _, handle):
         for message in handle.receive():
-            if message.launch != self._launch or isinstance(message, Forked):
+            if message.launch != self._launch:
                 continue
-            if isinstance(message, NotForked):
-                self._alive.discard(message.rank)
-                raise LauncherError(
-                    f"the system did not let rank {message.rank} start ({message.reason}): end other programs, or ask for "
-                    "fewer workers"
-                )
             if isinstance(message, Exited):
                 self._note_end(message)
+            elif isinstance(message, NotForked):
+                self._alive.discard(message.rank)
+                raise LauncherError(f"the system did not let rank {message.rank} start ({message.reason}): end other programs, "
+                                    "or ask for fewer workers")
 
     def _note_end(self, end):
         self._alive.discard(end.rank)
@@ -205,7 +198,7 @@ class Supervisor:
         if not asked or not self._handle.has_imported:
             return
         sizes = {rank: len(self._dump(rank)) for rank in asked}
-        self._handle.signal(asked, STACK_SIGNAL)
+        self._handle.send(Signal(asked, int(STACK_SIGNAL)))
         deadline = time.monotonic() + _STACKS_S
         pending, seen = set(asked), dict(sizes)
         while pending and time.monotonic() < deadline:

@@ -123,30 +123,6 @@ def read_at_import():
     return {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
 
 
-_seen = {}  # name of a module → (its spec, when its file was last changed)
-
-
-def changed_modules():
-    """Return the names of imported modules of the student's own whose file has changed since, each time they change.
-
-    Workers import the file as it is now, the notebook has what it imported. A module that was reloaded has a new spec.
-    """
-    changed = []
-    for name, module in list(sys.modules.items()):
-        file, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
-        if not file or spec is None or not cells.is_own(file):
-            continue
-        try:
-            modified = os.stat(file).st_mtime_ns
-        except OSError:
-            continue
-        before = _seen.get(name)
-        if before is not None and before[0] is spec and before[1] != modified:
-            changed.append(name)
-        _seen[name] = (spec, modified)
-    return changed
-
-
 @contextlib.contextmanager
 def folder():
     """A folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind, or None."""
