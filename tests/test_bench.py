@@ -1,0 +1,45 @@
+"""The benchmark still runs, with a little of everything, and judges what it measured by its bars. No test of times."""
+
+import pytest
+
+from tools.bench import measure
+from tools.bench.__main__ import measure_all
+from tools.bench.report import Row, line, report
+
+
+def test_a_little_of_everything(capsys):
+    values = measure_all(measure.QUICK)
+    report(values)
+    shown = capsys.readouterr().out
+    assert "failed" not in shown and "nan" not in shown
+    for what in ("the second, right after it", "DDP step, 2 workers", "spawn over launch", "one DDP step (MB, largest)",
+                 "launch over torchrun", "ring over all_reduce", "are printed in", "overtaken of 4 launches in line"):
+        assert what in shown
+    assert values["costs"]["share of 1 GB that arrived"] == 1
+    assert values["flood"]["printed_mb"] > 0
+    assert all(asked <= begun <= over for asked, begun, over in values["in turn"])
+
+
+@pytest.mark.parametrize("row, ends", [
+    (Row("seconds", 0.04, [0.03, 0.04, 0.5]), "≤ 0.04" + 13 * " " + "0.030–0.500"),
+    (Row("seconds", 0.04, [0.03, 0.05, 0.5]), "≤ 0.04    NOT MET  0.030–0.500"),
+    (Row("share", 0.8, [0.8], at_least=True), "≥ 0.8"),
+    (Row("share", 0.8, [0.7], at_least=True), "≥ 0.8     NOT MET"),
+    (Row("overtaken", 0, [0]), "≤ 0"),
+    (Row("overtaken", 0, [1]), "≤ 0       NOT MET"),
+    (Row("overtaken", 0, []), "≤ 0       NOT MET"),
+])
+def test_a_bar_that_is_missed_is_marked(row, ends):
+    assert str(row).endswith(ends)
+
+
+def test_who_waits_in_line():
+    in_turn = [(0.0, 0.1, 1.0), (0.5, 1.1, 2.0), (0.6, 2.1, 3.0), (3.5, 3.6, 4.0)]
+    overtaken, waits = line(in_turn)
+    assert overtaken == 0 and waits == pytest.approx([0.1, 0.05, 0.2 / 3, 0.1])
+    # Those that asked almost at once may begin in either order.
+    assert line([(0.0, 0.5, 0.6), (0.01, 0.1, 0.4)])[0] == 0
+    # The first asks again as soon as it is over and goes first twice more: the second waits for what nobody owes it.
+    greedy = [(0.0, 0.0, 1.0), (0.5, 3.0, 4.0), (1.0, 1.0, 2.0), (2.0, 2.0, 3.0)]
+    overtaken, waits = line(greedy)
+    assert overtaken == 1 and waits[1] == pytest.approx((2.5 - 0.5) / 2)

@@ -1,0 +1,140 @@
+"""The measurements, each a function of a Plan that returns what is recorded.
+
+Functions are launched from live kernels that define them in a cell. Methods take turns, so that all of them see the
+same machine.
+"""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tools.bench.kernel import ROOT, CellFailed, Kernel
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured; `QUICK` is the least that goes through everything."""
+
+    sizes: tuple = (2, 4, 8, 16)
+    num_rounds: int = 3  # of all methods in turn
+    num_launches: int = 7  # quick ones in each round
+    num_new_kernels: int = 5
+    num_results: int = 5
+    result_bytes: tuple = (50_000_000, 10**9)
+    ring_sizes: tuple = (2, 4)
+    ring_rounds: int = 7
+    print_s: float = 20
+    kernels_in_turn: int = 8
+    launches_in_turn: int = 6
+
+
+QUICK = Plan(sizes=(2,), num_rounds=1, num_launches=1, num_new_kernels=1, num_results=1, result_bytes=(1000, 1000),
+             ring_sizes=(2,), ring_rounds=1, print_s=0.1, kernels_in_turn=2, launches_in_turn=2)
+
+
+def first_launches(plan):
+    """Seconds of `import torch` in a new interpreter, and of the first launches of new kernels, not warmed and warmed."""
+    importing, first, second, warmed = [], [], [], []
+    for _ in range(plan.num_new_kernels):
+        begin = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+        importing.append(time.monotonic() - begin)
+        with Kernel() as kernel:
+            kernel.cell("first_launches")
+            for times, seconds in zip((first, second), kernel("times")):
+                times.append(seconds)
+        with Kernel() as kernel:
+            kernel.cell("setup")
+            time.sleep(2)  # a student reads
+            kernel.cell("first_launches")
+            warmed.append(kernel("times[0]"))
+    return {"import torch": importing, "first launch": first, "second launch": second,
+            "first launch, two seconds after describe()": warmed}
+
+
+def latency(kernel, plan):
+    """{method: {world_size: [[seconds to the last rank's first all-reduce, seconds until it returns], …]}}"""
+    methods = {"launch": "by_launch", "launch, one DDP step": "by_ddp_step", "spawn": "by_spawn",
+               "torchrun": "by_torchrun", "loky, pool reused": "by_loky"}
+    times = {method: {n: [] for n in plan.sizes} for method in methods}
+    for n in plan.sizes:
+        # What only the first use of a size pays.
+        kernel(f"[timed(by_launch, {n}), timed(by_ddp_step, {n}), timed(by_loky, {n})]")
+        for _ in range(plan.num_rounds):
+            for method, function in methods.items():
+                repeats = plan.num_launches if method.startswith("launch") else 1
+                times[method][n] += kernel(f"[timed({function}, {n}) for _ in range({repeats})]")
+            print(".", end="", flush=True)
+    print()
+    return times
+
+
+def costs(kernel, plan):
+    """Memory of workers, results of 50 MB and 1 GB, and a call of log."""
+    most, (some_bytes, many_bytes) = max(plan.sizes), plan.result_bytes
+    nothing, some = [], []
+    for _ in range(plan.num_results):
+        nothing.append(kernel("seconds(launch, give, 0, world_size=2)"))
+        some.append(kernel(f"seconds(launch, give, {some_bytes}, world_size=2)"))
+    return {
+        "private MB of workers, idle": kernel(f"launch(private_dirty_mb, False, world_size={most}).results"),
+        "private MB of workers, one DDP step": kernel(f"launch(private_dirty_mb, True, world_size={most}).results"),
+        "seconds, nothing returned": nothing,
+        "seconds, 50 MB returned": some,
+        "share of 1 GB that arrived": kernel(f"launch(give, {many_bytes}, world_size=2)[0].sum().item() * 4") / many_bytes,
+        "microseconds of a call of log": kernel("launch(log_cost, world_size=2).results"),
+        "seconds of marking five phases": kernel("marks_cost()"),
+    }
+
+
+def throughput(kernel, plan):
+    """images/s of one rank of two that train with DDP: under launch and under torchrun, in turn."""
+    rates = {"launch": [], "torchrun": []}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    for _ in range(2 * plan.num_rounds):
+        rates["launch"].append(kernel("launch(worker.train, world_size=2)[0]"))
+        # Not its exit code: now and then a program that has done all its work aborts as it ends, with gloo and DDP.
+        done = subprocess.run([*command, "-m", "tools.bench.worker", "train"], cwd=ROOT, capture_output=True, text=True)
+        rates["torchrun"].append(float(done.stdout))
+    return rates
+
+
+def ring(kernel, plan):
+    """{world_size: [the ring's share of dist.all_reduce's bandwidth, 16 MiB, …]}"""
+    shares = {n: [] for n in plan.ring_sizes}
+    for n in plan.ring_sizes * plan.ring_rounds:  # each launch finds other places in memory
+        ranks = kernel(f"launch(race, 16 * 2**20, world_size={n}).results")
+        ours, library = (max(times) for times in zip(*ranks))  # what counts is the slowest rank
+        shares[n].append(library / ours)
+    return shares
+
+
+def flood(plan):
+    """What a loop that prints at full speed adds to the memory of a notebook, in MB."""
+    with Kernel() as kernel:
+        kernel.cell("flood")
+        return dict(zip(("growth_mb", "printed_mb", "seconds"), kernel(f"growth({plan.print_s})")))
+
+
+def in_turn(plan):
+    """[asked, begun, over], moments of one clock, of every launch of several kernels on a shared node.
+
+    Each kernel launches in a loop. None where one of them failed: the table says so.
+    """
+    n = plan.kernels_in_turn
+    with tempfile.TemporaryDirectory() as locks, contextlib.ExitStack() as stack, ThreadPoolExecutor(n) as pool:
+        # On the CPU, which is one resource, so that one launch runs at a time whatever GPUs there are.
+        settings = {"COURSE_SHARED": "1", "COURSE_DEVICE": "cpu", "COURSE_LOCKS": locks, "TMPDIR": locks}
+        kernels = [stack.enter_context(Kernel(**settings)) for _ in range(n)]
+        try:
+            list(pool.map(lambda kernel: kernel.cell("in_turn"), kernels))
+            begins = [time.monotonic() + 1 + 0.1 * i for i in range(n)]
+            each = pool.map(lambda kernel, begin: kernel(f"launches({begin}, {plan.launches_in_turn})"), kernels, begins)
+            return [launch for launches in each for launch in launches]
+        except (CellFailed, TimeoutError) as error:
+            print("bench: a notebook of several on a shared node failed:", error, sep="\n", file=sys.stderr)
+            return None

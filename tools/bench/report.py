@@ -1,0 +1,108 @@
+"""The tables that `make bench` ends on: every method beside launch, and every bar with what was measured."""
+
+from statistics import median
+from typing import NamedTuple
+
+# Launches that asked within this many seconds of each other may begin in either order.
+APART_S = 0.02
+
+
+class Row(NamedTuple):
+    what: str
+    bar: float
+    values: list | tuple  # their median has to meet the bar; none where the measurement failed
+    at_least: bool = False  # a bar to reach rather than to stay below
+
+    def __str__(self):
+        bar = f"{'≥' if self.at_least else '≤'} {self.bar:<6g}"
+        if not self.values:
+            return f"{self.what:48s}{'failed':>10s}   {bar}  NOT MET"
+        value = median(self.values)
+        met = value >= self.bar if self.at_least else value <= self.bar
+        spread = f"{min(self.values):.3f}–{max(self.values):.3f}" if len(self.values) > 1 else ""
+        return f"{self.what:48s}{value:10.3f}   {bar}  {'' if met else 'NOT MET':9s}{spread}".rstrip()
+
+
+def report(values):
+    print_latency(values["latency"])
+    print(f"\n{'what':48s}{'measured':>10s}   {'bar':8s}{'':11s}min–max")
+    for row in (*first_rows(values["first launch"]), *latency_rows(values["latency"]), *cost_rows(values["costs"]),
+                *comparison_rows(values), *notebook_rows(values)):
+        print(row)
+
+
+def print_latency(latency):
+    sizes = list(latency["launch"])
+    print("\nSeconds from the call to the last rank's first all-reduce: median (min–max)")
+    print(f"{'':24s}" + "".join(f"{f'{n} workers':>24s}" for n in sizes))
+    for method in latency:
+        cells = [f"{median(times):.3f} ({min(times):.3f}–{max(times):.3f})" for times in firsts(latency[method]).values()]
+        print(f"{method:24s}" + "".join(f"{cell:>24s}" for cell in cells))
+
+
+def firsts(by_size):
+    """{world_size: [seconds to the last rank's first all-reduce, …]} of one method."""
+    return {n: [first for first, _ in times] for n, times in by_size.items()}
+
+
+def first_rows(found):
+    yield Row("first launch of a new notebook (s)", 1.6, found["first launch"])
+    yield Row("the second, right after it (s)", 0.15, found["second launch"])
+    yield Row("first launch less import torch (s)", 1.5, [median(found["first launch"]) - median(found["import torch"])])
+    yield Row("first launch, 2 s after describe (s)", 0.12, found["first launch, two seconds after describe()"])
+
+
+def latency_rows(latency):
+    launch, step, spawn = (firsts(latency[method]) for method in ("launch", "launch, one DDP step", "spawn"))
+    returns = {n: [end for _, end in times] for n, times in latency["launch"].items()}
+    for what, times, bars in (
+        ("all-reduce", launch, {2: 0.04, 4: 0.07, 8: 0.15, 16: 0.3}),
+        ("DDP step", step, {2: 0.06, 8: 0.22, 16: 0.45}),
+        ("cell returns", returns, {2: 0.12, 8: 0.3}),
+    ):
+        yield from (Row(f"{what}, {n} workers (s)", bar, times[n]) for n, bar in bars.items() if n in times)
+    for n, bar in {2: 20, 8: 40}.items():
+        if n in launch:
+            yield Row(f"spawn over launch, {n} workers", bar, [median(spawn[n]) / median(launch[n])], at_least=True)
+
+
+def cost_rows(costs):
+    for state in ("idle", "one DDP step"):
+        found = costs[f"private MB of workers, {state}"]
+        yield Row(f"private memory of {len(found)}, {state} (MB, largest)", 15, [max(found)])
+        yield Row(f"private memory of {len(found)}, {state} (MB, median)", 15, found)
+    more = median(costs["seconds, 50 MB returned"]) - median(costs["seconds, nothing returned"])
+    yield Row("50 MB returned, more than nothing (s)", 1, [more])
+    yield Row("GB returned of 1", 1, [costs["share of 1 GB that arrived"]], at_least=True)
+    yield Row("a call of log (µs)", 20, [max(costs["microseconds of a call of log"])])
+    yield Row("marking 5 phases, share of a 10 ms step", 0.01, [costs["seconds of marking five phases"] / 0.010])
+
+
+def comparison_rows(values):
+    rates = values["throughput"]
+    yield Row("images/s, launch over torchrun", 0.97, [median(rates["launch"]) / median(rates["torchrun"])], at_least=True)
+    for n, shares in values["ring"].items():
+        yield Row(f"ring over all_reduce, 16 MiB, {n} workers", 0.8, shares, at_least=True)
+
+
+def notebook_rows(values):
+    flood, launches = values["flood"], values["in turn"]
+    what = f"memory while {flood['printed_mb']:.0f} MB are printed in {flood['seconds']:.0f} s (MB)"
+    yield Row(what, 64, [flood["growth_mb"]])
+    overtaken, waits = line(launches or [])
+    yield Row(f"overtaken of {len(launches or [])} launches in line", 0, [overtaken] if launches else [])
+    yield Row("longest wait but for those before it (s each)", 0.15, [max(waits)] if launches else [])
+
+
+def line(launches):
+    """How many of the launches, each (asked, begun, over), one that asked later overtook, and how long each waited.
+
+    A wait is what the launches that had asked before do not account for, in seconds for each of them and itself: it
+    has to hear that the one before is over, and to start its own workers.
+    """
+    overtaken, waits = 0, []
+    for asked, begun, _ in launches:
+        overtaken += any(later > asked + APART_S and their_begin < begun for later, their_begin, _ in launches)
+        before = [over - max(their_begin, asked) for earlier, their_begin, over in launches if earlier < asked < over]
+        waits.append((begun - asked - sum(before)) / (len(before) + 1))
+    return overtaken, waits

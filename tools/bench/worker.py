@@ -1,0 +1,64 @@
+"""What workers run that need a file: those of spawn, loky and torchrun.
+
+`python -m torch.distributed.run … -m tools.bench.worker all_reduce` prints, for each rank, time.monotonic() after its
+first all-reduce; `… train`, for rank 0 alone, images/s.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+
+def first_all_reduce():
+    dist.all_reduce(torch.ones(1))
+    return time.monotonic()
+
+
+def by_hand(rank, world_size, port, folder=None):
+    """What launch does before it calls a function: the environment, one core, a process group."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    moment = first_all_reduce()
+    dist.destroy_process_group()
+    if folder:
+        (Path(folder) / str(rank)).write_text(str(moment))  # spawn brings nothing back
+    return moment
+
+
+def train(repeats=12):
+    """images/s of this rank, which trains with DDP."""
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+    from course_utils.measure import throughput
+    from course_utils.models import LectureNet
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(LectureNet())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
+
+    def step():
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return throughput.measure(step, 64, repeats=repeats).samples_per_s
+
+
+def main(what):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    value = train() if what == "train" else first_all_reduce()
+    if what == "all_reduce" or dist.get_rank() == 0:
+        sys.stdout.write(f"{value}\n")  # in one piece: torchrun's workers write unbuffered
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
