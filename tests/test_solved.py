@@ -9,81 +9,113 @@ import sys
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from tools import notebooks
+from tools import notebooks, solved
 
-STAND_IN = '''import os
+# A check with one fault or none.
+STAND_IN = '''import os, subprocess, sys, threading, time
 class CheckFailed(Exception): pass
-def check(number, answer):
+def check(number, answer, fault):
     try:
-        state = "✓ Exercise {}" if answer() == 1 else "✗ Exercise {}"
+        state = f"✓ Exercise {number}" if answer() == 1 else f"✗ Exercise {number}"
     except NotImplementedError:
-        state = "○ Exercise {}: not attempted yet"
-    print(state.format(number))
-    if "✓" not in state and os.environ.get("COURSE_STRICT") == "1":
-        raise CheckFailed(number)
+        state = f"✓ Exercise {number}" if fault == "generous" else f"○ Exercise {number}: not attempted yet"
+    if fault != "mute":
+        print(state)
+    if "✓" not in state and (os.environ.get("COURSE_STRICT") == "1" or fault == "never lenient") and fault != "never strict":
+        raise (KeyError if fault == "other error" else CheckFailed)(number)
 '''
-LENIENT = STAND_IN.replace("raise CheckFailed(number)", "pass")
-GENEROUS = STAND_IN.replace("○ Exercise {}: not attempted yet", "✓ Exercise {}")
-NEVER_LENIENT = STAND_IN.replace('os.environ.get("COURSE_STRICT") == "1"', "True")
-OTHERWISE = STAND_IN.replace("raise CheckFailed(number)", "raise NotImplementedError")
-MUTE = STAND_IN.replace("print(state.format(number))", 'if "✓" not in state: print(state.format(number))')
-ONE = "# Exercise 3.1\ndef one():\n    return 1\n"
-USED_AND_NEEDED = "try:\n    found = one()\nexcept NotImplementedError:\n    {}\n", "later = found"
-DAEMON = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)"
+# Code cells 1 to 14: the stub and the check of each of these exercises.
+FAULTS = ["none", "wrong answer", "mute", "generous", "never lenient", "never strict", "other error"]
+# Code cells 15 to 24: a source, or (source, is it tagged, the exception it was committed with).
+CELLS = [
+    ("1 / 0", True, "ZeroDivisionError"),
+    ("x = 1", True, "ValueError"),
+    ("x = 1", True, None),
+    ("1 / 0", True, "ValueError"),
+    "1 / 0",
+    "# NBVAL_CHECK_OUTPUT\nprint(1)",
+    "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()",
+    "try:\n    found = answer_0()\nexcept NotImplementedError:\n    pass",
+    "later = found",
+    "also_found = answer_0()",
+]
+# From cell 25 on three for each exercise, unattempted; from 46 on what reads an answer.
+REFUSED = [
+    "Cell 4: Cell execution caused an exception.*CheckFailed",
+    "Cell 6: its output holds no '✓ Exercise 3.3'",
+    "Cell 16: it is tagged raises-exception and raised nothing",
+    "Cell 17: it is tagged raises-exception and raised nothing",
+    "Cell 18: it raised another exception, .*ZeroDivisionError.*ValueError",
+    "Cell 19: Cell execution caused an exception.*ZeroDivisionError",
+    "Cell 20: Cell outputs differ",
+    "Cell 21: it failed on stderr.*Exception in thread",
+    "Cell 32: its output holds no 'Exercise 3.3: not attempted yet'",
+    "Cell 35: its output holds no 'Exercise 3.4: not attempted yet'",
+    "Cell 36: it is tagged raises-exception and raised nothing",
+    "Cell 38: Cell execution caused an exception.*CheckFailed",
+    "Cell 42: it is tagged raises-exception and raised nothing",
+    "Cell 45: it raised another exception, .*KeyError.*CheckFailed",
+    "Cell 46: Cell execution caused an exception.*NameError.*found",
+    "Cell 47: Cell execution caused an exception.*NotImplementedError",
+]
+LEAVES = ["open('left.txt', 'w').close()",
+          "daemon = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)"]
+USES = ["try:\n    found = answer_0()\nexcept NotImplementedError:\n    found = 0", "later = found"]
 
 
-def run_solved(folder, *extra, setup=STAND_IN, solutions=ONE, timeout_s=60):
-    """`python -m tools.solved` in a checkout of its own, on a chapter with one exercise and more cells.
-
-    Each of `extra` is a cell's (source, tag, name of the exception it was committed with), or its source.
-    """
-    shutil.copytree(notebooks.ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    cells = [setup, "# Exercise 3.1\ndef one():\n    raise NotImplementedError", 'check("3.1", one)']
-    nb = new_notebook(cells=[new_code_cell(source) for source in cells], metadata=notebooks.METADATA)
-    for source, tagged, ename in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in extra):
-        cell = new_code_cell(source, metadata={"tags": [notebooks.FAILS_ON_PURPOSE]} if tagged else {}, execution_count=1)
-        if ename:
-            cell.outputs = [new_output("error", ename=ename, evalue="", traceback=[])]
-        nb.cells.append(cell)
-    path = folder / "notebooks" / "03_sample.ipynb"
-    notebooks.solutions_path(path).parent.mkdir(parents=True)
+def write_chapter(folder, number, faults=("none",), cells=(), solutions=None):
+    """A chapter with an exercise for each of `faults`, and further cells."""
+    nb = new_notebook(cells=[new_code_cell(STAND_IN)], metadata=notebooks.METADATA)
+    answers = []
+    for k, fault in enumerate(faults):
+        head = f"# Exercise 3.{k + 1}\ndef answer_{k}():\n    "
+        nb.cells += [new_code_cell(f"{head}raise NotImplementedError"),
+                     new_code_cell(f'check("3.{k + 1}", answer_{k}, "{fault}")')]
+        answers.append(f"{head}return {2 if fault == 'wrong answer' else 1}\n")
+    for source, tagged, ename in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in cells):
+        tags = {"tags": [notebooks.FAILS_ON_PURPOSE]} if tagged else {}
+        outputs = [new_output("error", ename=ename, evalue="", traceback=[])] if ename else []
+        nb.cells.append(new_code_cell(source, metadata=tags, execution_count=1, outputs=outputs))
+    path = folder / "notebooks" / f"{number:02d}_sample.ipynb"
+    notebooks.solutions_path(path).parent.mkdir(parents=True, exist_ok=True)
     notebooks.write(notebooks.normalise(nb), path)
-    notebooks.solutions_path(path).write_text(f"# %%\n{solutions}")
-    return subprocess.run([sys.executable, "-m", "tools.solved", "--timeout", str(timeout_s), "03"], cwd=folder, text=True,
-                          capture_output=True, timeout=200, env=os.environ | {"PYTHONPATH": str(folder)})
+    notebooks.solutions_path(path).write_text("".join(f"# %%\n{answer}" for answer in solutions or answers))
+    return path
 
 
-def test_a_sound_chapter_passes(tmp_path):
-    needed, later = USED_AND_NEEDED
-    done = run_solved(tmp_path, ("1 / 0", True, "ZeroDivisionError"), "x = 1", needed.format("found = 0"), later)
-    # The chapter's 7 cells, the stub, its checks and the cell that reads the answer.
-    assert done.returncode == 0 and "11 passed" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("chapter, reason", [
-    (dict(solutions=ONE.replace("return 1", "return 2")), "Cell 2: Cell execution caused an exception.*CheckFailed"),
-    (dict(solutions="x = 1\n"), r"03_sample.ipynb: exercises without a solution: \['3.1'\]"),
-    (dict(solutions=ONE + "# %%\n" + ONE.replace("3.1", "3.2")), r"without an exercise: \['3.2'\]"),
-    (dict(setup=MUTE), "Cell 2: its output holds no '✓ Exercise 3.1'"),
-    (dict(setup=GENEROUS), "Cell 4: its output holds no 'Exercise 3.1: not attempted yet'"),
-    (dict(setup=NEVER_LENIENT), "Cell 4: Cell execution caused an exception"),
-    (dict(setup=LENIENT), "Cell 5: it is tagged raises-exception and raised nothing"),
-    (dict(setup=OTHERWISE), "Cell 5: it raised another exception.*NotImplementedError"),
-    (dict(extra=[("x = 1", True, "ValueError")]), "Cell 3: it is tagged raises-exception and raised nothing"),
-    (dict(extra=[("x = 1", True, None)]), "Cell 3: it is tagged raises-exception and raised nothing"),
-    (dict(extra=[("1 / 0", True, "ValueError")]), "Cell 3: it raised another exception, .*ZeroDivisionError.*ValueError"),
-    (dict(extra=["1 / 0"]), "Cell 3: Cell execution caused an exception.*ZeroDivisionError"),
-    (dict(extra=["# NBVAL_CHECK_OUTPUT\nprint(1)"]), "Cell 3: Cell outputs differ"),
-    (dict(extra=["import os; os._exit(3)", "x = 1"]), "the kernel died.*1 failed, 3 passed, 4 xfailed"),
-    (dict(extra=["import time; time.sleep(60)"], timeout_s=5), "Cell 3: Timeout of 5 seconds exceeded"),
-    (dict(extra=["import threading as t; t.Thread(target=lambda: 1 / 0).start()"]), "Cell 3: it failed on stderr.*Exception in thread"),
-    (dict(extra=["open('left.txt', 'w').close()"]), "left left.txt beside the notebooks"),
-    (dict(extra=[DAEMON]), "processes that had not ended by themselves: .*time.sleep"),
-    (dict(extra=["found = one()"]), "Cell 7: Cell execution caused an exception.*NotImplementedError"),
-    (dict(extra=[USED_AND_NEEDED[0].format("pass"), USED_AND_NEEDED[1]]), "Cell 8: Cell execution caused.*NameError.*'found'"),
-])
-def test_a_broken_chapter_is_refused(tmp_path, chapter, reason):
-    done = run_solved(tmp_path, *chapter.pop("extra", ()), **chapter)
+def run_solved(folder):
+    """`python -m tools.solved` in a checkout of its own: ([(chapter, why it refused a cell)], all that it said)."""
+    shutil.copytree(notebooks.ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run([sys.executable, "-m", "tools.solved", "--timeout", "10"], cwd=folder, text=True, timeout=280,
+                          capture_output=True, env=os.environ | {"PYTHONPATH": str(folder)})
     said = notebooks.ANSI_COLOUR.sub("", done.stdout + done.stderr)
     assert done.returncode == 1, said
-    assert re.search(f"(?s){reason}", said), said
+    heading = r"^_+ build/solved/(\d\d)_sample.ipynb::Cell \d+ _+$"
+    parts = re.split(heading, said.partition("short test summary")[0], flags=re.MULTILINE)[1:]
+    return list(zip(map(int, parts[::2]), parts[1::2])), said
+
+
+def test_each_fault_is_refused_and_nothing_else(tmp_path):
+    """In one run: starting it costs more than a chapter."""
+    write_chapter(tmp_path, 0, cells=[*LEAVES, *USES])
+    write_chapter(tmp_path, 1, FAULTS, CELLS)
+    write_chapter(tmp_path, 2, cells=["import os; os._exit(3)", "x = 1"])
+    write_chapter(tmp_path, 3, cells=["time.sleep(60)", "x = 1"])
+    expected = [*((1, reason) for reason in REFUSED),
+                (2, "the kernel died"), (3, "Cell 3: Timeout of 10 seconds exceeded")]
+    found, said = run_solved(tmp_path)
+    assert [chapter for chapter, _ in found] == [chapter for chapter, _ in expected], said
+    for (_, why), (_, reason) in zip(found, expected):
+        assert re.search(f"(?s){reason}", why), why
+    assert "the chapters left left.txt beside the notebooks" in said
+    assert re.search("processes that had not ended by themselves: .*time.sleep", said), said
+
+
+@pytest.mark.parametrize("solutions, reason", [
+    (["x = 1\n"], r"03_sample.ipynb: exercises without a solution: \['3.1'\]"),
+    (["# Exercise 3.1\nx = 1\n", "# Exercise 3.2\ny = 1\n"], r"solutions without an exercise: \['3.2'\]"),
+])
+def test_solutions_that_do_not_fit_are_refused(tmp_path, monkeypatch, solutions, reason):
+    monkeypatch.setattr(solved, "FOLDER", tmp_path / "solved")
+    with pytest.raises(ValueError, match=reason):
+        solved.write_solved([write_chapter(tmp_path, 3, solutions=solutions)])

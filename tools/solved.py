@@ -18,6 +18,7 @@ from queue import Empty
 import nbval.kernel
 import nbval.plugin
 import pytest
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
 from tools import notebooks
@@ -114,8 +115,9 @@ def run(files, timeout_s):
     os.environ.pop("COURSE_RECORD", None)
     # The package beside the notebooks is what runs, whatever else is installed.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")]))
-    return pytest.main(["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={timeout_s}",
-                        f"--timeout={timeout_s + GRACE_S}", *map(str, files)], plugins=[sys.modules[__name__]])
+    options = ["-Wignore:Module already imported", "--nbval-lax", "--nbval-current-env",
+               f"--nbval-cell-timeout={timeout_s}", f"--timeout={timeout_s + GRACE_S}"]
+    return pytest.main([*options, *map(str, files)], plugins=[sys.modules[__name__]])
 
 
 class Kernel(nbval.kernel.RunningKernel):
@@ -141,7 +143,7 @@ def pytest_runtest_call(item):
     except RuntimeError:
         item.parent.timed_out = True  # after a dead kernel, too, nbval then expects nothing of the cells that are left
         raise
-    problems = list(complaints(item.cell, item.cell | {"outputs": item.test_outputs}))
+    problems = list(complaints(item.cell, NotebookNode(item.cell | {"outputs": item.test_outputs})))
     if problems:
         item.raise_cell_error("; ".join(problems))
 
