@@ -8,7 +8,7 @@ LAB_ARGS ?=
 ARGS ?=
 
 python := .venv/bin/python
-notebooks := $(sort $(wildcard notebooks/[0-9]*.ipynb))
+first_notebook := notebooks/00_start_here.ipynb
 as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
 .PHONY: help lab test gpu browser record bench lock install clean
 
@@ -26,15 +26,15 @@ lab: install ## install, and open JupyterLab on the first chapter
 	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(as_root) $(LAB_ARGS)
 
 # Two at a time, but not the launcher's tests, which say how soon a worker ends, and not the notebooks, which measure.
-# The browser gets the first chapter and one with sliders; `make browser` gives it all.
-launch_and_notebooks := tests/launch tests/test_notebooks_run.py
+# One of them runs as it is, too. The browser gets it and one with sliders; `make browser` gives it all.
 test: install ## install, and run everything that CI runs
 	@status=0; \
 	echo "Running the tests that may run two at a time."; \
-	$(python) -m pytest -n 2 tests $(addprefix --ignore=,$(launch_and_notebooks)) || status=1; \
-	echo "Running the launcher's tests, every notebook with its solutions, and every notebook as it is."; \
-	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(launch_and_notebooks) $(notebooks) \
-	    || status=1; \
+	$(python) -m pytest -n 2 tests --ignore=tests/launch || status=1; \
+	echo "Running the launcher's tests, and the first notebook as it is."; \
+	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 tests/launch $(first_notebook) || status=1; \
+	echo "Running every notebook with its solutions."; \
+	$(python) -m tools.solved || status=1; \
 	echo "Running two notebooks in a browser."; \
 	$(python) -m tools.browser --if-available 00 02 || status=1; \
 	exit $$status
@@ -47,7 +47,7 @@ gpu: install ## run what needs a GPU: the tests marked gpu, and every notebook w
 	    || exit 1; \
 	status=0; \
 	$(python) -m pytest -m gpu tests || status=1; \
-	$(python) -m pytest tests/test_notebooks_run.py -k test_solved_notebook || status=1; \
+	$(python) -m tools.solved || status=1; \
 	exit $$status
 
 browser: install ## run every notebook in JupyterLab in chromium; screenshots in build/

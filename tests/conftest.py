@@ -1,12 +1,6 @@
-"""What several test files need: the repository on the path, GPU tests skipped without one, a line per notebook at the end."""
-
-import sys
-from pathlib import Path
+"""What several test files need: GPU tests skipped without a GPU, a line per notebook at the end."""
 
 import pytest
-
-# The tools are no part of the installed package; tests import them from the checkout.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
 def pytest_collection_modifyitems(items):

@@ -236,6 +236,31 @@ def exercises_are_whole(chapter):
 
 
 @rule
+def nothing_depends_on_an_answer(chapter):
+    """Run All goes through unsolved as it does with the solutions, which is how `make test` runs it.
+
+    A cell may read an answer: `tools.solved` runs it once more without one.
+    """
+    cells, solutions = chapter.nb.cells, notebooks.read_solutions(chapter.path)
+    stubs = notebooks.exercises(chapter.nb)
+    reads = {i: notebooks.names_read(cell.source) for i, cell in chapter.code}
+    for number, i in stubs.items():
+        answer, solution = notebooks.names_bound(cells[i].source), solutions.get(number, "")
+        for what, source in ((f"cell {i}, its stub,", cells[i].source), ("its solution", solution)):
+            if not all(map(notebooks.is_definition, ast.parse(source).body)):
+                yield f"exercise {number}: {what} must hold imports, functions, classes and literal settings only"
+        if all(cell.source != f'check("{number}", {name})' for cell in cells[i + 1:i + 2] for name in answer):
+            yield f"cell {i + 1} must be `check(\"{number}\", …)` with what cell {i} defines, and nothing else"
+        imports = [ast.unparse(node) for node in ast.parse(solution).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        harmless = set()  # imported by the solution and by the chapter itself
+        for j, cell in chapter.code:
+            if j not in stubs.values():
+                harmless |= notebooks.names_bound(cell.source) & notebooks.names_bound("\n".join(imports))
+            for name in reads[j] & notebooks.names_bound(solution) - answer - harmless:
+                yield f"cell {j} reads {name}, which exercise {number}'s solution defines: name one of the two otherwise"
+
+
+@rule
 def file_is_normalised(chapter):
     text = chapter.path.read_text(encoding="utf-8")
     if text == notebooks.dumps(notebooks.normalise(nbformat.reads(text, as_version=4))):
@@ -327,6 +352,11 @@ def without(i):
     return lambda nb, path: nb.cells.pop(i)
 
 
+def add_to_solution(path, line):
+    file = notebooks.solutions_path(path)
+    file.write_text(f"{file.read_text()}\n{line}\n")
+
+
 BREACHES = [
     (counts_run_from_one, put(PLAIN, execution_count=99)),
     (counts_run_from_one, put(PLAIN, execution_count=None)),
@@ -371,6 +401,18 @@ BREACHES = [
         notebooks.solutions_path(path).read_text() + "\n# %%\n# Exercise 3.2\nx = 1\n")),
     (exercises_are_whole, lambda nb, path: (
         path.parent.parent / "tests/wrong_answers/ex_3_1.py").unlink()),
+    (nothing_depends_on_an_answer, put(STUB, source="# Exercise 3.1\none = print")),
+    (nothing_depends_on_an_answer, put(CHECK, source='check("3.1", one())')),
+    (nothing_depends_on_an_answer, put(CHECK, source='check("3.1", two)')),
+    (nothing_depends_on_an_answer, put(CHECK, source='answer = check("3.1", one)')),
+    (nothing_depends_on_an_answer, lambda nb, path: add_to_solution(path, "print(one())")),
+    (nothing_depends_on_an_answer, lambda nb, path: (  # the chapter would fail for want of it
+        add_to_solution(path, "import os"), nb.cells[PLAIN].update(source="def f():\n    return os.sep"))),
+    (nothing_depends_on_an_answer, lambda nb, path: (  # the stub itself would
+        add_to_solution(path, "import os"),
+        nb.cells[STUB].update(source="# Exercise 3.1\ndef one(path: os.PathLike):\n    raise NotImplementedError"))),
+    (nothing_depends_on_an_answer, lambda nb, path: (  # the chapter's own would be replaced
+        add_to_solution(path, "x = 2"), nb.cells[-1].update(source="print(x)"))),
     (file_is_normalised, put(PLAIN, metadata={"collapsed": True})),
     (file_is_normalised, lambda nb, path: nb.metadata.language_info.update(version="3.12.1")),
     (file_is_normalised, put(PLAIN, outputs=[STREAM, STREAM])),

@@ -62,6 +62,15 @@ def test_a_notebook_is_recorded(tmp_path):
     assert everything_in(tmp_path / "recorded") == before
 
 
+@pytest.mark.parametrize("cell, reason", [
+    ("import time; time.sleep(60)", "cell 1: .*timed out"), ("import os; os._exit(3)", "cell 1: Kernel died"),
+])
+def test_a_cell_that_does_not_end_is_named(tmp_path, cell, reason):
+    nb = new_notebook(cells=[new_code_cell("x = 1"), new_code_cell(cell)])
+    with pytest.raises(notebooks.CellFailed, match=f"(?s){reason}"):
+        notebooks.execute(nb, tmp_path, timeout_s=2)
+
+
 def test_the_command_prints_what_changed(tmp_path):
     """`python -m tools.record` in a checkout of its own, as `make record` runs it."""
     for name in ("course_utils", "tools"):

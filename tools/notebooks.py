@@ -5,6 +5,7 @@ jupytext's percent format, one code cell per exercise, whose first line is `# Ex
 """
 
 import ast
+import dis
 import os
 import re
 import subprocess
@@ -205,6 +206,23 @@ def put_in(nb, solutions):
     return nb
 
 
+def names_read(source):
+    """The names that a cell, its functions included, takes from the notebook or the builtins."""
+    names, codes = set(), [compile(source, "a cell", "exec")]
+    for code in codes:
+        loads = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
+        names |= {step.argval for step in dis.get_instructions(code) if step.opname in loads}
+        codes += [constant for constant in code.co_consts if isinstance(constant, type(code))]
+    return names
+
+
+def names_bound(source):
+    """The names that a cell gives a value to at its top level."""
+    steps = list(dis.get_instructions(compile(source, "a cell", "exec")))
+    stored, deleted = ({s.argval for s in steps if s.opname == name} for name in ("STORE_NAME", "DELETE_NAME"))
+    return stored - deleted
+
+
 def definitions(path, assigned=()):
     """{name: value} of what a notebook imports and defines, for those who use its functions; its measurements do not run.
 
@@ -213,12 +231,12 @@ def definitions(path, assigned=()):
     names = {"__name__": Path(path).stem}
     for cell in read(path).cells:
         if cell.cell_type == "code":
-            body = [node for node in ast.parse(cell.source).body if _is_definition(node, assigned)]
+            body = [node for node in ast.parse(cell.source).body if is_definition(node, assigned)]
             exec(compile(ast.Module(body, type_ignores=[]), Path(path).stem, "exec"), names)
     return names
 
 
-def _is_definition(node, assigned):
+def is_definition(node, assigned=()):
     if not isinstance(node, ast.Assign):
         return isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
     if any(getattr(target, "id", None) in assigned for target in node.targets):
@@ -234,7 +252,7 @@ class CellFailed(Exception):
     """A cell raised without being tagged, took too long, or the kernel died in it."""
 
 
-def execute(nb, folder=NOTEBOOKS, strict=False, timeout_s=CELL_TIMEOUT_S, keep_in=None):
+def execute(nb, folder=NOTEBOOKS, timeout_s=CELL_TIMEOUT_S, keep_in=None):
     """Run every cell in a new kernel in `folder`; the outputs are written into `nb`.
 
     What the notebook gives to `recorded.keep` goes to the folder `keep_in`, if there is one.
@@ -244,10 +262,8 @@ def execute(nb, folder=NOTEBOOKS, strict=False, timeout_s=CELL_TIMEOUT_S, keep_i
     env = dict(os.environ)
     # The package beside the notebooks is what runs, whatever else is installed.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(folder).parent), env.get("PYTHONPATH")]))
-    for name, value in (("COURSE_STRICT", "1" if strict else ""), ("COURSE_RECORD", str(keep_in or ""))):
-        env.pop(name, None)
-        if value:
-            env[name] = value
+    env.pop("COURSE_STRICT", None)
+    env["COURSE_RECORD"] = str(keep_in or "")
     started = []
     client = NotebookClient(
         nb, timeout=timeout_s, kernel_name="python3", allow_errors=False, record_timing=False,

@@ -1,0 +1,121 @@
+"""What `python -m tools.solved` must refuse, on chapters of a few cells; `make test` runs it on the real ones."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from tools import notebooks, solved
+
+# A check with one fault or none.
+STAND_IN = '''import os, subprocess, sys, threading, time
+class CheckFailed(Exception): pass
+def check(number, answer, fault):
+    try:
+        state = f"✓ Exercise {number}" if answer() == 1 else f"✗ Exercise {number}"
+    except NotImplementedError:
+        state = f"✓ Exercise {number}" if fault == "generous" else f"○ Exercise {number}: not attempted yet"
+    if fault != "mute":
+        print(state)
+    if "✓" not in state and (os.environ.get("COURSE_STRICT") == "1" or fault == "never lenient") and fault != "never strict":
+        raise (KeyError if fault == "other error" else CheckFailed)(number)
+'''
+# Code cells 1 to 14: the stub and the check of each of these exercises.
+FAULTS = ["none", "wrong answer", "mute", "generous", "never lenient", "never strict", "other error"]
+# Code cells 15 to 24: a source, or (source, is it tagged, the exception it was committed with).
+CELLS = [
+    ("1 / 0", True, "ZeroDivisionError"),
+    ("x = 1", True, "ValueError"),
+    ("x = 1", True, None),
+    ("1 / 0", True, "ValueError"),
+    "1 / 0",
+    "# NBVAL_CHECK_OUTPUT\nprint(1)",
+    "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()",
+    "try:\n    found = answer_0()\nexcept NotImplementedError:\n    pass",
+    "later = found",
+    "also_found = answer_0()",
+]
+# From cell 25 on three for each exercise, unattempted; from 46 on what reads an answer.
+REFUSED = [
+    "Cell 4: Cell execution caused an exception.*CheckFailed",
+    "Cell 6: its output holds no '✓ Exercise 3.3'",
+    "Cell 16: it is tagged raises-exception and raised nothing",
+    "Cell 17: it is tagged raises-exception and raised nothing",
+    "Cell 18: it raised another exception, .*ZeroDivisionError.*ValueError",
+    "Cell 19: Cell execution caused an exception.*ZeroDivisionError",
+    "Cell 20: Cell outputs differ",
+    "Cell 21: it failed on stderr.*Exception in thread",
+    "Cell 32: its output holds no 'Exercise 3.3: not attempted yet'",
+    "Cell 35: its output holds no 'Exercise 3.4: not attempted yet'",
+    "Cell 36: it is tagged raises-exception and raised nothing",
+    "Cell 38: Cell execution caused an exception.*CheckFailed",
+    "Cell 42: it is tagged raises-exception and raised nothing",
+    "Cell 45: it raised another exception, .*KeyError.*CheckFailed",
+    "Cell 46: Cell execution caused an exception.*NameError.*found",
+    "Cell 47: Cell execution caused an exception.*NotImplementedError",
+]
+LEAVES = ["open('left.txt', 'w').close()",
+          "daemon = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)"]
+USES = ["try:\n    found = answer_0()\nexcept NotImplementedError:\n    found = 0", "later = found"]
+
+
+def write_chapter(folder, number, faults=("none",), cells=(), solutions=None):
+    """A chapter with an exercise for each of `faults`, and further cells."""
+    nb = new_notebook(cells=[new_code_cell(STAND_IN)], metadata=notebooks.METADATA)
+    answers = []
+    for k, fault in enumerate(faults):
+        head = f"# Exercise 3.{k + 1}\ndef answer_{k}():\n    "
+        nb.cells += [new_code_cell(f"{head}raise NotImplementedError"),
+                     new_code_cell(f'check("3.{k + 1}", answer_{k}, "{fault}")')]
+        answers.append(f"{head}return {2 if fault == 'wrong answer' else 1}\n")
+    for source, tagged, ename in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in cells):
+        tags = {"tags": [notebooks.FAILS_ON_PURPOSE]} if tagged else {}
+        outputs = [new_output("error", ename=ename, evalue="", traceback=[])] if ename else []
+        nb.cells.append(new_code_cell(source, metadata=tags, execution_count=1, outputs=outputs))
+    path = folder / "notebooks" / f"{number:02d}_sample.ipynb"
+    notebooks.solutions_path(path).parent.mkdir(parents=True, exist_ok=True)
+    notebooks.write(notebooks.normalise(nb), path)
+    notebooks.solutions_path(path).write_text("".join(f"# %%\n{answer}" for answer in solutions or answers))
+    return path
+
+
+def run_solved(folder):
+    """`python -m tools.solved` in a checkout of its own: ([(chapter, why it refused a cell)], all that it said)."""
+    shutil.copytree(notebooks.ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run([sys.executable, "-m", "tools.solved", "--timeout", "10"], cwd=folder, text=True, timeout=280,
+                          capture_output=True, env=os.environ | {"PYTHONPATH": str(folder)})
+    said = notebooks.ANSI_COLOUR.sub("", done.stdout + done.stderr)
+    assert done.returncode == 1, said
+    heading = r"^_+ build/solved/(\d\d)_sample.ipynb::Cell \d+ _+$"
+    parts = re.split(heading, said.partition("short test summary")[0], flags=re.MULTILINE)[1:]
+    return list(zip(map(int, parts[::2]), parts[1::2])), said
+
+
+def test_each_fault_is_refused_and_nothing_else(tmp_path):
+    """In one run: starting it costs more than a chapter."""
+    write_chapter(tmp_path, 0, cells=[*LEAVES, *USES])
+    write_chapter(tmp_path, 1, FAULTS, CELLS)
+    write_chapter(tmp_path, 2, cells=["import os; os._exit(3)", "x = 1"])
+    write_chapter(tmp_path, 3, cells=["time.sleep(60)", "x = 1"])
+    expected = [*((1, reason) for reason in REFUSED),
+                (2, "the kernel died"), (3, "Cell 3: Timeout of 10 seconds exceeded")]
+    found, said = run_solved(tmp_path)
+    assert [chapter for chapter, _ in found] == [chapter for chapter, _ in expected], said
+    for (_, why), (_, reason) in zip(found, expected):
+        assert re.search(f"(?s){reason}", why), why
+    assert "the chapters left left.txt beside the notebooks" in said
+    assert re.search("processes that had not ended by themselves: .*time.sleep", said), said
+
+
+@pytest.mark.parametrize("solutions, reason", [
+    (["x = 1\n"], r"03_sample.ipynb: exercises without a solution: \['3.1'\]"),
+    (["# Exercise 3.1\nx = 1\n", "# Exercise 3.2\ny = 1\n"], r"solutions without an exercise: \['3.2'\]"),
+])
+def test_solutions_that_do_not_fit_are_refused(tmp_path, monkeypatch, solutions, reason):
+    monkeypatch.setattr(solved, "FOLDER", tmp_path / "solved")
+    with pytest.raises(ValueError, match=reason):
+        solved.write_solved([write_chapter(tmp_path, 3, solutions=solutions)])

@@ -1,0 +1,166 @@
+"""Run the chapters with their solutions under nbval, each once from top to bottom: part of `make test`, or
+
+    python -m tools.solved [--timeout S] [09 00 ...]
+
+A chapter is written with its solutions to build/solved/ and runs there with COURSE_STRICT=1. nbval refuses a cell that
+raises without being tagged, and an output other than the committed one where a cell is marked NBVAL_CHECK_OUTPUT; what
+it would let pass is refused below. That the notebooks go through unsolved as well follows from what
+tests/test_notebook_style.py holds them to: nothing outside an exercise depends on its answer.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from queue import Empty
+
+import nbval.kernel
+import nbval.plugin
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_output
+
+from tools import notebooks
+from tools.processes import ended_afterwards
+
+FOLDER = notebooks.ROOT / "build" / "solved"
+STRICTLY = 'import os; os.environ["COURSE_STRICT"] = "{}"\n'
+GRACE_S = 100  # for the kernel's start, and for nbval to say which cell took too long
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Run the chapters with their solutions under nbval.")
+    parser.add_argument("names", nargs="*", help="chapters, such as 09; all by default")
+    parser.add_argument("--timeout", type=float, default=notebooks.CELL_TIMEOUT_S, metavar="S",
+                        help="seconds that one cell may take (%(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        files = write_solved(notebooks.notebook_paths(options.names))
+    except ValueError as error:
+        sys.exit(f"solved: {error}")
+    with ended_afterwards() as processes:
+        status = run(files, options.timeout)
+    left = [path.name for path in FOLDER.iterdir() if path not in files]
+    if left:
+        print(f"solved: the chapters left {', '.join(left)} beside the notebooks: use tempfile", file=sys.stderr)
+    if processes:
+        print(f"solved: processes that had not ended by themselves: {', '.join(processes)}", file=sys.stderr)
+    sys.exit(status or bool(left or processes))
+
+
+def write_solved(paths):
+    """Write the chapters with their solutions into an empty FOLDER; the files. Raises ValueError, naming the chapter."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    for path in paths:
+        try:
+            notebooks.write(solved(path), FOLDER / path.name)
+        except (ValueError, SyntaxError) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+    return [FOLDER / path.name for path in paths]
+
+
+def solved(path):
+    """The chapter with its solutions; at its end, unattempted, every exercise and what reads its answer.
+
+    A cell's metadata say under `shows` what its output must hold. Without that end a check that strict mode does not
+    reach would count as passed, and nobody would have seen the notebook unsolved.
+    """
+    nb = notebooks.read(path)
+    stubs = {number: nb.cells[i].source for number, i in notebooks.exercises(nb).items()}
+    checks = {number: nb.cells[i] for number, i in notebooks.check_cells(nb).items()}
+    readers = readers_of_answers(nb)
+    notebooks.put_in(nb, notebooks.read_solutions(path))
+    for number, cell in checks.items():
+        cell.metadata["shows"] = f"✓ Exercise {number}"
+    for number, stub in stubs.items():
+        lenient, strict = (STRICTLY.format(value) + checks[number].source for value in ("", "1"))
+        nb.cells += [
+            new_code_cell(stub),
+            new_code_cell(lenient, metadata={"shows": f"Exercise {number}: not attempted yet"}),
+            # nbval wants a cell with outputs to be counted.
+            new_code_cell(strict, metadata={"tags": [notebooks.FAILS_ON_PURPOSE]}, execution_count=1,
+                          outputs=[new_output("error", ename="CheckFailed", evalue="", traceback=[])]),
+        ]
+    nb.cells += [new_code_cell(STRICTLY.format("") + source) for source in readers]
+    return nb
+
+
+def readers_of_answers(nb):
+    """The sources of the cells that use an exercise's answer outside the exercise, to be run after the stubs.
+
+    Each forgets what it had defined, and fails if a later cell would miss it.
+    """
+    code = {i: cell.source for i, cell in enumerate(nb.cells) if cell.cell_type == "code"}
+    stubs, checks = notebooks.exercises(nb).values(), notebooks.check_cells(nb).values()
+    answers = {name for i in stubs for name in notebooks.names_bound(code[i])}
+    sources = []
+    for i in sorted(code.keys() - {*stubs, *checks}):
+        if not answers & notebooks.names_read(code[i]):
+            continue
+        missed, since = set(), set()
+        for j in range(i + 1, len(nb.cells)):
+            since |= notebooks.names_bound(code.get(j, ""))
+            missed |= notebooks.names_bound(code[i]) & notebooks.names_read(code.get(j, "")) - since
+        forget = f"for _ in {sorted(notebooks.names_bound(code[i]))}: globals().pop(_, None)"
+        sources.append("\n".join([forget, code[i], *sorted(missed)]))
+    return sources
+
+
+def run(files, timeout_s):
+    """Run the notebooks; pytest's exit code."""
+    nbval.plugin.RunningKernel = Kernel
+    os.environ["COURSE_STRICT"] = "1"
+    os.environ.pop("COURSE_RECORD", None)
+    # The package beside the notebooks is what runs, whatever else is installed.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")]))
+    options = ["-Wignore:Module already imported", "--nbval-lax", "--nbval-current-env",
+               f"--nbval-cell-timeout={timeout_s}", f"--timeout={timeout_s + GRACE_S}"]
+    return pytest.main([*options, *map(str, files)], plugins=[sys.modules[__name__]])
+
+
+class Kernel(nbval.kernel.RunningKernel):
+    """nbval's kernel, but its death is seen within a second, not only when the cell's time is over."""
+
+    def get_message(self, stream, timeout=None):
+        end_s = time.monotonic() + timeout
+        while True:
+            try:
+                return super().get_message(stream, timeout=max(0, min(1, end_s - time.monotonic())))
+            except Empty:
+                if not self.is_alive():
+                    raise RuntimeError("the kernel died") from None
+                if time.monotonic() >= end_s:
+                    raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Let nbval run a cell, and refuse what it lets pass."""
+    try:
+        yield
+    except RuntimeError:
+        item.parent.timed_out = True  # after a dead kernel, too, nbval then expects nothing of the cells that are left
+        raise
+    problems = list(complaints(item.cell, NotebookNode(item.cell | {"outputs": item.test_outputs})))
+    if problems:
+        item.raise_cell_error("; ".join(problems))
+
+
+def complaints(committed, shown):
+    """What is wrong with the outputs that a cell showed, `shown`, beside those it was committed with."""
+    expected, raised = map(notebooks.exception_names, (committed, shown))
+    if notebooks.is_tagged(committed) and not raised:
+        yield f"it is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing"
+    elif notebooks.is_tagged(committed) and raised != expected:
+        yield f"it raised another exception, {raised}, than the committed notebook shows, {expected}"
+    said = " ".join(text for output in shown["outputs"] for text in notebooks.texts(output))
+    if committed.metadata.get("shows", "") not in said:
+        yield f"its output holds no {committed.metadata.shows!r}: {said!r}"
+    for sign in notebooks.silent_failures(shown):
+        yield f"it failed on stderr ({sign!r}) and went on"
+
+
+if __name__ == "__main__":
+    main()
