@@ -166,30 +166,44 @@ def test_cores_follow_affinity():
     assert run_python(code) == "1"
 
 
+def play_cgroups(root, monkeypatch, groups, files):
+    """Let the course see /proc/self/cgroup with `groups`, and of /sys/fs/cgroup the `files`, a dict of texts."""
+    for path, text in ({"proc/self/cgroup": groups} | {f"sys/fs/cgroup/{path}": files[path] for path in files}).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text + "\n")
+    monkeypatch.setattr(host, "_ROOT", root)
+
+
 @pytest.mark.parametrize(
     ("quota", "above", "cores"),
-    [("max 100000", "max 100000", 64), ("350000 100000", "max 100000", 3),
-     ("max 100000", "200000 100000", 2), ("50000 100000", "max 100000", 1)],
+    [("max 100000", "max 100000", 64), ("350000 100000", "max 100000", 4), ("300000 100000", "max 100000", 3),
+     ("max 100000", "200000 100000", 2), ("50000 100000", "max 100000", 1), ("9000000 100000", "max 100000", 64)],
 )  # fmt: skip
 def test_cores_follow_the_containers_quota(tmp_path, monkeypatch, quota, above, cores):
-    group = tmp_path / "sys/fs/cgroup/class/student"
-    group.mkdir(parents=True)
-    (group / "cpu.max").write_text(quota + "\n")
-    (group.parent / "cpu.max").write_text(above + "\n")
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("3:cpuset:/\n0::/class/student\n")
-    monkeypatch.setattr(host, "_ROOT", tmp_path)
+    files = {"class/student/cpu.max": quota, "class/cpu.max": above}
+    play_cgroups(tmp_path, monkeypatch, "3:cpuset:/\n0::/class/student", files)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
     assert hardware.num_cores() == cores
 
 
-def test_memory_follows_the_containers_limit(tmp_path, monkeypatch):
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("1073741824\n")
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
-    monkeypatch.setattr(host, "_ROOT", tmp_path)
-    assert host.memory_bytes() == min(2**30, psutil.virtual_memory().total)
+@pytest.mark.parametrize("folder", ["docker/1a2b/", ""], ids=["own name", "at the top"])
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 64), ("350000", 4), ("300000", 3), ("50000", 1), ("9000000", 64)])
+def test_cores_follow_the_quota_of_cgroups_version_1(tmp_path, monkeypatch, folder, quota, cores):
+    files = {f"cpu/{folder}cpu.cfs_quota_us": quota, f"cpu/{folder}cpu.cfs_period_us": "100000"}
+    groups = "5:cpuset:/docker/1a2b\n4:cpu,cpuacct:/docker/1a2b\n1:name=systemd:/docker/1a2b\n0::/docker/1a2b"
+    play_cgroups(tmp_path, monkeypatch, groups, files)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    assert hardware.num_cores() == cores
+
+
+@pytest.mark.parametrize(("groups", "file", "limit", "expected"), [
+    ("0::/", "memory.max", "1073741824", 2**30), ("0::/", "memory.max", "max", 2**99),
+    ("4:memory:/docker/1a2b", "memory/memory.limit_in_bytes", "1073741824", 2**30),
+    ("4:memory:/docker/1a2b", "memory/memory.limit_in_bytes", "9223372036854771712", 2**99),
+])  # fmt: skip
+def test_memory_follows_the_containers_limit(tmp_path, monkeypatch, groups, file, limit, expected):
+    play_cgroups(tmp_path, monkeypatch, groups, {file: limit})
+    assert host.memory_bytes() == min(expected, psutil.virtual_memory().total)
 
 
 # Which GPUs are visible

@@ -1,6 +1,7 @@
 """What the operating system grants this process: cores, memory, and which torch is installed."""
 
 import functools
+import math
 import os
 import platform
 import runpy
@@ -13,39 +14,51 @@ _ROOT = Path("/")
 
 
 def num_cores() -> int:
-    """The number of cores this process may use: its affinity, and its container's CPU quota."""
+    """The number of cores this process may use: its affinity, and its container's CPU quota, rounded up as loky does."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS has no affinity
         cores = os.cpu_count() or 1
-    for limit in _cgroup_limits("cpu.max"):  # "150000 100000": 1.5 cores; "max 100000": no limit
-        quota, period = limit.split()
-        if quota != "max":
-            cores = min(cores, int(quota) // int(period))
-    return max(cores, 1)
+    for limit in _cgroup_limits("cpu.max", "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        # "150000 100000" is 1.5 cores; no limit is "max 100000" in version 2, "-1 100000" in version 1.
+        quota, _, period = limit.partition(" ")
+        if quota.isdigit() and int(quota) > 0:
+            cores = min(cores, math.ceil(int(quota) / int(period)))
+    return cores
 
 
 def memory_bytes() -> int:
     """The memory this process may use, in bytes: the machine's, or its container's limit."""
-    limits = [int(limit) for limit in _cgroup_limits("memory.max") if limit != "max"]
-    return min([psutil.virtual_memory().total, *limits])
+    # Version 1 has no word for no limit, but a number larger than any machine's memory.
+    limits = _cgroup_limits("memory.max", "memory", ["memory.limit_in_bytes"])
+    return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit())])
 
 
-def _cgroup_limits(file: str) -> list[str]:
-    """What `file` says for this process's cgroup (version 2) and for each one above it."""
+def _cgroup_limits(file: str, controller: str, files_v1: list[str]) -> list[str]:
+    """What is said for this process's cgroup and for each one above it, one text each.
+
+    Version 2 says it in `file`, version 1 in the `files_v1` of the `controller`, in whose order the text has it.
+    """
     try:
         lines = (_ROOT / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
     limits = []
-    for line in lines:
-        if line.startswith("0::/"):
-            group = _ROOT / "sys/fs/cgroup" / line.removeprefix("0::/")
-            for folder in (group, *group.parents):
-                try:
-                    limits.append((folder / file).read_text().strip())
-                except OSError:  # the root has no such file, nor has version 1
-                    pass
+    for line in lines:  # "0::/user.slice" in version 2, "4:cpu,cpuacct:/docker/1a2b" in version 1
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            top, files = _ROOT / "sys/fs/cgroup", [file]
+        elif controller in controllers.split(","):
+            top, files = _ROOT / "sys/fs/cgroup" / controller, files_v1
+        else:
+            continue
+        own = top / group.lstrip("/")
+        # A container may see the host's name of its group, and find the limits at the top.
+        for folder in (own, *own.parents):
+            try:
+                limits.append(" ".join((folder / name).read_text().strip() for name in files))
+            except OSError:  # the root of version 2 has no such file
+                pass
     return limits
 
 
