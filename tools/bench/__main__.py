@@ -1,6 +1,6 @@
 """How long a launch takes, what it costs, what clocking a step costs, and how quick our ring is: `make bench`, or
 
-    python -m tools.bench [--print-seconds 120] [--quick]
+    python -m tools.bench [--print-seconds 120]
 
 Everything is measured in one run and from live IPython kernels with the workers' functions defined in a cell, except
 for `torch.multiprocessing.spawn` and `torchrun`, which need them in a file. Prints the tables and keeps the numbers in
@@ -9,7 +9,6 @@ data/recorded/<machine>/launch.json. It takes about ten minutes, on a machine th
 
 import argparse
 import sys
-from dataclasses import replace
 
 from tools import recorded
 from tools.bench import measure
@@ -21,16 +20,13 @@ def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure launch and what surrounds it.")
     parser.add_argument("--print-seconds", type=float, default=measure.Plan.print_s, metavar="S",
                         help="how long workers print at full speed (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it runs; nothing is kept")
-    chosen = parser.parse_args(arguments)
-    plan = measure.QUICK if chosen.quick else replace(measure.Plan(), print_s=chosen.print_seconds)
+    plan = measure.Plan(print_s=parser.parse_args(arguments).print_seconds)
     try:
         values = measure_all(plan)
     except (CellFailed, TimeoutError) as error:
         sys.exit(f"bench: a cell failed:\n{error}")
     report(values)
-    if not chosen.quick:
-        print("kept in", recorded.save("launch", values, "make bench").relative_to(recorded.ROOT))
+    print("kept in", recorded.save("launch", values, "make bench").relative_to(recorded.ROOT))
 
 
 def measure_all(plan):

@@ -36,7 +36,7 @@ def print_latency(latency):
     print("\nSeconds from the call to the last rank's first all-reduce: median (min–max)")
     print(f"{'':24s}" + "".join(f"{f'{n} workers':>24s}" for n in sizes))
     for method in latency:
-        cells = [f"{median(times):.3f} ({min(times):.3f}–{max(times):.3f})" for times in firsts(latency[method]).values()]
+        cells = [f"{median(t):.3f} ({min(t):.3f}–{max(t):.3f})" for t in firsts(latency[method]).values()]
         print(f"{method:24s}" + "".join(f"{cell:>24s}" for cell in cells))
 
 
@@ -48,7 +48,8 @@ def firsts(by_size):
 def first_rows(found):
     yield Row("first launch of a new notebook (s)", 1.6, found["first launch"])
     yield Row("the second, right after it (s)", 0.15, found["second launch"])
-    yield Row("first launch less import torch (s)", 1.5, [median(found["first launch"]) - median(found["import torch"])])
+    more = median(found["first launch"]) - median(found["import torch"])
+    yield Row("first launch less import torch (s)", 1.5, [more])
     yield Row("first launch, 2 s after describe (s)", 0.12, found["first launch, two seconds after describe()"])
 
 
@@ -79,8 +80,8 @@ def cost_rows(costs):
 
 
 def comparison_rows(values):
-    rates = values["throughput"]
-    yield Row("images/s, launch over torchrun", 0.97, [median(rates["launch"]) / median(rates["torchrun"])], at_least=True)
+    ours, theirs = (median(values["throughput"][way]) for way in ("launch", "torchrun"))
+    yield Row("images/s, launch over torchrun", 0.97, [ours / theirs], at_least=True)
     for n, shares in values["ring"].items():
         yield Row(f"ring over all_reduce, 16 MiB, {n} workers", 0.8, shares, at_least=True)
 
