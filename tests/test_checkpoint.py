@@ -1,20 +1,24 @@
-"""Checkpoints are whole whatever happens, and continue a run bit for bit.
+"""Checkpoints are whole whatever happens, continue a run bit for bit, and refuse what does not fit.
 
 What must happen in processes of its own (kills, a full disk, a fresh start) runs in forks of one server, this file run
 as a program: forking costs milliseconds where importing torch costs seconds.
 """
 
+import io
 import json
 import os
+import pickle
 import random
 import resource
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -311,7 +315,7 @@ def test_where_there_are_no_hard_links(forked, tmp_path):
 @pytest.mark.parametrize("name, said", [
     ("absent/last.pt", "there is no folder .*absent; make it first"),
     ("file/last.pt", "there is no folder .*file; make it first"),
-    ("folder", "is a folder: give the name of a file in it"),
+    ("folder", "is a folder: give the name of a file"),
 ])
 def test_a_path_that_cannot_be(tmp_path, name, said):
     (tmp_path / "folder").mkdir()
@@ -430,6 +434,259 @@ def test_what_is_no_ordinary_file_stays(tmp_path):
     with pytest.raises(CheckpointError, match="pipe is no ordinary file"):
         checkpoint.save(tmp_path / "pipe", epoch=1)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+# What is no checkpoint, or one of something else
+
+
+def make_net(hidden=4, dtype=torch.float32, extra=False):
+    layers = [nn.Linear(3, hidden, dtype=dtype), nn.ReLU(), nn.Linear(hidden, 2, dtype=dtype)]
+    return nn.Sequential(*layers, *[nn.Linear(2, 2)] * extra)
+
+
+def make_parts(model=None, optimizer=torch.optim.Adam, scheduler=torch.optim.lr_scheduler.ExponentialLR):
+    model = model or make_net()
+    optimizer = optimizer(model.parameters())
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler(optimizer, 1)}
+
+
+def in_two_groups(parameters):
+    weights, biases = (list(group) for group in (list(parameters)[::2], list(parameters)[1::2]))
+    return torch.optim.Adam([{"params": weights}, {"params": biases}])
+
+
+def of_the_first(parameters):
+    return torch.optim.Adam([next(parameters)])
+
+
+@pytest.mark.parametrize("saved, here, said", [
+    (dict(model=make_net(5)), {}, r"model refused its state .*size mismatch for 0.weight: .*\[5, 3\].*\[4, 3\]"),
+    (dict(model=make_net(dtype=torch.float64)), {}, "refused its state .0.weight was torch.float64 and is torch.float32"),
+    (dict(model=make_net(extra=True)), {}, r"model refused its state .*Unexpected key\(s\) in state_dict: .3.weight"),
+    ({}, dict(model=make_net(extra=True)), r"model refused its state .*Missing key\(s\) in state_dict: .3.weight"),
+    (dict(optimizer=torch.optim.SGD), {}, "optimizer was SGD and is Adam here"),
+    (dict(optimizer=in_two_groups), {}, "optimizer refused its state .*a different number of parameter groups"),
+    (dict(optimizer=of_the_first), {}, "optimizer refused its state .*doesn't match the size of optimizer's group"),
+    (dict(scheduler=torch.optim.lr_scheduler.StepLR), {}, "scheduler was StepLR and is ExponentialLR here"),
+    (dict(scheduler=lambda optimizer, gamma: make_net()), {}, "scheduler was a model and is ExponentialLR here"),
+])
+def test_a_checkpoint_of_something_else_changes_nothing(tmp_path, saved, here, said):
+    checkpoint.save(tmp_path / "a.pt", **make_parts(**saved))
+    parts = make_parts(**here)
+    before = everything(parts)
+    with pytest.raises(CheckpointError, match=f"{said}.*; nothing was changed$") as caught:
+        checkpoint.load(tmp_path / "a.pt", **parts)
+    assert everything(parts) == before and "\n" not in str(caught.value)
+
+
+class Sampler:
+    def __init__(self, position, refuses=False):
+        self.position, self.refuses = position, refuses
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        random.random()
+        if self.refuses and state["position"] != self.position:
+            raise ValueError("I stay where I am")
+        self.position = state["position"]
+
+
+def test_a_refusal_at_the_end_changes_nothing(tmp_path):
+    saved = make_parts() | {"sampler": Sampler(7)}
+    saved["model"](torch.ones(1, 3)).sum().backward()
+    saved["optimizer"].step()
+    checkpoint.save(tmp_path / "a.pt", **saved)
+    parts = make_parts() | {"sampler": Sampler(0, refuses=True)}
+    parts["model"](torch.ones(1, 3)).sum().backward()
+    parts["optimizer"].step()
+    before = everything(parts)
+    with pytest.raises(CheckpointError, match=r"sampler refused its state \(I stay where I am\); nothing was changed"):
+        checkpoint.load(tmp_path / "a.pt", **parts)
+    assert everything(parts) == before
+    checkpoint.load(tmp_path / "a.pt", **parts | {"sampler": Sampler(0)})
+    assert everything(parts | {"sampler": Sampler(7)}) == everything(saved)
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def spoil(path, how):
+    """Make another thing of the good checkpoint at `path`."""
+    whole = path.read_bytes()
+    bomb = Bomb()
+    bomb.path = path.with_name("exploded")
+    if how == "object":
+        return torch.save({"model": bomb}, path)
+    if how == "state_dict":
+        return torch.save(make_net().state_dict(), path)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("word/document.xml", "<w/>")
+    weight = whole.index(make_net.sample.detach().numpy().tobytes()) if how == "bit" else 0
+    path.write_bytes({
+        "empty": b"", "text": b"epoch 3\n", "pickle": pickle.dumps(bomb), "zip": archive.getvalue(),
+        "half": whole[: len(whole) // 2], "short": whole[:-1], "begun": whole[:10],
+        "bit": whole[: weight + 5] + bytes([whole[weight + 5] ^ 1]) + whole[weight + 6:],
+        "hole": whole[:1000] + bytes(500) + whole[1500:],
+    }[how])
+
+
+@pytest.mark.parametrize("how, said", [
+    ("empty", "is truncated or damaged"), ("text", "is truncated or damaged"), ("pickle", "is truncated or damaged"),
+    ("zip", "is truncated or damaged"), ("half", "is truncated or damaged"), ("short", "is truncated or damaged"),
+    ("begun", "is truncated or damaged"), ("bit", "is truncated or damaged .the checksum of its part data/"),
+    ("hole", "is truncated or damaged"), ("object", "loading those could run code"),
+    ("state_dict", r"something else that torch.save wrote: torch.load\(path, weights_only=True\) reads it"),
+    ("missing", "there is no checkpoint"), ("folder", "cannot be read: Is a directory"),
+])
+def test_a_file_that_is_no_checkpoint(tmp_path, how, said):
+    path = tmp_path / "last.pt"
+    saved = make_parts()
+    make_net.sample = saved["model"][0].weight
+    checkpoint.save(path, **saved, epoch=1)
+    checkpoint.save(path, **saved, epoch=2)
+    if how in ("missing", "folder"):
+        path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how != "missing":
+        spoil(path, how)
+    parts = make_parts()
+    before = everything(parts)
+    with pytest.raises(CheckpointError, match=f"last.pt.*{said}|{said}.*last.pt") as caught:
+        checkpoint.load(path, **parts)
+    assert "\n" not in str(caught.value)
+    assert f"the checkpoint before it is good: load {path}.previous" in str(caught.value)
+    assert everything(parts) == before
+    assert checkpoint.load(f"{path}.previous", **parts)["epoch"] == 1
+    assert everything(parts) == everything(saved)
+    # Without a good one beside it, none is promised.
+    (tmp_path / "last.pt.previous").write_text("no checkpoint either")
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load(path, **parts)
+    assert "previous" not in str(caught.value)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_no_flipped_bit_is_loaded(tmp_path):
+    path = tmp_path / "a.pt"
+    saved = make_parts()
+    checkpoint.save(path, **saved, note="x" * 50)
+    whole, want = path.read_bytes(), everything(saved)
+    draw = random.Random(0)
+    for _ in range(150):
+        spoiled = bytearray(whole)
+        spoiled[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        path.write_bytes(spoiled)
+        parts = make_parts()
+        try:
+            values = checkpoint.load(path, **parts)
+        except CheckpointError:
+            continue
+        assert everything(parts) == want and values == {"note": "x" * 50}  # the bit was in the padding
+
+
+@pytest.mark.parametrize("given, said", [
+    (dict(model=make_net()), r"also holds optimizer, scheduler: give load optimizer=…, or optimizer=None"),
+    (dict(make_parts(), scaler=torch.amp.GradScaler("cpu")), "scheduler; there is no state for scaler in it"),
+    (dict(make_parts(), epoch=1), "there is no state for epoch in it"),
+    (dict(make_parts(), sampler=Sampler(0)), "there is no state for sampler in it"),
+])
+def test_names_that_do_not_match(tmp_path, given, said):
+    checkpoint.save(tmp_path / "a.pt", **make_parts(), epoch=1, sampler=None)
+    before = everything({})
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.load(tmp_path / "a.pt", **given)
+    assert everything({}) == before
+
+
+def test_a_name_that_is_left_out(tmp_path):
+    saved = make_parts()
+    checkpoint.save(tmp_path / "a.pt", **saved, epoch=1)
+    model = make_net()
+    values = checkpoint.load(tmp_path / "a.pt", model=model, optimizer=None, scheduler=None, scaler=None)
+    assert values == {"epoch": 1} and everything({"": model}) == everything({"": saved["model"]})
+
+
+@pytest.mark.parametrize("value, said", [
+    (lambda: 0, "lambda"), (pd.DataFrame([1]), "pandas.DataFrame"), ({"loss": [0.5, np.float64(1)]}, "numpy.*scalar"),
+    (np.ones(2), "numpy.ndarray"), (nn.Linear, "torch.nn.modules.linear.Linear"), ({(1, range(3)): 0}, "builtins.range"),
+    (Sampler, "Sampler"), ((i for i in "ab"), "generator"), (2**3000, "Unsupported operand"),
+], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+def test_what_could_not_be_loaded_back_is_refused_before_writing(tmp_path, value, said):
+    checkpoint.save(tmp_path / "a.pt", epoch=1)
+    with pytest.raises(CheckpointError, match=f"could not be loaded back because of .*{said}.*nothing was saved"):
+        checkpoint.save(tmp_path / "a.pt", history=value)
+    assert os.listdir(tmp_path) == ["a.pt"] and checkpoint.load(tmp_path / "a.pt") == {"epoch": 1}
+
+
+def test_a_link_stays_a_link(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("disk").mkdir()
+    Path("last.pt").symlink_to("disk/run.pt")  # as where the home folder is too small
+    for epoch in (1, 2):
+        checkpoint.save("last.pt", epoch=epoch)
+    assert Path("last.pt").is_symlink() and sorted(os.listdir()) == ["disk", "last.pt"]
+    assert sorted(os.listdir("disk")) == ["run.pt", "run.pt.previous"]
+    assert checkpoint.load("last.pt") == {"epoch": 2} and checkpoint.load("disk/run.pt.previous") == {"epoch": 1}
+    Path("disk/run.pt").write_text("no checkpoint")
+    with pytest.raises(CheckpointError, match="the checkpoint before it is good: load .*disk/run.pt.previous"):
+        checkpoint.load("last.pt")
+
+
+def test_plain_values_come_back_as_they_were(tmp_path):
+    values = {"epoch": 3, "best": float("inf"), "name": "net", "done": True, "none": None, "shape": (3, 32, 32),
+              "history": [{"loss": 0.5}], "by rank": {0: {1, 2}}, "dtype": torch.bfloat16, "big": 2**200}
+    leftover = tmp_path / f".a[1].pt.{'0' * 32}.part"  # of a killed save
+    leftover.touch()
+    checkpoint.save(tmp_path / "a[1].pt", **values, best_weights=torch.arange(3.0))
+    found = checkpoint.load(tmp_path / "a[1].pt")
+    assert found.pop("best_weights").tolist() == [0, 1, 2] and found == values
+    assert os.listdir(tmp_path) == ["a[1].pt"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "a[1].pt").stat().st_mode & 0o777 == 0o666 & ~umask, "others can no longer read it"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_random_states_of_gpus_that_are_not_here(tmp_path, capsys):
+    path = tmp_path / "a.pt"
+    checkpoint.save(path, model=make_net(), epoch=1)
+    content = torch.load(path, weights_only=True)
+    content["random"]["cuda"] = [torch.zeros(16, dtype=torch.uint8)] * 2
+    torch.save(content, path)
+    assert checkpoint.load(path, model=make_net()) == {"epoch": 1}
+    assert "Random states of GPUs: 2 in the checkpoint, 0 GPUs here" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_saved_on_a_gpu(tmp_path, capsys):
+    def parts(device):
+        model = make_net().to(device)
+        return make_parts(model) | {"scaler": torch.amp.GradScaler(device)}
+
+    def one_step(parts, device):
+        loss = F.dropout(parts["model"](torch.ones(8, 3, device=device)), 0.5).sum()
+        parts["optimizer"].zero_grad()
+        parts["scaler"].scale(loss).backward()
+        parts["scaler"].step(parts["optimizer"])
+        parts["scaler"].update()
+
+    saved, here, on_cpu = parts("cuda"), parts("cuda"), parts("cpu")
+    one_step(saved, "cuda")
+    checkpoint.save(tmp_path / "a.pt", **saved)
+    one_step(saved, "cuda")
+    checkpoint.load(tmp_path / "a.pt", **here)
+    one_step(here, "cuda")
+    assert everything(here) == everything(saved)
+    assert not capsys.readouterr().out
+    checkpoint.load(tmp_path / "a.pt", **on_cpu)
+    assert {p.device.type for p in on_cpu["model"].parameters()} == {"cpu"}
+    one_step(on_cpu, "cpu")
 
 
 if __name__ == "__main__":
