@@ -5,10 +5,14 @@ import gzip
 import hashlib
 import http.server
 import io
+import itertools
+import os
 import pickle
 import shutil
+import signal
 import socket
 import struct
+import sys
 import tarfile
 import threading
 import time
@@ -236,7 +240,7 @@ def cifar_batch(monkeypatch):
     """The bytes of a small batch, whose checksum torchvision is told to expect."""
     pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
     raw = pickle.dumps({"data": pixels, "labels": [0, 1, 2, 3, 4, 9]})
-    expected = [["test_batch", hashlib.md5(raw, usedforsecurity=False).hexdigest()]]
+    expected = [["test_batch", md5_of(raw)]]
     monkeypatch.setattr(datasets.CIFAR10, "test_list", expected)
     return raw, torch.from_numpy(pixels).view(6, 3, 32, 32) / 255
 
@@ -312,27 +316,110 @@ def test_a_network_that_swallows_everything_is_given_up_soon(monkeypatch, capsys
 
 
 @pytest.fixture
-def mirror(tmp_path, monkeypatch):
-    """A real web server on loopback that torchvision takes for MNIST's, with its folder."""
+def serve(monkeypatch):
+    """`serve(folder)` puts it on a real web server on loopback and returns the address."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.delenv(name)
+    servers = []
+
+    def start(folder):
+        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def md5_of(raw):
+    return hashlib.md5(raw, usedforsecurity=False).hexdigest()
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch, serve):
+    """A server that torchvision takes for MNIST's, with its folder."""
     folder = tmp_path / "mirror"
     write_idx_pair(folder, "train", n=20)
     write_idx_pair(folder, "t10k", n=10)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
-    resources = [
-        (path.name, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())
-        for path in sorted(folder.iterdir(), reverse=True)
-    ]
+    monkeypatch.setattr(datasets.MNIST, "mirrors", [serve(folder)])
+    resources = [(path.name, md5_of(path.read_bytes())) for path in sorted(folder.iterdir(), reverse=True)]
     monkeypatch.setattr(datasets.MNIST, "resources", resources)
-    for name in ("http_proxy", "https_proxy"):
-        monkeypatch.delenv(name)
-    yield folder
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    return folder
+
+
+@pytest.fixture
+def cifar_mirror(tmp_path, monkeypatch, serve):
+    """A server that torchvision takes for CIFAR-10's: an archive with two small batches and the names of the classes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
+    batch = pickle.dumps({"data": pixels, "labels": [0, 1, 2, 3, 4, 9]})
+    files = {"data_batch_1": batch, "test_batch": batch, "batches.meta": pickle.dumps({"label_names": list("abcdefghij")})}
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    archive = folder / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, raw in files.items():
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(raw)
+            packed.addfile(member, io.BytesIO(raw))
+    for name, value in {
+        "url": serve(folder) + archive.name, "tgz_md5": md5_of(archive.read_bytes()),
+        "train_list": [["data_batch_1", md5_of(batch)]], "test_list": [["test_batch", md5_of(batch)]],
+        "meta": {"filename": "batches.meta", "key": "label_names", "md5": md5_of(files["batches.meta"])},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(datasets.CIFAR10, name, value)
+    return folder
+
+
+def load_and_be_killed(name, n):
+    """Load images in another process, which is killed before the n-th thing it moves into place; was it killed?"""
+    if child := os.fork():
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    try:
+        renames = itertools.count(1)
+
+        def note(event, arguments):
+            if event == "os.rename" and Path(arguments[1]).name != "lock" and next(renames) == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(note)
+        load_images(name)
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_a_killed_download_leaves_nothing_and_damages_nothing(mirror_of, downloads, capsys, name):
+    mirror_of(name)
+    for n in range(1, 20):
+        shutil.rmtree(downloads, ignore_errors=True)
+        killed = load_and_be_killed(name, n)
+        load_images(name)
+        assert [path.name for path in downloads.iterdir()] == [{"mnist": "MNIST", "cifar10": "cifar-10-batches-py"}[name]]
+        if not killed:
+            break
+    assert n > 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def mirror_of(request):
+    return lambda name: request.getfixturevalue({"mnist": "mirror", "cifar10": "cifar_mirror"}[name])
+
+
+def test_what_another_process_is_downloading_stays(downloads):
+    with datafiles._scratch() as scratch:
+        load_images("mnist")
+        assert scratch.is_dir()
+        shutil.copytree(scratch, left := downloads / f"{datafiles._UNFINISHED}left")
+        load_images("mnist")
+        assert scratch.is_dir() and not left.exists()
+    assert list(downloads.iterdir()) == []
 
 
 def test_a_download_is_kept_and_used_again(mirror, downloads, monkeypatch, capsys):

@@ -1,31 +1,31 @@
-"""The files of MNIST, Fashion-MNIST and CIFAR-10: find them, read them, download them.
+"""The files of MNIST, Fashion-MNIST and CIFAR-10: find them, and let torchvision read and download them.
 
 A damaged file is an error that names it; a missing one is downloaded, and where that fails, one
 line says so.
 """
 
+import contextlib
+import fcntl
 import gzip
-import hashlib
 import http.client
-import math
 import os
-import pickle
 import queue
+import shutil
 import tarfile
 import tempfile
 import threading
 import urllib.request
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 
 DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
 DATA = Path(__file__).resolve().parents[2] / "data"
 _DOWNLOADS = DATA / "downloads"
+_UNFINISHED = ".unfinished-"
 _NETWORK_TIMEOUT_S = 5
 
 
@@ -51,6 +51,7 @@ def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | Non
 
     Raises RuntimeError, naming the file, if a file is damaged.
     """
+    _remove_leftovers()
     read = _read_cifar10 if name == "cifar10" else _read_idx_pair
     places = folders()
     for folder in places:
@@ -96,12 +97,14 @@ def _read_idx_pair(
         image_file, label_file = map(_existing, pair)
         if image_file is None or label_file is None:
             continue
-        pixels, labels = _read_idx(image_file, 3), _read_idx(label_file, 1)
+        from torchvision.datasets.mnist import read_image_file, read_label_file
+
+        pixels, labels = _read_idx(image_file, read_image_file), _read_idx(label_file, read_label_file)
         if len(pixels) != len(labels):
             raise _damaged(label_file, f"{len(labels)} labels for {len(pixels)} images")
         if len(labels) == 0 or labels.max() > 9:
             raise _damaged(label_file, "its labels are not the numbers 0 to 9")
-        return pixels[:, None], labels.long()
+        return pixels[:, None], labels
     return None
 
 
@@ -127,55 +130,66 @@ def _existing(path: Path) -> Path | None:
     return next((file for file in (path, zipped) if file.is_file()), None)
 
 
-def _read_idx(path: Path, num_dims: int) -> torch.Tensor:
-    """An IDX file of bytes: 0, 0, 8, the number of dims, each dim as 4 bytes, then the values."""
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _damaged(path, error) from error
-    start = 4 + 4 * num_dims
-    if len(raw) < start or raw[:4] != bytes([0, 0, 8, num_dims]):
-        raise _damaged(path, "it does not begin as an IDX file does")
-    shape = np.frombuffer(raw, ">u4", num_dims, offset=4).tolist()
-    if len(raw) - start != math.prod(shape):
-        raise _damaged(path, f"{len(raw) - start} bytes of values, {math.prod(shape)} announced")
-    return torch.frombuffer(bytearray(raw), dtype=torch.uint8, offset=start).view(shape)
+def _read_idx(path: Path, read: Callable[[str], torch.Tensor]) -> torch.Tensor:
+    """What torchvision's function `read` finds in an IDX file, which may be gzipped."""
+    from torchvision.datasets.utils import extract_archive
+
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            return read(str(extract_archive(path, scratch) if path.suffix == ".gz" else path))
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise _damaged(path, error) from error
+        except (AssertionError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise _damaged(path, "it does not begin as an IDX file does, or is of another length") from error
 
 
 def _read_cifar10(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, torch.Tensor] | None:
     """CIFAR-10's "python version", unpacked or as the archive that its authors offer."""
     for home in (folder, *_homes(name, folder)):
-        unpacked, archive = home / "cifar-10-batches-py", home / "cifar-10-python.tar.gz"
-        if unpacked.is_dir() or archive.is_file():
-            break
-    else:
-        return None
-    from torchvision.datasets import CIFAR10
+        archive = home / "cifar-10-python.tar.gz"
+        if (home / "cifar-10-batches-py").is_dir():
+            return _read_batches(home, train)
+        if archive.is_file():
+            from torchvision.datasets.utils import extract_archive
 
-    pixels, labels = [], []
-    for file, md5 in CIFAR10.train_list if train else CIFAR10.test_list:
-        path = unpacked / file
-        try:
-            if unpacked.is_dir():
-                raw = path.read_bytes()
-            else:
-                path = archive
-                with tarfile.open(archive) as packed:
-                    raw = packed.extractfile(f"{unpacked.name}/{file}").read()
-        except (FileNotFoundError, KeyError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise _damaged(path if path.exists() else unpacked, error) from error
-        # A pickle can run code: only the authors' own bytes are opened.
-        if hashlib.md5(raw, usedforsecurity=False).hexdigest() != md5:
-            raise _damaged(path, f"the checksum of {file} is wrong")
+            with tempfile.TemporaryDirectory() as scratch:
+                try:
+                    extract_archive(archive, scratch)
+                except (EOFError, zlib.error, tarfile.TarError) as error:
+                    raise _damaged(archive, error) from error
+                return _read_batches(Path(scratch), train, archive)
+    return None
+
+
+def _read_batches(home: Path, train: bool, archive: Path | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Let torchvision read `home`/cifar-10-batches-py, which was unpacked from `archive` if one is given."""
+    from torchvision.datasets import CIFAR10
+    from torchvision.datasets.utils import check_integrity
+
+    class Half(CIFAR10):  # which does without the other half and the names of the classes
+        train_list, test_list = (CIFAR10.train_list, []) if train else ([], CIFAR10.test_list)
+
+        def _load_meta(self):
+            pass
+
+    try:
+        # A pickle can run code: torchvision opens only the authors' own bytes.
         with warnings.catch_warnings(action="ignore"):  # NumPy 2.4.0 to 2.4.4: old pickles
-            batch = pickle.loads(raw, encoding="latin1")
-        pixels.append(torch.from_numpy(batch["data"]).view(-1, 3, 32, 32))
-        labels += batch["labels"]
-    return torch.cat(pixels), torch.tensor(labels)
+            half = Half(home, train)
+    except RuntimeError as error:  # it does not say which file is at fault
+        unpacked = home / Half.base_folder
+        for file, md5 in Half.train_list + Half.test_list:
+            if not (unpacked / file).is_file():
+                raise _damaged(archive or unpacked, f"there is no {file} in it") from error
+            if not check_integrity(unpacked / file, md5):
+                raise _damaged(archive or unpacked / file, f"the checksum of {file} is wrong") from error
+        raise
+    pixels = torch.from_numpy(half.data).permute(0, 3, 1, 2).contiguous()  # (N, H, W, C) -> (N, C, H, W)
+    return pixels, torch.tensor(half.targets)
 
 
 def _download(name: str) -> None:
-    """Let torchvision download `name`; whole files only ever appear in data/downloads."""
+    """Let torchvision download `name`; only what is whole ever appears in data/downloads."""
     from torchvision import datasets
 
     data_set = getattr(datasets, DATA_SETS[name])
@@ -186,15 +200,45 @@ def _download(name: str) -> None:
             _require_network([data_set.url])
         else:
             _require_network([mirror + data_set.resources[0][0] for mirror in data_set.mirrors])
-        _DOWNLOADS.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_DOWNLOADS) as scratch:
+        with _scratch() as scratch:
             data_set(scratch, download=True)
-            for file in [path for path in Path(scratch).rglob("*") if path.is_file()]:
-                target = _DOWNLOADS / file.relative_to(scratch)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(target)
+            for folder in [path for path in scratch.iterdir() if path.is_dir()]:
+                _move(folder, _DOWNLOADS / folder.name)
     finally:
         urllib.request.install_opener(None)  # the next use makes Python's own again
+
+
+def _move(folder: Path, target: Path) -> None:
+    """Move a whole folder into place, so that a process killed meanwhile leaves all of it or nothing."""
+    try:
+        folder.rename(target)
+    except OSError:  # there is one, with a file missing or by another process: each file is whole at any moment
+        for file in [path for path in folder.rglob("*") if path.is_file()]:
+            place = target / file.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(place)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder in data/downloads, which is removed in the end; a lock says that this process is alive."""
+    _DOWNLOADS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=_DOWNLOADS) as name:
+        scratch = Path(name)
+        with open(scratch / "unlocked", "wb") as lock:
+            with contextlib.suppress(OSError):  # a file system without locks, where nobody removes leftovers either
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            # Only now is it seen: before it was locked, another process would have taken the folder for a leftover.
+            (scratch / "unlocked").rename(scratch / "lock")
+            yield scratch
+
+
+def _remove_leftovers() -> None:
+    """Remove what killed downloads have left, and nothing of a living process."""
+    for left in _DOWNLOADS.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError), open(left / "lock", "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its process lives
+            shutil.rmtree(left)
 
 
 class _Impatient(urllib.request.BaseHandler):
