@@ -29,7 +29,7 @@ What is changed in Python and torch, always in processes of our own; where it is
 | worker | `multiprocessing.util.spawnv_passfds` | the resource tracker gets a session of its own | /dev/shm keeps what was not unlinked |
 | worker | `multiprocessing.process…_config["tempdir"]` | sockets of DataLoaders lie in the launch's folder | temporary folders stay |
 | worker | `torch.distributed.init_process_group`, with `backend=None` | finds the launch's store; asks no name server | MASTER_PORT=12355 hangs |
-| worker, and the notebook for its first store | glibc's `__nss_configure_lookup` | torch asks for the name of 127.0.0.1, for its log | 5 s or 10 s a launch where the name server is silent |
+| worker; notebook, for the 3 ms in which it makes its store | glibc's `__nss_configure_lookup` | torch asks for the name of 127.0.0.1, for its log | 5 s or 10 s a launch where the name server is silent |
 | notebook | SIGINT's handler, during a launch | an interrupt strikes when nothing is half done | – |
 | notebook | cloudpickle's `_class_setstate`, on the way in | a result does not write over the class of a cell | it does: a test |
 """

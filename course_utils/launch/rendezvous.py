@@ -12,8 +12,6 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 class store:
     """The rendezvous: a TCPStore of this launch alone, on a loopback port that the system chose."""
 
-    _has_asked = False
-
     def __enter__(self):
         from torch.distributed import TCPStore
 
@@ -24,9 +22,7 @@ class store:
             # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.
             fd = os.dup(listener.fileno())
         try:
-            # Its client asks for a name as the workers' do, but only the first time: no longer than that are the look-ups
-            # of the notebook's other threads redirected too.
-            with contextlib.nullcontext() if store._has_asked else names_from_files():
+            with names_from_files():  # it connects to itself, and asks for a name as the workers do
                 self._store = TCPStore(
                     "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=fd
                 )
@@ -34,7 +30,6 @@ class store:
             with contextlib.suppress(OSError):
                 os.close(fd)
             raise
-        store._has_asked = True
         return self
 
     def __exit__(self, *_):
