@@ -156,5 +156,6 @@ def worker():
     return dist.get_rank()
 """.strip())
     for _ in range(5):
-        assert notebook.run("launch(worker, world_size=2).results").value == [0, 1]
-    assert notebook.run("set(map(len, latest_run().metrics['text']))").value == {5000}
+        assert notebook.run("run = launch(worker, world_size=2)\nrun.results").value == [0, 1]
+    assert notebook.run("set(map(len, run.metrics['text']))").value == {5000}
+    notebook.run("del run")
