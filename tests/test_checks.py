@@ -6,13 +6,17 @@ right answers written in another way. The answers run in real workers, as they d
 
 import ast
 import functools
+import os
 import runpy
+import signal
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from course_utils.checks import CheckFailed, Result, check, evaluate, wrong
+from course_utils.launch import LauncherError
 from tools import notebooks
 
 FOLDER = Path(__file__).parent / "wrong_answers"
@@ -195,3 +199,12 @@ def test_what_is_not_a_number_is_infinitely_far_from_any():
 def test_html_is_escaped_and_shows_the_sign():
     shown = Result("9.2", "wrong", "rank 0 returned <b>2</b> & stopped")._repr_html_()
     assert "✗ Exercise 9.2: rank 0 returned &lt;b&gt;2&lt;/b&gt; &amp; stopped" in shown
+
+
+def test_a_fault_of_the_launchers_is_no_wrong_answer():
+    def answer(*args, **kwargs):
+        os.kill(os.getppid(), signal.SIGKILL)  # the process that starts workers
+        time.sleep(60)
+
+    with pytest.raises(LauncherError, match="the process that starts workers has ended"):
+        evaluate("9.1", answer)

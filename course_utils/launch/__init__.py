@@ -10,7 +10,7 @@
     supervisor ◀─ Forked, Exited ──────────────                                                    rendezvous.join
               ◀── Began, Logged, Returned, Raised (protocol; results as payload) ───────────────── worker(*args)
     streams   ◀── one pipe for stdout and stderr ──────────────────────────────────────────────── print, C code
-    failure   what became of each rank → WorkerError                   (linux: who ends with whom, whose process it is)
+    failure   what became of each rank → WorkerError                   (linux: who ends with whom)
 
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
 what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
@@ -42,7 +42,8 @@ import weakref
 
 from .. import cells
 from ..hardware import sharing
-from . import call, handle, interrupts, payload, rendezvous, surroundings
+from ..processes import interrupts, payload
+from . import call, handle, rendezvous, surroundings
 from .call import NotSendable
 from .failure import LauncherError, WorkerError, lines_about
 from .handle import shutdown, warm

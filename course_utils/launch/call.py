@@ -6,7 +6,7 @@ import inspect
 import os
 
 from .. import hardware
-from . import payload
+from ..processes import payload
 from .failure import LauncherError
 
 

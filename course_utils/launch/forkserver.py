@@ -20,7 +20,8 @@ import socket
 import time
 import traceback
 
-from . import linux, worker
+from ..processes import linux
+from . import worker
 from .protocol import Channel, Exited, Fork, Forked, Kill, NotForked, Signal, WorkerFds
 
 # Before the first worker: without these there is none.

@@ -11,7 +11,8 @@ import threading
 import uuid
 from pathlib import Path
 
-from . import linux, payload, surroundings
+from ..processes import linux, payload
+from . import surroundings
 from .failure import LauncherError
 from .protocol import Channel
 
@@ -40,7 +41,7 @@ class Handle:
         self._stderr = os.fdopen(payload.anonymous_file("course-forkserver-stderr"), "rb+", buffering=0)
         init = str(Path(__file__).resolve().parents[1] / "__init__.py")
         environment = dict(os.environ, OMP_NUM_THREADS="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
-        environment[linux.MARK] = self._mark
+        environment[surroundings.MARK] = self._mark
         ours, theirs = socket.socketpair()
         with theirs:
             # A session of its own: an interrupt of the notebook is not meant for it.
@@ -89,7 +90,7 @@ class Handle:
             self._process.kill()
             self._process.wait()
         if self._process.returncode:
-            linux.kill_marked(self._mark)  # it could not tidy up
+            linux.kill_marked(surroundings.MARK, self._mark)  # it could not tidy up
 
     def close(self):
         """After `end`, or in a fork of the notebook: close our descriptors."""

@@ -7,7 +7,7 @@ import selectors
 import socket
 import time
 
-from . import interrupts, linux, payload
+from ..processes import interrupts, linux, payload
 from .failure import Fate, LauncherError, explain, frames_of_dump
 from .protocol import Began, Channel, Exited, Fork, Kill, Left, Logged, NotForked, Raised, Report, Returned, Signal, WorkerFds
 from .streams import Output

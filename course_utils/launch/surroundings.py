@@ -21,8 +21,9 @@ import types
 from dataclasses import dataclass
 
 from .. import cells
-from . import linux, rendezvous
+from . import rendezvous
 
+MARK = "COURSE_FORKSERVER"  # the variable that says of a process to which forkserver it belongs, however it has cut its ties
 # Variables that libraries read once, as they are imported: workers find them only in a forkserver that began with them.
 _READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_")
 
@@ -41,10 +42,10 @@ class Surroundings:
         """In a new worker: take over what the notebook has. `folder` is for multiprocessing's temporary files, or None."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        mark = os.environ[linux.MARK]
+        mark = os.environ[MARK]
         os.environ.clear()
         os.environ.update(self.environment, RANK=str(rank), LOCAL_RANK=str(rank))
-        os.environ[linux.MARK] = mark
+        os.environ[MARK] = mark
         os.chdir(self.directory)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)

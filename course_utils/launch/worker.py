@@ -13,7 +13,8 @@ import threading
 import time
 import traceback
 
-from . import linux, payload, rendezvous
+from ..processes import linux, payload
+from . import rendezvous
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned
 
 STACK_SIGNAL = signal.SIGUSR1

@@ -286,10 +286,13 @@ def few_processes(request):
 
 
 def test_the_system_refuses_another_process(notebook, few_processes):
+    notebook.wait_until_warm()
     (forkserver,) = notebook.forkservers()
     (few_processes / "cgroup.procs").write_text(str(forkserver.pid))
-    outcome = notebook.fail("launch(nothing, world_size=2)")
-    (few_processes.parent / "cgroup.procs").write_text(str(forkserver.pid))
+    try:
+        outcome = notebook.fail("launch(nothing, world_size=2)")
+    finally:
+        (few_processes.parent / "cgroup.procs").write_text(str(forkserver.pid))
     assert outcome.shown.startswith("LauncherError: the system did not let rank 0 start (Resource temporarily unavailable)")
     works(notebook)
     assert [forkserver] == notebook.forkservers()

@@ -82,7 +82,7 @@ def test_what_a_killed_forkserver_leaves_is_ended(new_notebook, moment):
     notebook.run(FAMILY)
     if moment == "warm":
         notebook.run("launch(lambda: 1, world_size=2)", timeout=60)
-        wait_until(lambda: not any(p.name() == "understudy" for p in notebook.processes()), 60, "it has warmed up")
+        notebook.wait_until_warm()
     message_id = notebook.start("launch(raise_family, world_size=2)")
     wait_until(lambda: len(sleepers(notebook)) == 6, 60, "subprocesses start")
     notebook.forkservers()[0].kill()

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from conftest import wait_until
 
 SETUP = "import os, sys, torch, torch.distributed as dist\nfrom course_utils import launch"
 
@@ -32,7 +31,7 @@ def step():
 launch(step, world_size=2).results
 """.strip(), timeout=60)
     assert value.value == ["random", "random"]
-    wait_until(lambda: not any(p.name() == "understudy" for p in notebook.processes()), 60, "the forkserver has warmed up")
+    notebook.wait_until_warm()
     assert not (folder / "executed").exists()
     assert notebook.run("launch(step, world_size=2).results").value == ["random", "random"]
     assert len(notebook.forkservers()) == 1

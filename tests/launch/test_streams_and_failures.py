@@ -12,10 +12,11 @@ import psutil
 import pytest
 import torch
 
-from course_utils.launch import LauncherError, WorkerError, payload
+from course_utils.launch import LauncherError, WorkerError
 from course_utils.launch.failure import Fate, explain, frames_of_dump
 from course_utils.launch.protocol import Report
 from course_utils.launch.streams import Output
+from course_utils.processes import payload
 
 CONNECTION_LOST = "[pair.cc:547] Connection closed by peer [127.0.0.1]:4711"
 

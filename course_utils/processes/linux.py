@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 
-MARK = "COURSE_FORKSERVER"  # in the environment of a forkserver and of all that it starts: whose they are
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _CLEANERS_S = 1.0
 _HUGE = 2 << 20
@@ -149,11 +148,11 @@ def remove_shared_memory(pids):
                 os.unlink(f"/dev/shm/{name}")
 
 
-def kill_marked(mark):
-    """Kill every process with MARK=`mark` in its environment: the orphans of a forkserver that can no longer do it."""
+def kill_marked(variable, mark):
+    """Kill every process that began with `variable`=`mark` in its environment, whosever child it is by now."""
     import psutil
 
-    entry = f"{MARK}={mark}".encode()
+    entry = f"{variable}={mark}".encode()
     for _ in range(10):  # one that forks meanwhile leaves a child to be found
         found = False
         for process in psutil.process_iter():

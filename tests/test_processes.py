@@ -1,0 +1,47 @@
+"""What knows nothing of ranks: children that end, with and without what only newer systems have."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from course_utils.processes import linux
+
+
+@pytest.mark.parametrize("has_waitid", [True, False], ids=["waitid", "without waitid"])
+def test_children_that_ended_are_collected_and_their_groups_killed(monkeypatch, has_waitid):
+    """macOS has os.waitid since Python 3.13 only."""
+    if not has_waitid:
+        monkeypatch.delattr(os, "waitid", raising=False)
+    reader, writer = os.pipe()
+    leader = os.fork()
+    if leader == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.close(reader)
+            time.sleep(60)  # holds the pipe's writing end, until it is killed with the group
+        os._exit(3)
+    os.close(writer)
+    found = {}
+    deadline = time.monotonic() + 10
+    while leader not in found and time.monotonic() < deadline:
+        found |= dict(linux.ended_children({leader}))
+    assert os.waitstatus_to_exitcode(found[leader]) == 3
+    assert os.read(reader, 1) == b""  # the end of file: nobody of the group is left
+    os.close(reader)
+
+
+def test_those_who_carry_a_mark_are_killed_and_nobody_else():
+    children = {}
+    for mark in ("ours", "others"):
+        environment = dict(os.environ, COURSE_TEST_MARK=mark)
+        children[mark] = os.spawnvpe(os.P_NOWAIT, "setsid", ["setsid", "sleep", "60"], environment)
+    deadline = time.monotonic() + 10
+    linux.kill_marked("COURSE_TEST_MARK", "ours")
+    while not (ended := os.waitpid(children["ours"], os.WNOHANG)[0]) and time.monotonic() < deadline:
+        linux.kill_marked("COURSE_TEST_MARK", "ours")  # it had not got its environment yet
+    assert ended == children["ours"]
+    assert os.waitpid(children["others"], os.WNOHANG) == (0, 0)
+    os.kill(children["others"], signal.SIGKILL)
+    os.waitpid(children["others"], 0)
