@@ -15,7 +15,7 @@ as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "PYTHON=python3.12      the Python to make .venv with"
+	@echo "PYTHON=python3.12      the Python to make .venv with, anew where it was another"
 	@echo "TORCH_INDEX=URL        another pip index for torch and torchvision, for example one of CPU builds;"
 	@echo "                       it is remembered until \`make clean\`"
 	@echo "LAB_ARGS=--no-browser  further arguments for JupyterLab"

@@ -165,6 +165,21 @@ def test_indexes_of_pip_configuration(checkout, tmp_path):
     assert checkout.installed() == {"nvidia-ml-py": "1.post1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
 
 
+def test_another_python_makes_it_anew(checkout, tmp_path):
+    checkout.installs()
+    python = checkout.venv / "bin/python"
+    another = tmp_path / "python3"
+    another.write_text(f'#!/bin/sh\nexec "{python.resolve()}" "$@"\n')
+    another.chmod(0o755)
+    python.unlink()
+    python.symlink_to(another)  # as if .venv had been made with it
+    unnamed = checkout.make("install", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert unnamed.stdout == "Installed in .venv, and nothing has changed.\n"
+    assert "Making .venv with Python" in checkout.installs()
+    assert python.resolve() == Path(sys.executable).resolve()
+    assert "nothing has changed" in checkout.installs()
+
+
 def test_another_index_for_torch(checkout, tmp_path):
     offer(tmp_path / "cpu", "torch", "2+cpu")
     checkout.installs(f"TORCH_INDEX={(tmp_path / 'cpu').as_uri()}")

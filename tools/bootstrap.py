@@ -57,7 +57,7 @@ def main(torch_index=""):
             "root": str(ROOT),  # a virtual environment does not survive a move
             "torch_index": torch_index or made_from.get("torch_index", ""),
         }
-        usable = made_from and PYTHON.exists()
+        usable = made_from and PYTHON.exists() and not another_python_is_named()
         if usable and made_from == wanted and UV.exists():
             print("Installed in .venv, and nothing has changed.", flush=True)
             return
@@ -97,6 +97,11 @@ def write(stamp, made_from):
     if made_from:
         json.dump(made_from, stamp)
     stamp.flush()
+
+
+def another_python_is_named():
+    """Whether the user named a Python with PYTHON=, and .venv was made with another."""
+    return bool(os.environ.get("PYTHON")) and PYTHON.resolve() != Path(sys.executable).resolve()
 
 
 def make_venv(stamp, torch_index):
