@@ -15,7 +15,7 @@ as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "PYTHON=python3.12      the Python to make .venv with"
+	@echo "PYTHON=python3.12      the Python to make .venv with, anew where it was another"
 	@echo "TORCH_INDEX=URL        another pip index for torch and torchvision, for example one of CPU builds;"
 	@echo "                       it is remembered until \`make clean\`"
 	@echo "LAB_ARGS=--no-browser  further arguments for JupyterLab"
@@ -59,10 +59,8 @@ record: install ## run every notebook from top to bottom and keep its outputs
 bench: install ## measure launch against spawn, torchrun and loky, and the ring against the library
 	@$(python) -m tools.bench $(ARGS)
 
-# uv is kept out of .venv, because it is needed here and nowhere else.
 lock: install ## make requirements.lock again, from the ranges in pyproject.toml
-	@$(python) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv
-	@build/lock/bin/uv pip compile pyproject.toml --extra test --universal --upgrade --quiet \
+	@build/uv/bin/uv pip compile pyproject.toml --extra test --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements.lock
 
 install: ## make .venv, or bring it up to date

@@ -1,6 +1,6 @@
 """`make` installs, resumes, and says in one sentence why it cannot; `make lab` is for this machine alone.
 
-The installations are real ones, in a checkout of its own, of packages without content from an index in a folder.
+The installations are real ones, in a checkout of its own, of packages of an empty module from an index in a folder.
 """
 
 import json
@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +19,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tools import bootstrap
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,8 +38,8 @@ def build_editable(folder, config=None, metadata=None):
 """
 
 
-def write_wheel(folder, name, version, requires=None):
-    """A package without content, as pip installs it."""
+def write_wheel(folder, name, version, requires=None, script=None):
+    """A package of one empty module, and of a script of its own name where one is given."""
     stem = f"{name.replace('-', '_')}-{version}"
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Dist: {requires}"] if requires else []
@@ -45,18 +48,30 @@ def write_wheel(folder, name, version, requires=None):
         wheel.writestr(f"{info}/METADATA", "\n".join(lines) + "\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
+        wheel.writestr(f"{name.replace('-', '_')}.py", "")
+        if script:
+            path = zipfile.ZipInfo(f"{stem}.data/scripts/{name}")
+            path.external_attr = 0o100755 << 16  # pip asks whether it is a regular file, too
+            wheel.writestr(path, script)
 
 
-def offer(index, name, *version_and_requires):
+def offer(index, name, *version_and_more):
     """Put such a package into the index, a folder."""
     folder = index / name
     folder.mkdir(parents=True, exist_ok=True)
-    write_wheel(folder, name, *version_and_requires)
+    write_wheel(folder, name, *version_and_more)
     (folder / "index.html").write_text("".join(f'<a href="{p.name}">{p.name}</a>' for p in folder.glob("*.whl")))
 
 
+@pytest.fixture(scope="session")
+def real_uv():
+    with tempfile.TemporaryFile() as lock:
+        bootstrap.get_uv(lock)
+    return bootstrap.UV
+
+
 class Checkout:
-    def __init__(self, folder):
+    def __init__(self, folder, real_uv):
         self.root = folder / "checkout with spaces"
         self.venv = self.root / ".venv"
         self.index = folder / "simple"
@@ -73,8 +88,11 @@ class Checkout:
         offer(self.index, "nvidia-ml-py", 2)
         offer(self.index, "nvidia-blas", 1)
         offer(self.index, "torch", 2, "nvidia-blas")
+        # The index's uv leads to the real one, which is larger than all tests together.
+        self.uv_version = bootstrap.UV_PIN.partition("==")[2]
+        offer(self.index, "uv", self.uv_version, None, f'#!/bin/sh\nexec "{real_uv}" "$@"\n')
         # Of the outer make's variables, too, none may come through: this test may run under `make test`.
-        ours = ("PIP_", "COURSE_", "MAKE", "MFLAGS", "PYTHON", "TORCH_INDEX")
+        ours = ("PIP_", "UV_", "COURSE_", "MAKE", "MFLAGS", "PYTHON", "TORCH_INDEX")
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index.as_uri()}
 
@@ -104,13 +122,14 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(tmp_path):
-    return Checkout(tmp_path)
+def checkout(tmp_path, real_uv):
+    return Checkout(tmp_path, real_uv)
 
 
 def test_install_then_nothing_then_update(checkout):
     assert "Making .venv" in checkout.installs()
     assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
+    assert list(checkout.venv.glob("lib/*/site-packages/__pycache__/torch.*.pyc"))
 
     # No index and no room are needed where nothing has changed.
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "COURSE_NEEDED_GB": "1e9"}
@@ -127,6 +146,38 @@ def test_install_then_nothing_then_update(checkout):
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
     checkout.venv = checkout.root / ".venv"
     assert "needs about" in checkout.refuses(f"PYTHON={sys.executable}", **nowhere)  # which is asked of a new one only
+
+
+def test_indexes_of_pip_configuration(checkout, tmp_path):
+    """uv reads none of it; of all that is offered, the best version is taken, as pip does."""
+    offer(tmp_path / "more", "nvidia-ml-py", "1.post1")
+    offer(tmp_path / "links", "torch", 2, "nvidia-blas")
+    for name in ("nvidia-ml-py", "torch"):
+        shutil.rmtree(checkout.index / name)
+    offer(checkout.index, "nvidia-ml-py", 1)
+    checkout.lock("nvidia-ml-py==1.*", "nvidia-blas==1", "torch==2")
+    pip_conf = tmp_path / "pip.conf"
+    pip_conf.write_text("[global]\nindex-url = http://127.0.0.1:9/\n"
+                        f"extra-index-url =\n    {(tmp_path / 'more').as_uri()}\n    {(tmp_path / 'none').as_uri()}\n"
+                        f"find-links = {tmp_path / 'links/torch'}\n[install]\nindex-url = {checkout.index.as_uri()}\n")
+    del checkout.env["PIP_INDEX_URL"]
+    checkout.installs(PIP_CONFIG_FILE=str(pip_conf))
+    assert checkout.installed() == {"nvidia-ml-py": "1.post1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
+
+
+def test_another_python_makes_it_anew(checkout, tmp_path):
+    checkout.installs()
+    python = checkout.venv / "bin/python"
+    another = tmp_path / "python3"
+    another.write_text(f'#!/bin/sh\nexec "{python.resolve()}" "$@"\n')
+    another.chmod(0o755)
+    python.unlink()
+    python.symlink_to(another)  # as if .venv had been made with it
+    unnamed = checkout.make("install", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert unnamed.stdout == "Installed in .venv, and nothing has changed.\n"
+    assert "Making .venv with Python" in checkout.installs()
+    assert python.resolve() == Path(sys.executable).resolve()
+    assert "nothing has changed" in checkout.installs()
 
 
 def test_another_index_for_torch(checkout, tmp_path):

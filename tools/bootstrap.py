@@ -12,8 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
+from ast import literal_eval
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +23,20 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
 PYPROJECT = ROOT / "pyproject.toml"
-LOG = ROOT / "build" / "install.log"
+
+# uv installs, and `make lock` resolves. It is kept out of .venv, because the course itself does not need it.
+UV_PIN = "uv==0.13.9"
+UV = ROOT / "build" / "uv" / "bin" / "uv"
+
+# In .venv, so that uv links what it has unpacked instead of copying it, whatever disk .venv is on.
+CACHE = VENV / "uv-cache"
+
+# uv reads neither pip's variables nor its configuration files, where an institute's mirror or proxy is named.
+FROM_PIP = {
+    "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY",
+    "default-timeout": "UV_HTTP_TIMEOUT", "timeout": "UV_HTTP_TIMEOUT",
+}
 
 # Holds what .venv was made from, and is empty while an installation runs: one that was interrupted, however
 # roughly, never counts as done.
@@ -43,16 +57,15 @@ def main(torch_index=""):
             "root": str(ROOT),  # a virtual environment does not survive a move
             "torch_index": torch_index or made_from.get("torch_index", ""),
         }
-        if made_from == wanted and PYTHON.exists():
+        usable = made_from and PYTHON.exists() and not another_python_is_named()
+        if usable and made_from == wanted and UV.exists():
             print("Installed in .venv, and nothing has changed.", flush=True)
             return
-        if made_from and PYTHON.exists() and made_from | {"files": wanted["files"]} == wanted:
+        if usable and made_from | {"files": wanted["files"]} == wanted:
             print("Bringing .venv up to date with requirements.lock.", flush=True)
         else:
             make_venv(stamp, wanted["torch_index"])
-        check_index(wanted["torch_index"])
-        write(stamp, {})
-        install(wanted["torch_index"], stamp)
+        install(stamp, wanted["torch_index"])
         write(stamp, wanted)
     print("Installed.", flush=True)
 
@@ -86,18 +99,21 @@ def write(stamp, made_from):
     stamp.flush()
 
 
+def another_python_is_named():
+    """Whether the user named a Python with PYTHON=, and .venv was made with another."""
+    return bool(os.environ.get("PYTHON")) and PYTHON.resolve() != Path(sys.executable).resolve()
+
+
 def make_venv(stamp, torch_index):
     """Begin anew: a half-made environment cannot be told from a whole one file by file."""
     write(stamp, {})
     for path in VENV.iterdir():  # one by one, because .venv may be a link to a larger disk
-        if path != STAMP:
+        if path not in (STAMP, CACHE):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
-    needed_gb = 2.5 if torch_index.rstrip("/").endswith("cpu") else 6.8
-    if os.stat(tempfile.gettempdir()).st_dev == os.stat(VENV).st_dev:
-        needed_gb *= 1.4  # what pip downloads lies there until it is unpacked
-    needed_gb = float(os.environ.get("COURSE_NEEDED_GB", needed_gb))
-    free_gb = shutil.disk_usage(VENV).free / 1e9
+    needed_gb = float(os.environ.get("COURSE_NEEDED_GB", 2.5 if torch_index.rstrip("/").endswith("cpu") else 6.8))
+    kept_gb = sum(file.lstat().st_size for file in CACHE.rglob("*")) / 1e9
+    free_gb = shutil.disk_usage(VENV).free / 1e9 + kept_gb
     if free_gb < needed_gb:
         fail(f"The installation needs about {needed_gb:.0f} GB, and {VENV} has {free_gb:.1f} GB free: make room first.")
     if not (find_spec("venv") and find_spec("ensurepip")):
@@ -112,21 +128,19 @@ def make_venv(stamp, torch_index):
         fail(f"{sys.executable} could not make a virtual environment in {VENV}: the lines above say why.")
 
 
-def check_index(torch_index):
-    """Ask each index for one package, so that a missing network is said at once and not after minutes of retries."""
-    indexes = [("The package index", pins()[0], [])]
-    if torch_index:
-        indexes.append((f"TORCH_INDEX={torch_index}", "torch", ["--index-url", torch_index]))
-    for index, pin, options in indexes:
-        package = re.split("[=; ]", pin)[0]
-        # Not `pip install --dry-run`: it downloads the whole wheel from an index without separate metadata.
-        answer = subprocess.run(
-            [PYTHON, "-m", "pip", "index", "versions", package, "--retries", "1", "--timeout", "20", *options],
-            capture_output=True, text=True,
-        )
-        if answer.returncode:
-            fail(f"{index} could not be reached, or does not offer {package}: check the network, the proxy settings "
-                 f"and the address, {AGAIN}.")
+def get_uv(stamp):
+    try:
+        if subprocess.check_output([UV, "--version"], text=True).split()[1] == UV_PIN.partition("==")[2]:
+            return
+    except (OSError, subprocess.CalledProcessError):
+        pass  # not there yet, or half of it
+    # One retry, so that a missing network is said soon.
+    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--no-deps",
+           "--only-binary", ":all:", "--upgrade", "--target", UV.parent.parent, UV_PIN]
+    env = os.environ | {"PIP_USER": "0"}  # clusters set it, and pip refuses it together with --target
+    if subprocess.run(pip, env=env, pass_fds=[stamp.fileno()]).returncode:
+        fail(f"The package index could not be reached, or does not offer {UV_PIN}: check the network, the proxy "
+             f"settings and the address, {AGAIN}.")
 
 
 def pins():
@@ -135,20 +149,24 @@ def pins():
     return [line for line in lines if line]
 
 
-def install(torch_index, stamp):
-    LOG.parent.mkdir(exist_ok=True)
-    LOG.unlink(missing_ok=True)  # pip appends
+def install(stamp, torch_index):
     if torch_index:
         # First all that has nothing to do with the build of torch, then torch from its own index, which knows
         # best what else that build needs. A pin of 2.15.0 admits 2.15.0+cpu.
         torch = [pin for pin in pins() if re.match("torch(vision)?==", pin)]
         others = [pin for pin in pins() if pin not in torch and not belongs_to_cuda_build(pin)]
-        pip(stamp, "--constraint", LOCK, *others)
-        pip(stamp, "--index-url", torch_index, *torch)
+        steps = [["--constraints", LOCK, *others], ["--default-index", torch_index, *torch]]
     else:
-        pip(stamp, "--requirement", LOCK)
+        steps = [["--requirements", LOCK]]
+    get_uv(stamp)
+    subprocess.run([UV, "cache", "prune", "--quiet", "--cache-dir", CACHE])  # halves of interrupted downloads
+    for step in steps:  # ask each index for all that it is to give, before .venv is touched
+        uv(stamp, *step, "--no-deps", "--dry-run")
+    write(stamp, {})
+    for step in steps:
+        uv(stamp, *step)
     # setuptools is in the lock, so that nothing unpinned is fetched to build the course's own package.
-    pip(stamp, "--no-deps", "--no-build-isolation", "--editable", ROOT)
+    uv(stamp, "--no-deps", "--no-build-isolation", "--editable", ROOT)
 
 
 def belongs_to_cuda_build(pin):
@@ -158,27 +176,49 @@ def belongs_to_cuda_build(pin):
     return name.startswith(("nvidia-", "cuda-", "triton")) and name not in own
 
 
-def pip(stamp, *arguments):
-    """pip install, with its own progress bars; raises SystemExit with one sentence."""
-    quiet = [] if sys.stdout.isatty() else ["--quiet", "--progress-bar", "off"]
-    process = subprocess.run(
-        [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--log", LOG, *quiet, *arguments],
-        env=os.environ | {"PIP_USER": "0"},  # clusters set it, and pip refuses it in a virtual environment
-        pass_fds=[stamp.fileno()],  # pip holds the lock too, should this process be killed before it
-    )
-    if process.returncode == 0:
-        LOG.unlink(missing_ok=True)  # 30 MB
+def uv(stamp, *arguments):
+    """uv pip install, with its own progress bars; raises SystemExit with one sentence."""
+    command = [
+        UV, "pip", "install", "--python", PYTHON, "--cache-dir", CACHE, *arguments,
+        "--index-strategy", "unsafe-best-match",  # the best version that any index has, which is pip's rule
+        "--compile-bytecode",  # as pip does: the first import of torch would take half a minute otherwise
+        *(["--quiet"] if "--dry-run" in arguments or not sys.stdout.isatty() else []),
+    ]
+    # Certificates from the system, as pip does: an institute's own are there.
+    env = {"UV_SYSTEM_CERTS": "1"} | pip_settings() | os.environ
+    # uv holds the lock too, should this process be killed before it.
+    if subprocess.run(command, env=env, pass_fds=[stamp.fileno()]).returncode == 0:
         return
-    log = LOG.read_text(errors="replace")[-8000:] if LOG.exists() else ""
-    missing = re.search(r"No matching distribution found for (\S+)", log)
-    if "No space left on device" in log:
-        fail(f"The disk filled up during the installation: make room for .venv and for pip's downloads, {AGAIN}.")
-    if re.search("Connection|Timeout|timed out|Retrying", log):
-        fail(f"The network failed during the installation: check it, {AGAIN}.")
+    print("Trying once more.", flush=True)
+    second = subprocess.run(command, env=env, pass_fds=[stamp.fileno()], stderr=subprocess.PIPE, text=True)
+    if second.returncode:
+        index = next((f"TORCH_INDEX={a}" for a in arguments if "://" in str(a)), "The package index")
+        fail(reason(second.stderr, index))
+
+
+@cache
+def pip_settings():
+    """pip's settings of indexes, proxy and certificate, as uv's variables: {"UV_DEFAULT_INDEX": "https://…"}."""
+    listed = subprocess.check_output([PYTHON, "-m", "pip", "config", "list"], text=True)
+    found = {}
+    for section in ("global", "install", ":env:"):  # the last one counts
+        for name, value in re.findall(rf"^{section}\.([a-z-]+)=(.+)", listed, re.MULTILINE):
+            if name in FROM_PIP:
+                found[FROM_PIP[name]] = ("," if name == "find-links" else " ").join(literal_eval(value).split())
+    return found
+
+
+def reason(said, index):
+    """The sentence for what uv said as it failed; `index` names the index that it asked."""
+    if re.search("No space left|quota exceeded", said):
+        return f"The disk filled up during the installation: make room for {VENV}, {AGAIN}."
+    if re.search("Request failed|Failed to fetch|Failed to download|timed out", said):
+        return f"{index} could not be reached: check the network, the proxy settings and the address, {AGAIN}."
+    missing = re.search(r"No solution found.*you require ([^\s,]+)", said, re.DOTALL)
     if missing:
-        fail(f"No index offers {missing[1]} for Python {sys.version.split()[0]} on this machine: name another Python "
-             "with PYTHON=, or another TORCH_INDEX=, and run the same command again.")
-    fail(f"pip could not finish the installation: its last lines above say why, and {LOG} holds all it said.")
+        return (f"No index offers {missing[1]} for Python {sys.version.split()[0]} on this machine: name another "
+                "Python with PYTHON=, or another TORCH_INDEX=, and run the same command again.")
+    return f"uv could not finish the installation, and its lines above say why: mend that, {AGAIN}."
 
 
 if __name__ == "__main__":
