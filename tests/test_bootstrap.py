@@ -254,6 +254,16 @@ def test_environment_of_someone_else(checkout):
     assert theirs.exists()
 
 
+def test_a_link_to_the_environment_of_another_checkout(checkout, tmp_path):
+    theirs = tmp_path / "theirs"
+    (theirs / ".venv").mkdir(parents=True)
+    (theirs / ".venv/course-stamp.json").write_text(json.dumps({"root": str(theirs)}))
+    (theirs / ".venv/kept").touch()
+    checkout.venv.symlink_to(theirs / ".venv")
+    assert "is a link to the environment of another checkout" in checkout.refuses(f"PYTHON={sys.executable}")
+    assert (theirs / ".venv/kept").exists()
+
+
 def test_help_names_every_command(checkout):
     said = checkout.make().stdout
     phony = re.search(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
@@ -273,7 +283,7 @@ def wait_until_answered(address, timeout_s=20):
             time.sleep(0.05)
 
 
-@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="needs the .venv of this checkout")
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv" or (ROOT / ".venv").is_symlink(), reason="needs the .venv of this checkout")
 def test_lab_listens_on_loopback_with_a_token():
     make = subprocess.Popen(["make", "lab", "LAB_ARGS=--no-browser --ServerApp.port=0"], cwd=ROOT,
                             start_new_session=True, stdin=subprocess.DEVNULL,

@@ -57,6 +57,7 @@ def main(torch_index=""):
             "root": str(ROOT),  # a virtual environment does not survive a move
             "torch_index": torch_index or made_from.get("torch_index", ""),
         }
+        refuse_anothers(made_from.get("root"))
         usable = made_from and PYTHON.exists() and not another_python_is_named()
         if usable and made_from == wanted and UV.exists():
             print("Installed in .venv, and nothing has changed.", flush=True)
@@ -97,6 +98,14 @@ def write(stamp, made_from):
     if made_from:
         json.dump(made_from, stamp)
     stamp.flush()
+
+
+def refuse_anothers(root):
+    """A link to the .venv of another checkout would be emptied under the feet of whoever works there."""
+    theirs = Path(root or ROOT) / ".venv"
+    if root != str(ROOT) and theirs.exists() and theirs.samefile(VENV) and VENV.is_symlink():
+        fail(f"{VENV} is a link to the environment of another checkout, {root}: remove the link, then run the same command "
+             "again.")
 
 
 def another_python_is_named():
