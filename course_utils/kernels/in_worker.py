@@ -21,18 +21,19 @@ _STACK_BYTES = 1 << 20  # of each thread; 8 MiB would be asked for 1024 times
 
 
 class Refused(Exception):
-    """The kernel failed: what happened, and the frames (file name, line number, function) where."""
+    """The kernel failed: what happened, the frames (file name, line number, function) where, and the exception, if it was one."""
 
-    def __init__(self, what, frames=()):
+    def __init__(self, what, frames=(), error=None):
         super().__init__(what)
         self.what, self.frames = what, tuple(frames)
+        self.exception = ("", "") if error is None else (type(error).__name__, str(error))
 
 
 def run_cases(pickled, cases, timeout):
     """Run the pickled kernel on each `(grid, block, args)`.
 
     Returns the list of (args afterwards, touches, num_touches, races), and None or, from the first case that fails,
-    (what went wrong, frames).
+    (what went wrong, frames, (name of the exception, its message)).
     """
     os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before numba's first import, which unpickling the kernel may be
     import cloudpickle
@@ -44,7 +45,7 @@ def run_cases(pickled, cases, timeout):
         for grid, block, args in cases:
             results.append(_run_case(kernel, grid, block, args, timeout))
     except Refused as refused:
-        return results, (refused.what, refused.frames)
+        return results, (refused.what, refused.frames, refused.exception)
     return results, None
 
 
@@ -162,7 +163,7 @@ def _refusal(thread):
         described += "; an index is one of its numbers: cuda.blockIdx.x, cuda.blockDim.x and so on"
     if isinstance(error, NameError) and error.name in ("threadIdx", "blockIdx", "blockDim", "gridDim", "syncthreads"):
         described += f"; in Python it is called cuda.{error.name}"
-    return Refused(f"{thread}: {described}", frames)
+    return Refused(f"{thread}: {described}", frames, error)
 
 
 def _frames(walked):

@@ -68,9 +68,11 @@ def simulate_many(kernel, cases, timeout=30):
         raise KernelError(f"the simulator's worker failed:\n{error.text}") from None
     results, refusal = run.results[0]
     if refusal is not None:
-        what, frames = refusal
+        what, frames, exception = refusal
         place = cells.own_line(frames)
-        raise KernelError(what + (f"\n  at {place}" if place else ""))
+        error = KernelError(what + (f"\n  at {place}" if place else ""))
+        error.type_name, error.message = exception
+        raise error
     return [Simulated(*result) for result in results]
 
 

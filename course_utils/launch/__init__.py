@@ -1,17 +1,17 @@
 """Run an ordinary function in real worker processes, from a notebook cell.
 
-    notebook (the kernel)                        forkserver (torch imported, nothing done)         worker, one per rank
-    ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    call      what is to be run, is it right
-    surroundings, rendezvous, payload: what
-              workers take over, as files in
-              memory; a store on 127.0.0.1
-    handle    ─── Fork + descriptors ──────────▶ forkserver ── fork ─────────────────────────────▶ worker
-    supervisor ◀─ Forked, Exited ──────────────                                                    rendezvous.join
-              ◀── Began, Logged, Returned, Raised (protocol; results as payload) ───────────────── worker(*args)
-    streams   ◀── one pipe for stdout and stderr ──────────────────────────────────────────────── print, C code
-    failure   what became of each rank → WorkerError                   (linux: who ends with whom)
+    notebook (the kernel)                                forkserver                      worker, one per rank
+    ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    call: what is to be run, and is it right
+    surroundings, rendezvous: what workers take
+    over, and a store on 127.0.0.1 for them
+    handle      ── Fork, Signal, Kill ─────────────────▶ forkserver ── fork ────────────▶ worker
+    supervisor  ◀─ Forked, NotForked, Exited ────────────                                 surroundings.restore
+                ◀─ Began, Logged, Returned, Left, Raised ──────────────────────────────── rendezvous.join
+    streams     ◀─ one pipe for both output streams ───────────────────────────────────── worker(*args, **kwargs)
+    failure: what became of each rank → WorkerError
 
+`protocol` has the messages; functions, arguments and results travel beside them as files in memory (`processes.payload`).
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
 what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
 nothing is left behind.
@@ -20,18 +20,21 @@ Why not what exists? `multiprocessing`'s forkserver runs the script again in eve
 when the kernel is killed (they hold the writing end of its alive pipe). `torch.distributed.elastic.multiprocessing`
 takes functions from files only, tells failures by files in a folder, and starts an interpreter, seconds, for each rank.
 
-What is changed in Python and torch, always in processes of our own; where it is gone one day, what is lost:
+What is changed in Python and torch, and what is lost where it is gone one day:
 
-| where | what | why | without it |
-|---|---|---|---|
-| worker | `atexit._clear` | the forkserver's exit handlers, torch's above all, are not the worker's | 80 ms at its end |
-| worker | `threading._shutdown`, `atexit._run_exitfuncs` | end as an interpreter does, without destructors | an error at its end: a test |
-| worker | `multiprocessing.util.spawnv_passfds` | the resource tracker gets a session of its own | /dev/shm keeps what was not unlinked |
-| worker | `multiprocessing.process…_config["tempdir"]` | sockets of DataLoaders lie in the launch's folder | temporary folders stay |
-| worker | `torch.distributed.init_process_group`, with `backend=None` | finds the launch's store; asks no name server | MASTER_PORT=12355 hangs |
-| worker; notebook, for the 3 ms in which it makes its store | glibc's `__nss_configure_lookup` | torch asks for the name of 127.0.0.1, for its log | 5 s or 10 s a launch where the name server is silent |
-| notebook | SIGINT's handler, during a launch | an interrupt strikes when nothing is half done | – |
-| notebook | cloudpickle's `_class_setstate`, on the way in | a result does not write over the class of a cell | it does: a test |
+In a worker, a process of our own:
+- `atexit._clear`: the forkserver's exit handlers, torch's above all, are not its own. Lost: 80 ms at its end.
+- `threading._shutdown`, `atexit._run_exitfuncs`: it ends as an interpreter does, but without destructors, which may hang.
+- `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Lost: /dev/shm keeps what nobody
+  unlinked.
+- `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
+- `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Lost: MASTER_PORT=12355 hangs.
+- glibc's `__nss_configure_lookup`, while it connects: torch asks for the name of 127.0.0.1, for its log. Lost: 5 s or 10 s
+  a launch where the name server is silent.
+In the notebook, for a moment:
+- the same, for the 3 ms in which it makes its store: a thread that looks a name up just then is told that there is none.
+- SIGINT's handler, during a launch: an interrupt strikes when nothing is half done.
+- cloudpickle's `_class_setstate`, as a result comes in. Lost: it is written over the class of the cell.
 """
 
 import contextlib

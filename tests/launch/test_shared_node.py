@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 from conftest import REPOSITORY, wait_until
