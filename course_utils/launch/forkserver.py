@@ -188,7 +188,7 @@ class _Server:
         try:
             pid = os.fork()
         except OSError as error:  # no more processes, no more memory
-            self._send(NotForked(launch, rank, os.strerror(error.errno)))
+            self._say(NotForked(launch, rank, os.strerror(error.errno)))
             return
         if pid == 0:
             try:
@@ -197,9 +197,9 @@ class _Server:
             finally:
                 os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
         if not self._workers and self._relief is not None:
-            self._tell_relief(_BUSY)
+            self._say(_BUSY)
         self._workers[pid] = (launch, rank)
-        self._send(Forked(launch, rank))
+        self._say(Forked(launch, rank))
 
     def _forget(self, later):
         """In a new worker: close what is the forkserver's own."""
@@ -211,13 +211,10 @@ class _Server:
         if self._relief is not None:
             self._relief.close()
 
-    def _send(self, message):
-        with contextlib.suppress(OSError):  # the kernel is gone, which the loop will see
-            self._channel.send(message)
-
-    def _tell_relief(self, word):
-        with contextlib.suppress(OSError):
-            self._relief.send(word)
+    def _say(self, message):
+        """Send a message to the kernel, or one of the two words to whom we stand in for."""
+        with contextlib.suppress(OSError):  # it is gone, which the loop will see
+            (self._relief if isinstance(message, bytes) else self._channel).send(message)
 
     def _kill_all(self):
         for pid in self._workers:
@@ -238,5 +235,5 @@ class _Server:
                 if not self._workers:
                     self._clear_away()
                     if self._relief is not None:
-                        self._tell_relief(_IDLE)
-                self._send(Exited(launch, rank, os.waitstatus_to_exitcode(status), moment))
+                        self._say(_IDLE)
+                self._say(Exited(launch, rank, os.waitstatus_to_exitcode(status), moment))

@@ -77,16 +77,9 @@ class Supervisor:
                 ready = self._select(until)
             self._take(ready)
         if any(fate.has_failed for fate in self._fates):
-            self._ask_for_stacks()
-            raise explain(self._fates, killed_for_memory=linux.count_memory_kills() > self._memory_kills)
+            raise explain(self.whereabouts(), killed_for_memory=linux.count_memory_kills() > self._memory_kills)
         if self._alive:
-            self._ask_for_stacks()
-            raise explain(self._fates, timeout=timeout if has_begun else _START_S)
-
-    def whereabouts(self):
-        """Return what each rank is doing now, as fates."""
-        self._ask_for_stacks()
-        return self._fates
+            raise explain(self.whereabouts(), timeout=timeout if has_begun else _START_S)
 
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
@@ -192,11 +185,11 @@ class Supervisor:
         until = time.monotonic() + settle
         self._settled = until if self._settled is None else min(self._settled, until)
 
-    def _ask_for_stacks(self):
-        """Have every rank that still computes or waits write down where it is."""
+    def whereabouts(self):
+        """Return the fates, after every rank that still computes or waits has written down where it is."""
         asked = [rank for rank in sorted(self._alive) if self._fates[rank].report is None]
         if not asked or not self._handle.has_imported:
-            return
+            return self._fates
         sizes = {rank: len(self._dump(rank)) for rank in asked}
         self._handle.send(Signal(asked, int(STACK_SIGNAL)))
         deadline = time.monotonic() + _STACKS_S
@@ -211,6 +204,7 @@ class Supervisor:
         for rank in asked:
             if not self._fates[rank].has_failed:
                 self._fates[rank].frames = frames_of_dump(self._dump(rank)[sizes[rank] :])
+        return self._fates
 
     def _dump(self, rank):
         return os.pread(self._stacks[rank], 1 << 20, 0).decode(errors="replace")
