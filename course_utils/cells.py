@@ -3,6 +3,7 @@
 A cell's code has the name of a file that does not exist; IPython keeps its text in `linecache`.
 """
 
+import functools
 import linecache
 import os
 import re
@@ -27,10 +28,16 @@ def sources():
 
 def is_own(name):
     """Whether a file, by the name that code objects have for it, is a cell or a student's own file."""
+    if _is_file_of_a_library(name):
+        return False
     if name in linecache.cache and not os.path.exists(name):
         return not name.startswith("<frozen")  # a cell
-    installed = {"site-packages", "dist-packages"} & set(Path(name).parts)
-    return os.path.isabs(name) and not installed and not name.startswith(_LIBRARIES)
+    return os.path.isabs(name)
+
+
+@functools.cache
+def _is_file_of_a_library(name):
+    return name.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(Path(name).parts)
 
 
 def innermost(frames):
@@ -83,8 +90,9 @@ def changed_modules():
     """
     changed = []
     for name, module in list(sys.modules.items()):
-        file, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
-        if not file or spec is None or not is_own(file):
+        names = getattr(module, "__dict__", {})  # not the attributes themselves, with which some modules import others
+        file, spec = names.get("__file__"), names.get("__spec__")
+        if not isinstance(file, str) or spec is None or not is_own(file):
             continue
         try:
             modified = os.stat(file).st_mtime_ns

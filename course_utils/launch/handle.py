@@ -122,10 +122,14 @@ def warm():
     """Start this process's forkserver if there is none. Returns at once; torch is imported in the background."""
     global _handle
     with _changing:
-        if _handle is not None and (_handle.owner != os.getpid() or not _handle.is_alive()):
-            _handle.end()
-            _handle.close()
-            _handle = None
+        is_useless = _handle is not None and (_handle.owner != os.getpid() or not _handle.is_alive())
+        if is_useless and turn.acquire(blocking=False):  # else a launch still reads from it, and will say that it is gone
+            try:
+                _handle.end()
+                _handle.close()
+                _handle = None
+            finally:
+                turn.release()
         if _handle is None:
             _handle = Handle()
         return _handle
