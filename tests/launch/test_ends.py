@@ -149,7 +149,7 @@ def interrupt_twice(second):
     def trace(frame, event, arg):
         nonlocal lines, has_interrupted
         file, name = frame.f_code.co_filename, frame.f_code.co_name
-        if not file.endswith("launch/interrupts.py"): return trace if "course_utils/launch" in file else None
+        if not file.endswith("processes/interrupts.py"): return trace if "course_utils" in file else None
         if event == "line" and has_interrupted:
             lines += 1
             if lines == second: signal.raise_signal(signal.SIGINT)
