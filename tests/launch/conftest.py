@@ -162,6 +162,10 @@ class Notebook:
         found = [process for process in self.processes() if process.pid not in known]
         return [process for process in found if _safely(process.name) != "understudy"]
 
+    def sleepers(self):
+        """The processes among them that only sleep: what workers start to leave behind."""
+        return [process for process in self.processes() if _safely(process.name) == "sleep"]
+
     def wait_until_warm(self):
         """Until the forkserver has imported all that it will, and serves itself."""
         wait_until(lambda: not any(_safely(p.name) == "understudy" for p in self.processes()), 60, "it has warmed up")

@@ -70,26 +70,16 @@ def test_interrupt(notebook, world_size, source, name):
 def test_interrupt_ends_what_workers_have_started(notebook):
     notebook.run(COMPUTE + FAMILY)
     message_id = notebook.start("launch(raise_family, compute, world_size=2)")
-    wait_until(lambda: len(sleepers(notebook)) == 6, 10, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 6, 10, "subprocesses start")
     notebook.interrupt()
     assert notebook.wait(message_id).error == "KeyboardInterrupt"
-    assert not sleepers(notebook)
-
-
-def sleepers(notebook):
-    found = []
-    for process in notebook.processes():
-        try:
-            found += [process] if process.name() == "sleep" else []
-        except psutil.NoSuchProcess:
-            pass
-    return found
+    assert not notebook.sleepers()
 
 
 def test_a_worker_that_returns_leaves_no_family(notebook):
     notebook.run(FAMILY)
     notebook.run("launch(raise_family, nothing, world_size=2)")
-    assert not sleepers(notebook)
+    assert not notebook.sleepers()
 
 
 def test_a_rank_that_ends_takes_its_family_along_while_others_go_on(notebook):
@@ -224,7 +214,7 @@ holder
 """).value
     notebook.run(COMPUTE + RECEIVE + FAMILY)
     notebook.start(f"launch(raise_family, {name}, world_size={world_size})")
-    wait_until(lambda: len(sleepers(notebook)) == 3 * world_size, 10, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 3 * world_size, 10, "subprocesses start")
     killed = time.monotonic()
     notebook.kill()
 

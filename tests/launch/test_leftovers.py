@@ -1,6 +1,5 @@
 """What others would leave behind after all: shared memory with a name, orphans of a killed forkserver, descriptors."""
 
-import contextlib
 import os
 import signal
 from pathlib import Path
@@ -68,14 +67,6 @@ def raise_family():
 """
 
 
-def sleepers(notebook):
-    found = []
-    for process in notebook.processes():
-        with contextlib.suppress(Exception):
-            found += [process] if process.name() == "sleep" else []
-    return found
-
-
 @pytest.mark.parametrize("moment", ["warming up", "warm"])
 def test_what_a_killed_forkserver_leaves_is_ended(new_notebook, moment):
     notebook = new_notebook(setup="import os, subprocess, time\nfrom course_utils import launch")
@@ -84,11 +75,11 @@ def test_what_a_killed_forkserver_leaves_is_ended(new_notebook, moment):
         notebook.run("launch(lambda: 1, world_size=2)", timeout=60)
         notebook.wait_until_warm()
     message_id = notebook.start("launch(raise_family, world_size=2)")
-    wait_until(lambda: len(sleepers(notebook)) == 6, 60, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 6, 60, "subprocesses start")
     notebook.forkservers()[0].kill()
     outcome = notebook.wait(message_id, 30)
     assert outcome.error == "LauncherError", outcome.shown
-    assert not sleepers(notebook)
+    assert not notebook.sleepers()
     assert notebook.run("launch(lambda: 1, world_size=2).results", timeout=60).value == [1, 1]
 
 
@@ -96,11 +87,11 @@ def test_the_understudy_is_killed(new_notebook):
     notebook = new_notebook(setup="import os, subprocess, time\nfrom course_utils import launch")
     notebook.run(FAMILY)
     message_id = notebook.start("launch(raise_family, world_size=2)")
-    wait_until(lambda: len(sleepers(notebook)) == 6, 60, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 6, 60, "subprocesses start")
     (understudy,) = [process for process in notebook.processes() if process.name() == "understudy"]
     understudy.kill()
     assert notebook.wait(message_id, 30).error == "LauncherError"
-    assert not sleepers(notebook)
+    assert not notebook.sleepers()
     assert notebook.run("launch(lambda: 1, world_size=2).results", timeout=60).value == [1, 1]
 
 
