@@ -17,9 +17,7 @@ _LOST_CONNECTION = re.compile(
     re.IGNORECASE,
 )
 # Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
-_STACK_HEAD = re.compile(
-    r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE
-)
+_STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
     signal.SIGABRT: "its own abort (SIGABRT): C++ code met a state it could not go on from",
@@ -136,11 +134,10 @@ def _explain_lost_connection(cause, others, fates):
 def _explain_timeout(fates, timeout):
     running = [fate for fate in fates if not fate.returned]
     apart = [fate for fate in running if not _is_in_torch_distributed(fate.frames)]
-    lingering = [fate for fate in fates if fate.frames]
     head = f"no end after {timeout:g} s, so all workers were stopped"
     return WorkerError(
         "\n\n".join([head, "\n".join(lines_about(fates))]),
-        cause=(apart or running or lingering or fates)[0],
+        cause=(apart or running or [fate for fate in fates if fate.frames] or fates)[0],
         ranks=fates,
         timed_out=True,
         advice="If they only needed longer: launch(…, timeout=seconds).",

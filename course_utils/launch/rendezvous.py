@@ -1,10 +1,11 @@
 """How the ranks of a launch find one another: a store in the notebook, of which all of them are clients."""
 
 import contextlib
-import ctypes
 import functools
 import os
 import socket
+
+from ..processes import network
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -22,10 +23,8 @@ class store:
             # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.
             fd = os.dup(listener.fileno())
         try:
-            with names_from_files():  # it connects to itself, and asks for a name as the workers do
-                self._store = TCPStore(
-                    "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=fd
-                )
+            with network.names_from_files():  # it connects to itself, and asks for a name as the workers do
+                self._store = TCPStore("127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -38,7 +37,7 @@ class store:
 
 def environment(world_size, port):
     """What torchrun sets, equal on all ranks; RANK and LOCAL_RANK are each worker's own."""
-    loopback = _loopback()
+    loopback = network.loopback()
     return dict(
         WORLD_SIZE=str(world_size),
         LOCAL_WORLD_SIZE=str(world_size),
@@ -51,17 +50,6 @@ def environment(world_size, port):
     )
 
 
-@functools.cache
-def _loopback():
-    """The loopback interface's name: lo on Linux, lo0 on macOS."""
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    raise RuntimeError("this machine has no loopback interface (127.0.0.1), which workers need to find each other")
-
-
 def join(backend):
     """In a worker: become a member of the default process group; with `backend` None, prepare for doing so itself."""
     import torch.distributed as dist
@@ -71,7 +59,7 @@ def join(backend):
     if backend is None:
         _let_it_join()
         return
-    with names_from_files():
+    with network.names_from_files():
         if backend == "nccl":
             # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
             dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
@@ -98,32 +86,9 @@ def _let_it_join():
         theirs = os.environ.get("MASTER_PORT", port)
         os.environ["MASTER_PORT"] = port
         try:
-            with names_from_files():
+            with network.names_from_files():
                 return usual(*args, **kwargs)
         finally:
             os.environ["MASTER_PORT"] = theirs
 
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
-
-
-@contextlib.contextmanager
-def names_from_files():
-    """Look up host names in files only (glibc).
-
-    As it connects, torch asks for the name of 127.0.0.1, for its log. The name server that is asked is slow or silent
-    on many a laptop, and a launch then takes 5 s or 10 s.
-    """
-    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
-    if configure is None:
-        yield
-        return
-    try:
-        with open("/etc/nsswitch.conf") as file:
-            usual = next((line.split(":", 1)[1].strip() for line in file if line.startswith("hosts:")), "files dns")
-    except OSError:
-        usual = "files dns"
-    configure(b"hosts", b"files")
-    try:
-        yield
-    finally:
-        configure(b"hosts", usual.encode())

@@ -9,6 +9,8 @@ import os
 import sys
 import time
 
+from ..processes.log import Log
+
 _KEPT_BYTES = 32 << 20  # of all ranks together, half of it for beginnings, half for ends
 _BURST_LINES = 200  # shown at once
 _LINES_PER_S = 5  # and then this many more for every second that passes, so that slow talkers are never cut off
@@ -16,45 +18,6 @@ _TAIL_LINES = 10  # the last lines of a flood are always shown
 _LINE_CHARS = 1_000
 _OPEN_LINE_BYTES = 1 << 16  # of a line that has not ended
 _READ_BYTES = 1 << 20
-_PIECE_BYTES = 1 << 16  # to which what comes in crumbs is gathered
-
-
-class Log:
-    """The beginning and the end of what one rank printed, `half_bytes` of each, and the count of what lay between."""
-
-    def __init__(self, half_bytes):
-        self._half_bytes = half_bytes
-        self._head, self._tail = bytearray(), collections.deque()  # the tail in the pieces in which it came
-        self._tail_bytes = self._lost_bytes = self._lost_lines = 0
-
-    def add(self, chunk):
-        room = self._half_bytes - len(self._head)
-        if room > 0:
-            self._head += chunk[:room]
-            chunk = chunk[room:]
-        if not chunk:
-            return
-        if self._tail and len(self._tail[-1]) + len(chunk) <= _PIECE_BYTES:
-            self._tail[-1] += chunk
-        else:
-            self._tail.append(bytearray(chunk))
-        self._tail_bytes += len(chunk)
-        while self._tail_bytes - len(self._tail[0]) >= self._half_bytes:
-            lost = self._tail.popleft()
-            self._tail_bytes -= len(lost)
-            self._lost_bytes += len(lost)
-            self._lost_lines += lost.count(b"\n")
-
-    def __str__(self):
-        head, tail = bytes(self._head), b"".join(self._tail)
-        if not self._lost_bytes:
-            return (head + tail).decode(errors="replace")
-        cut, newline, rest = tail.partition(b"\n")
-        if newline:  # a line of which only the end is there goes too
-            tail = rest
-        size = (self._lost_bytes + len(cut) if newline else self._lost_bytes) / 1e6
-        note = f"\n… {self._lost_lines + bool(newline):,} lines ({size:,.0f} MB) are not kept …\n"
-        return head.decode(errors="replace") + note + tail.decode(errors="replace")
 
 
 class Output:

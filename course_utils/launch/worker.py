@@ -117,9 +117,8 @@ def _take_streams(output_fd):
     sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
     libc = ctypes.CDLL(None)
-    line_buffered = 1  # _IOLBF
     with contextlib.suppress(ValueError):  # another C library than glibc; its output then comes when the worker ends
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, line_buffered, 0)
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # _IOLBF, line by line
 
 
 def _report(error, doing, is_ours):

@@ -317,16 +317,16 @@ launch(worker, world_size=2).results, launch(multiprocessing.get_start_method, w
 def test_host_names_are_looked_up_as_usual_after_a_launch_and_within_it_only_for_a_moment(notebook):
     value = notebook.run("""
 import contextlib
-rendezvous = sys.modules["course_utils.launch.rendezvous"]
-seconds, usual = [], rendezvous.names_from_files
+network = sys.modules["course_utils.processes.network"]
+seconds, usual = [], network.names_from_files
 @contextlib.contextmanager
 def timed():
     begin = time.monotonic()
     with usual(): yield
     seconds.append(time.monotonic() - begin)
-rendezvous.names_from_files = timed
+network.names_from_files = timed
 for _ in range(10): launch(nothing, world_size=2)
-rendezvous.names_from_files = usual
+network.names_from_files = usual
 len(seconds), sorted(seconds)[5] < 0.02
 """.strip()).value
     assert value == (10, True)
