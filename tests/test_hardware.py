@@ -1,13 +1,10 @@
-"""What the course says about a node: this one as it is, and others through a stand-in for NVML.
+"""What the course says about a node: this one as it is, and others, whose NVML is played (tests/machines.py)."""
 
-The stand-in replaces NVIDIA's library, not the course's code: its names and errors are the real
-module's, only the answers come from a made-up node.
-"""
-
+import functools
 import os
+import re
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import psutil
@@ -17,11 +14,10 @@ import torch
 
 from course_utils import hardware
 from course_utils.hardware import host, nvml
+from tests import machines
+from tests.machines import A100, H200, P100, T4
 
 REPO = Path(__file__).resolve().parent.parent
-# Name, compute capability, number of multiprocessors.
-T4, P100 = ("Tesla T4", (7, 5), 40), ("Tesla P100", (6, 0), 56)
-A100, H200 = ("NVIDIA A100", (8, 0), 108), ("NVIDIA H200", (9, 0), 132)
 SHARED = ": right answers, not speed"
 OWN = "; the worker calls init_process_group itself"
 ON_2 = " on the CPU with gloo; 2 cores, so "
@@ -37,53 +33,8 @@ def no_settings(monkeypatch):
 
 @pytest.fixture
 def node(monkeypatch):
-    """A function that puts GPUs, in bus order, into this process's view of the machine."""
-
-    def make(*cards, driver="595.10", cuda=13020, init_error=None, linked=False):
-        def error(value):
-            return pynvml.NVMLError(value)
-
-        def init():
-            if init_error is not None:
-                raise error(init_error)
-
-        def by_uuid(uuid):
-            if not uuid.startswith("MIG-"):
-                raise error(pynvml.NVML_ERROR_NOT_FOUND)
-            return uuid
-
-        def number(handle):  # a handle is a number, or a MIG slice's UUID, a slice of GPU 0
-            return handle if isinstance(handle, int) else 0
-
-        answers = {
-            "nvmlInit": init,
-            "nvmlDeviceGetCount": lambda: len(cards),
-            "nvmlDeviceGetHandleByIndex": lambda i: i,
-            "nvmlDeviceGetHandleByUUID": by_uuid,
-            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda h: 0,
-            "nvmlDeviceGetUUID": lambda h: h if isinstance(h, str) else f"GPU-{h}aaa{h}",
-            "nvmlDeviceGetName": lambda h: cards[number(h)][0],
-            "nvmlDeviceGetCudaComputeCapability": lambda h: cards[h][1],
-            "nvmlDeviceGetNumGpuCores": lambda h: cards[h][2] * 64,
-            "nvmlDeviceGetMaxClockInfo": lambda h, kind: 1500,
-            "nvmlDeviceGetMemoryInfo": lambda h: types.SimpleNamespace(total=2**34, free=2**33),
-            "nvmlSystemGetDriverVersion": lambda: driver,
-            "nvmlSystemGetCudaDriverVersion_v2": lambda: cuda,
-            "nvmlDeviceGetP2PStatus": lambda a, b, index: 0 if linked else 3,
-            "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 10 if abs(a - b) == 1 else 50,
-        }
-        stand_in = types.ModuleType("pynvml")
-        stand_in.__dict__.update(vars(pynvml))
-        for name, answer in answers.items():
-            assert hasattr(pynvml, name), f"the real library has no {name}"
-            setattr(stand_in, name, answer)
-        monkeypatch.setitem(sys.modules, "pynvml", stand_in)
-        monkeypatch.setattr(torch.version, "cuda", "13.2")
-        architectures = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
-        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)
-        nvml._nvml.cache_clear()
-
-    yield make
+    """A function that puts a machine of tests/machines.py into this process's view: its name there, or its parts."""
+    yield functools.partial(machines.play, monkeypatch)
     nvml._nvml.cache_clear()
 
 
@@ -223,12 +174,44 @@ def test_cuda_visible_devices(node, monkeypatch, visible, expected):
     assert (nvml.problem() is None) == bool(expected)  # hidden GPUs are mentioned
 
 
-def test_a_mig_slice_is_one_gpu(node, monkeypatch):
-    node(A100, A100)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234,MIG-5678")
-    (gpu,) = hardware.gpus()
-    assert gpu.uuid == "MIG-1234"
-    assert gpu.compute_capability == (8, 0)
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [(None, "MIG-0ccc0"), ("0", "MIG-0ccc0"), ("1", "GPU-1aaa1"), ("1,0", "MIG-0ccc0"), ("GPU-0aaa0", "MIG-0ccc0"),
+     ("MIG-0ccc2", "MIG-0ccc2"), ("MIG-0ccc1,MIG-0ccc2", "MIG-0ccc1"), ("MIG-9", None)],
+)  # fmt: skip
+@pytest.mark.parametrize("is_root", [True, False])
+def test_of_a_cut_gpu_a_process_uses_one_slice(node, monkeypatch, visible, expected, is_root):
+    """NVIDIA's MIG User Guide: CUDA enumerates a single slice, and no whole GPU beside it."""
+    node(H200, H200, slices={0: 3}, is_root=is_root)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = hardware.gpus()
+    assert [gpu.uuid for gpu in found] == [expected] * (expected is not None)
+    if found:
+        assert found[0].compute_capability == (9, 0)
+        assert found[0].memory_bytes == (16 if expected.startswith("MIG") else 140) * 2**30
+    hardware.describe(full=True)  # asks nothing that an ordinary user is refused
+
+
+def test_mig_mode_without_a_slice_is_said(node):
+    node(H200, slices={0: 0}, is_root=False)
+    assert hardware.gpus() == ()
+    assert "is in MIG mode and has no slice, so the CPU is used" in hardware.describe()
+    node(H200, A100, slices={0: 0})
+    assert [gpu.name for gpu in hardware.gpus()] == [A100[0]]
+
+
+def test_a_gpu_that_does_not_tell_its_memory(node, monkeypatch):
+    node(H200)
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetMemoryInfo", _no_permission)
+    assert hardware.describe().startswith("NVIDIA H200; an unknown amount of memory; ")
+    assert "NVIDIA H200, an unknown amount, compute" in hardware.describe(full=True)
+    assert hardware.choose_backend(8).device_type == "cuda"
+
+
+def _no_permission(handle):
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 def test_fastest_first_unless_bus_order_is_asked_for(node, monkeypatch):
@@ -251,6 +234,18 @@ def test_no_driver_is_no_problem(node):
     assert hardware.machine().endswith("no GPU")
 
 
+def test_a_container_without_nvml_is_said_with_the_cure(node, tmp_path, monkeypatch):
+    monkeypatch.setattr(nvml, "_ROOT", tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidiactl").touch()
+    node("no GPU")
+    assert nvml.problem() is None
+    (tmp_path / "dev" / "nvidia0").touch()
+    node("no GPU")
+    assert "GPU is here without NVML" in hardware.describe() and "compute,utility" in hardware.describe()
+    assert hardware.choose_backend(2).device_type == "cpu"
+
+
 def test_a_driver_that_does_not_answer_is_said(node):
     node(A100, init_error=pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
     assert hardware.gpus() == ()
@@ -262,7 +257,7 @@ def test_an_old_driver_is_said_with_the_cure(node):
     node(A100, driver="550.54", cuda=12040)
     assert hardware.gpus() == ()
     text = hardware.describe()
-    for words in ("550.54", "CUDA 12.4", "CUDA 13.2", "580 or newer", "cu126"):
+    for words in ("550.54", "CUDA 12.4", "CUDA 13.2", "580 or newer", "make lab CUDA=12"):
         assert words in text
     node(A100, driver="580.65", cuda=13000)  # an older minor version runs the same major one
     assert len(hardware.gpus()) == 1
@@ -272,7 +267,7 @@ def test_an_old_gpu_is_said_with_the_cure_and_numbers_do_not_shift(node, monkeyp
     node(P100)
     assert hardware.gpus() == ()
     assert "Tesla P100 has compute capability 6.0, too old" in hardware.describe()
-    assert "cu126" in hardware.describe(full=True)
+    assert "make lab CUDA=12" in hardware.describe(full=True)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     node(A100, P100, A100)
     assert [gpu.index for gpu in hardware.gpus()] == [0]
@@ -280,12 +275,12 @@ def test_an_old_gpu_is_said_with_the_cure_and_numbers_do_not_shift(node, monkeyp
 
 @pytest.mark.parametrize("capability", [(8, 9), (10, 3), (12, 1)])
 def test_a_minor_version_later_than_the_kernels_is_fine(node, capability):
-    node(("some GPU", capability, 100))
+    node(("some GPU", capability, 100, 16))
     assert len(hardware.gpus()) == 1
 
 
 def test_a_gpu_newer_than_torch_is_said(node):
-    node(("some GPU", (13, 0), 100))
+    node(("some GPU", (13, 0), 100, 16))
     assert hardware.gpus() == ()
     assert "install a newer torch" in hardware.describe()
 
@@ -298,6 +293,47 @@ def test_a_torch_without_cuda_uses_the_cpu(node, monkeypatch):
 
 
 # Placement
+
+ON_CPU = {1: "1 worker on the CPU with gloo", 2: "2 workers on the CPU with gloo, one core each",
+          4: "4 workers" + ON_2 + "two workers share each core", 8: "8 workers" + ON_2 + "four workers share each core"}
+ON_GPU = {1: "1 worker on one GPU with NCCL"} | {n: f"{n} workers share one GPU with gloo{SHARED}" for n in (2, 4, 8)}
+TOO_SMALL = " (they would share 4.0 GiB of GPU memory, and each needs 1.5 GiB)"
+FOUND = {  # machine: its caption, where 1, 2, 4 and 8 workers run, and what else is said
+    "no GPU": ("", ON_CPU, None),
+    "T4": ("Tesla T4", ON_GPU, None),
+    "4 GB laptop": ("NVIDIA GeForce RTX 3050 Laptop GPU", ON_GPU | {n: ON_CPU[n] + TOO_SMALL for n in (4, 8)}, None),
+    "8 A100": ("8 × NVIDIA A100-SXM4-80GB", ON_GPU | {n: f"{n} workers, one GPU each, with NCCL" for n in (2, 4, 8)}, None),
+    "H200": ("NVIDIA H200", ON_GPU, None),
+    "MIG slice": ("NVIDIA H200 MIG 1g.18gb", ON_GPU, None),
+    "V100": ("", ON_CPU, "Tesla V100-SXM2-16GB has compute capability 7.0, too old for this torch, which begins at 7.5"),
+    "driver 550": ("", ON_CPU, "the NVIDIA driver 550.54.15 is too old: it runs CUDA 12.4 and this torch was built for CUDA"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", machines.MACHINES)
+def test_one_machine_says_the_same_everywhere(node, name):
+    """In one line and in full, in figures' captions, by the number of workers, and in README's table."""
+    node(name)
+    if hardware.num_cores() < 2:
+        pytest.skip("this container grants less than two cores")
+    caption, notes, problem = FOUND[name]
+    full, line = hardware.describe(full=True), hardware.describe()
+    assert hardware.machine() == caption or not caption and hardware.machine().endswith(", no GPU")
+    assert line.startswith(f"{hardware.machine()}; ")
+    for world_size, note in notes.items():
+        placed = hardware.choose_backend(world_size)
+        on_gpu = "GPU" in note and "CPU" not in note
+        assert placed == hardware.Placement("nccl" if "NCCL" in note else "gloo", "cuda" if on_gpu else "cpu", note)
+    default = notes[hardware.default_world_size()]
+    assert f"By default launch starts {default}." in line and f"III  Many processes                {default}" in full
+    assert ("Note: " in line) == (problem is not None) and (problem or "") in line and (problem or "")[1:] in full
+    count = len(hardware.gpus())
+    assert {str(each) for each in hardware.devices(8)} == ({f"cuda:{i}" for i in range(count)} or {"cpu"})
+    assert hardware.num_devices() == (count or 2)
+    rows = [row for row in (REPO / "README.md").read_text().splitlines() if re.match(rf"\|.*\b{name}\b.*\|.*\|$", row)]
+    assert len(rows) == 1, "README's table has no row for it, or several"
+    said = re.findall("`([^`]* workers?[^`]*)`", rows[0])
+    assert said and all(notes[int(text.split()[0])].startswith(text) for text in said)
 
 
 @pytest.mark.parametrize(
@@ -399,4 +435,4 @@ def test_full_description_of_a_node_with_gpus(node):
     assert "PCIe to cuda:1, between CPUs to cuda:2" in text
     node(A100, A100, linked=True)
     assert "NVLink to cuda:1" in hardware.describe(full=True)
-    assert hardware.describe().startswith("2 × NVIDIA A100; 16 GiB of memory each; torch ")
+    assert hardware.describe().startswith("2 × NVIDIA A100-SXM4-80GB; 80 GiB of memory each; torch ")

@@ -11,18 +11,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import nvml
+from .cuda import full_precision, gpus_in_use, wait_for_gpus
 from .host import cpu_name, memory_bytes, num_cores, torch_version
 from .nvml import GPU, gpus
-from .report import count, full_lines, gib
+from .report import count, full_lines, gib, memory_of
 
 if TYPE_CHECKING:  # importing this module must not import torch: that takes seconds
     import torch
 
 __all__ = [
-    "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "gpus",
-    "machine", "num_cores", "rank_device",
+    "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "full_precision", "gpus",
+    "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "wait_for_gpus",
 ]  # fmt: skip
 
+# Of a GPU's memory for each worker that shares it: half a GiB is gone before it computes anything (CUDA's context).
+_LEAST_GIB = 1.5
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -78,7 +81,8 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
     """Choose the backend and the kind of device for `world_size` workers.
 
     `"auto"` takes NCCL where each worker has a GPU of its own, otherwise gloo, which lets workers
-    share a GPU or run on the CPU. `None` leaves `init_process_group` to the worker.
+    share a GPU or run on the CPU. `None` leaves `init_process_group` to the worker. Where a GPU would have less than
+    1.5 GiB for each of its workers they run on the CPU, unless COURSE_DEVICE=cuda says otherwise.
 
     Raises ValueError for another backend, and for NCCL with more workers than GPUs.
     """
@@ -100,7 +104,11 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
         backend = "nccl" if num_gpus >= world_size else "gloo"
     means = {"nccl": " with NCCL", "gloo": " with gloo", None: ""}[backend]
     workers = count(world_size, "worker")
-    if num_gpus == 0:
+    too_small = _too_small_to_share(world_size)
+    if too_small:
+        num_gpus = 0
+        note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)} ({too_small})"
+    elif num_gpus == 0:
         note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)}"
     elif world_size == 1:
         note = f"{workers} on one GPU{means}"
@@ -112,6 +120,17 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
     if backend is None:
         note += "; the worker calls init_process_group itself"
     return Placement(backend, "cuda" if num_gpus else "cpu", note)
+
+
+def _too_small_to_share(world_size: int) -> str:
+    """Why so many workers cannot share the GPUs, "" where they can, or where COURSE_DEVICE=cuda says that they shall."""
+    found = _usable_gpus()
+    if not found or world_size <= len(found) or os.environ.get("COURSE_DEVICE") == "cuda":
+        return ""
+    told = [gpu.memory_bytes for gpu in found if gpu.memory_bytes]
+    if not told or min(told) >= math.ceil(world_size / len(found)) * _LEAST_GIB * 2**30:
+        return ""
+    return f"they would share {gib(min(told))} of GPU memory, and each needs {_LEAST_GIB} GiB"
 
 
 def _sharing_of_cores(world_size: int) -> str:
@@ -166,6 +185,11 @@ def devices(n: int) -> "list[torch.device]":
     return [torch.device("cuda", i % num_gpus) for i in range(n)]
 
 
+def num_devices() -> int:
+    """How many workers can have a device of their own: the number of GPUs, or of cores where no GPU is used."""
+    return len(_usable_gpus()) or num_cores()
+
+
 def machine() -> str:
     """The machine in a few words, for figures: "2 × NVIDIA H200"."""
     found = _usable_gpus()
@@ -198,5 +222,5 @@ def _short_line(note: str) -> str:
     memory = f"{gib(memory_bytes())} of memory"
     if found:
         each = " each" if len(found) > 1 else ""
-        memory = f"{gib(min(gpu.memory_bytes for gpu in found))} of memory{each}"
+        memory = f"{memory_of(min(found, key=lambda gpu: gpu.memory_bytes))} of memory{each}"
     return f"{machine()}; {memory}; torch {torch_version()[0]}. By default launch starts {note}."

@@ -7,21 +7,23 @@ must know *before* it starts workers is asked of NVML, the library behind `nvidi
 import functools
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 # Oldest Linux driver that runs any release of a CUDA major version (minor-version compatibility).
 _MIN_DRIVER = {12: "525", 13: "580"}
-# The last torch with CUDA 12 wheels, and the only kind that still has kernels for Volta and older.
-_CUDA_12_INSTALL = (
-    "torch 2.14 with its torchvision, built for CUDA 12.6 (cu126), with the command that "
-    "pytorch.org lists under previous versions"
-)
+# The only kind of torch that old drivers run, and that still has kernels for Volta and older.
+_CUDA_12 = "the CUDA 12 build with `make lab CUDA=12`"
+_ROOT = Path("/")
 
 
 @dataclass(frozen=True)
 class GPU:
-    """One visible GPU; `index` is torch's: this is `cuda:{index}`. Memory is in bytes."""
+    """One visible GPU, or slice of one; `index` is torch's: this is `cuda:{index}`.
+
+    Memory is in bytes, 0 where the driver does not tell.
+    """
 
     index: int
     name: str
@@ -30,6 +32,12 @@ class GPU:
     free_bytes: int
     compute_capability: tuple[int, int]
     driver: str
+
+
+_NO_LIBRARY = (
+    "an NVIDIA GPU is here without NVML, the library behind nvidia-smi, so the CPU is used; start the container with "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+)
 
 
 @functools.cache
@@ -47,9 +55,10 @@ def _nvml():
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        if error.value not in absent:
+            return None, f"the NVIDIA driver does not answer ({error})"
         # No driver at all is the ordinary state of a laptop and no problem to report.
-        reason = None if error.value in absent else f"the NVIDIA driver does not answer ({error})"
-        return None, reason
+        return None, _NO_LIBRARY if any((_ROOT / "dev").glob("nvidia[0-9]*")) else None
     return pynvml, None
 
 
@@ -73,9 +82,7 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
         return (), reason
     handles = visible_handles()
     if not handles:
-        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
-        hidden = wanted is not None and nvml.nvmlDeviceGetCount() > 0
-        return (), f"CUDA_VISIBLE_DEVICES={wanted!r} leaves no GPU visible" if hidden else None
+        return (), _why_none_is_visible(nvml)
     import torch  # late: it takes seconds, and a machine without a GPU does not need it here
 
     if torch.version.cuda is None:
@@ -95,6 +102,19 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
     return tuple(found), reason
 
 
+def _why_none_is_visible(nvml) -> str | None:
+    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    if not handles:
+        return None
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not any(_slices(nvml, handle) != [] for handle in handles):
+        return (
+            "the GPU is in MIG mode and has no slice, so the CPU is used; whoever runs this machine can make one with "
+            "`nvidia-smi mig -cgi … -C`"
+        )
+    return f"CUDA_VISIBLE_DEVICES={wanted!r} leaves no GPU visible" if wanted is not None else None
+
+
 def _gpu(nvml, handle, index: int, driver: str) -> GPU:
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -102,6 +122,8 @@ def _gpu(nvml, handle, index: int, driver: str) -> GPU:
     except nvml.NVMLError_NotSupported:  # a GPU that shares the machine's memory
         host = psutil.virtual_memory()
         total, free = host.total, host.available
+    except nvml.NVMLError_NoPermission:
+        total, free = 0, 0
     physical = handle
     if nvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # a slice has no capability of its own
         physical = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
@@ -132,7 +154,7 @@ def visible_handles() -> list:
         handles.sort(key=lambda handle: _speed(nvml, handle), reverse=True)
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
-        return handles
+        return _as_cuda_has_them(nvml, handles)
     entries = [entry.strip() for entry in wanted.split(",")]
     if entries[0].startswith("MIG-"):  # a CUDA process uses one MIG slice, the first named
         try:
@@ -151,7 +173,35 @@ def visible_handles() -> list:
         if matches[0] in chosen:  # CUDA refuses a list that names a GPU twice
             return []
         chosen.append(matches[0])
-    return [handles[i] for i in chosen]
+    return _as_cuda_has_them(nvml, [handles[i] for i in chosen])
+
+
+def _as_cuda_has_them(nvml, handles) -> list:
+    """The GPUs that a CUDA process sees of `handles`: where one is cut into slices (MIG), its first slice and nothing else.
+
+    The rule is NVIDIA's (MIG User Guide, "CUDA Device Enumeration"): a process uses one slice, and no whole GPU beside it.
+    """
+    slices = [_slices(nvml, handle) for handle in handles]
+    first = next((each[0] for each in slices if each), None)
+    if first is not None:
+        return [first]
+    return [handle for handle, each in zip(handles, slices) if each is None]
+
+
+def _slices(nvml, handle) -> list | None:
+    """The MIG slices of a GPU in MIG mode, and None for one that is not in it."""
+    try:
+        if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+    except nvml.NVMLError:  # a GPU that cannot be cut
+        return None
+    found = []
+    for i in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, i))
+        except nvml.NVMLError:  # this place is empty, or not for us
+            continue
+    return found
 
 
 def _speed(nvml, handle) -> int:
@@ -170,7 +220,7 @@ def _driver_problem(driver: str, newest: tuple[int, int], built: str) -> str | N
     if major in _MIN_DRIVER:
         cure += f" to {_MIN_DRIVER[major]} or newer"
     if newest[0] == 12:
-        cure += f", or install {_CUDA_12_INSTALL}"
+        cure += f", or install {_CUDA_12}"
     return (
         f"the NVIDIA driver {driver} is too old: it runs CUDA {newest[0]}.{newest[1]} and this "
         f"torch was built for CUDA {built}, so the CPU is used; {cure}"
@@ -196,7 +246,7 @@ def _gpu_problem(gpu: GPU, architectures: list[str]) -> str | None:
         oldest = min(kernels)
         return (
             f"{have}, too old for this torch, which begins at {oldest[0]}.{oldest[1]}, so it is "
-            f"not used; install one that still has kernels for it: {_CUDA_12_INSTALL}"
+            f"not used; install one that still has kernels for it: {_CUDA_12}"
         )
     return f"{have}, for which this torch has no kernels, so it is not used; install a newer torch"
 

@@ -25,7 +25,7 @@ def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) 
         major, minor = gpu.compute_capability
         rows.append((
             f"cuda:{gpu.index}",
-            f"{gpu.name}, {gib(gpu.memory_bytes)} ({gib(gpu.free_bytes)} free), "
+            f"{gpu.name}, {memory_of(gpu)}{f' ({gib(gpu.free_bytes)} free)' * bool(gpu.memory_bytes)}, "
             f"compute capability {major}.{minor}",
         ))  # fmt: skip
     if not found:
@@ -91,6 +91,10 @@ def _parts(num_gpus: int, default_note: str) -> list[str]:
 
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def memory_of(gpu: nvml.GPU) -> str:
+    return gib(gpu.memory_bytes) if gpu.memory_bytes else "an unknown amount"
 
 
 def gib(num_bytes: int) -> str:

@@ -184,6 +184,9 @@ def _story(fate, of_many=False):
         return "had returned, but a thread is still running: join it, or make it a daemon thread"
     if fate.returned:
         return "had returned"
+    if cells.innermost(fate.frames) is None and any(function == "wait_for_gpus" for _, _, function in fate.frames):
+        its = "their GPUs still wait" if of_many else "its GPU still waits"
+        return f"had come to the end of the worker function, but {its} for a message of ranks that sent none"
     if fate.has_lost_connection:
         its, it = ("their", "they") if of_many else ("its", "it")
         return f"lost {its} connection when {it} {_whereabouts(fate.where, of_many)}"

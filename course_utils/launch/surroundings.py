@@ -20,7 +20,7 @@ import tempfile
 import types
 from dataclasses import dataclass
 
-from .. import cells
+from .. import cells, hardware
 from . import rendezvous
 
 MARK = "COURSE_FORKSERVER"  # the variable that says of a process to which forkserver it belongs, however it has cut its ties
@@ -77,6 +77,7 @@ def _begin_anew(folder):
     with contextlib.suppress(ValueError):  # the environment was read before the fork
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))
     dist.set_debug_level_from_env()
+    hardware.full_precision()
 
 
 _trackers = []
@@ -104,6 +105,8 @@ def capture(world_size, placement, port, debug, gpus):
     if not environment.get("OMP_NUM_THREADS"):
         environment["OMP_NUM_THREADS"] = "1"
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
+    if placement.device_type == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # or a worker's DataParallel, for one, would take every GPU it finds
     if debug:
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 
+from .. import hardware
 from ..processes import linux, payload
 from . import rendezvous
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned
@@ -85,6 +86,8 @@ def main(server_pid, rank, folder, fds):
         value = worker(*args, **kwargs)
         if os.getpid() != pid:
             _leave_fork()
+        doing = "waiting for what its GPU still had to do"
+        hardware.wait_for_gpus()
         doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
         result_fd = payload.dump(value)
         _send(Returned(time.monotonic()), [result_fd])
@@ -156,7 +159,7 @@ def _leave():
 
     try:
         if dist.is_initialized() and dist.get_backend() != "gloo":
-            dist.destroy_process_group()  # waits for what a GPU still has to do; gloo has nothing to wait for
+            dist.destroy_process_group()  # a GPU may still read from this one's memory; gloo has nothing to wait for
         threading._shutdown()  # waits for threads that are no daemons
         atexit._run_exitfuncs()
     finally:

@@ -1,4 +1,4 @@
-"""Clocks that do not lie: the device is synchronised before one is read, warm-up is thrown away, and it is repeated."""
+"""Clocks that do not lie: devices are synchronised before one is read, warm-up is thrown away, and it is repeated."""
 
 import contextlib
 import statistics
@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 
 import torch
+
+from .. import hardware
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,17 @@ class Timing:
         return f"{middle} ms (median of {len(self.seconds)}, {low}–{high})"
 
 
-def now(device="cpu"):
-    """Return the seconds of a clock that is read only when `device` has done all that was asked of it."""
-    if torch.device(device).type == "cuda":
+def now(device=None):
+    """Return the seconds of a clock that is read only when every GPU in use, or `device`, has done all that was asked of it."""
+    if device is None:
+        hardware.wait_for_gpus()
+    elif torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
-def measure(step, num_samples=1, device="cpu", warmup=2, repeats=7):
-    """Time `step()`, which handles `num_samples` samples on `device`, `repeats` times after `warmup` calls.
+def measure(step, num_samples=1, warmup=2, repeats=7):
+    """Time `step()`, which handles `num_samples` samples, `repeats` times after `warmup` calls.
 
     In a worker every rank calls it alike: the collectives in `step` keep the ranks together.
     """
@@ -50,9 +54,9 @@ def measure(step, num_samples=1, device="cpu", warmup=2, repeats=7):
         step()
     seconds = []
     for _ in range(repeats):
-        begin = now(device)
+        begin = now()
         step()
-        seconds.append(now(device) - begin)
+        seconds.append(now() - begin)
     return Timing(tuple(seconds), num_samples)
 
 
@@ -75,7 +79,7 @@ class Phases:
         return "\n".join(rows)
 
 
-def measure_phases(step, num_samples=1, device="cpu", warmup=2, repeats=7):
+def measure_phases(step, num_samples=1, warmup=2, repeats=7):
     """Time the parts of `step(phase)`, which puts each of them under a `with phase("forward"):`.
 
     A phase may be entered several times in a step; its times add up. On a GPU the marks are events in the current
@@ -87,14 +91,14 @@ def measure_phases(step, num_samples=1, device="cpu", warmup=2, repeats=7):
         step(_no_marks)
     marked, unmarked, phases = [], [], []
     for _ in range(repeats):
-        marks = _Marks(device)
-        begin = now(device)
+        marks = _Marks()
+        begin = now()
         step(marks)
-        marked.append(now(device) - begin)
+        marked.append(now() - begin)
         phases.append(marks.seconds())
-        begin = now(device)
+        begin = now()
         step(_no_marks)
-        unmarked.append(now(device) - begin)
+        unmarked.append(now() - begin)
     names = list(dict.fromkeys(name for seconds in phases for name in seconds))
     if not names:
         raise ValueError('the step has no phases: put its parts under `with phase("forward"):` and the like')
@@ -109,8 +113,8 @@ def _no_marks(name):
 class _Marks:
     """The begin and end of each phase of one step: events on a GPU, clock readings elsewhere."""
 
-    def __init__(self, device):
-        self._on_gpu = torch.device(device).type == "cuda"
+    def __init__(self):
+        self._on_gpu = bool(hardware.gpus_in_use())
         self._open, self._spans = None, []
 
     @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from course_utils import hardware, launch, log
+from course_utils import launch, log
 from course_utils.measure import throughput
 from course_utils.parallel import ring
 from tools.bench import worker
@@ -115,7 +115,7 @@ def marks_cost():
             with phase(name):
                 pass
 
-    found = throughput.measure_phases(step, device=hardware.devices(1)[0], repeats=500)
+    found = throughput.measure_phases(step, repeats=500)
     return found.step.median_s - found.unmarked_step.median_s
 
 

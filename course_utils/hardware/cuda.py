@@ -1,0 +1,35 @@
+"""What CUDA is asked in a process that uses it, or is about to. Nothing here begins to use it."""
+
+
+def full_precision():
+    """Have a GPU compute float32 with all of its 24 bits, in this process.
+
+    For matrix products torch does so by itself; cuDNN's convolutions keep 11 bits (TF32) from Ampere on, unless told.
+    Then whoever compares two ways to compute the same sees the hardware's rounding. TF32 has its place in chapter 04.
+    """
+    import torch
+
+    # The newer name, fp32_precision, would make torch's own readers of this one fail.
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def gpus_in_use():
+    """Return the `torch.device`s that this process may have work on: the current one, and those that hold its tensors.
+
+    To ask another would begin to use it, which costs half a gigabyte. A process that has not touched CUDA has none.
+    """
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return []
+    current = torch.cuda.current_device()
+    indices = range(torch.cuda.device_count())
+    return [torch.device("cuda", i) for i in indices if i == current or torch.cuda.memory_reserved(i)]
+
+
+def wait_for_gpus():
+    """Wait until every GPU in use has done all that it was asked to do."""
+    import torch
+
+    for gpu in gpus_in_use():
+        torch.cuda.synchronize(gpu)
