@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "hardware": set(),
     "data": set(),
     "models": set(),
-    "measure": set(),
+    "measure": {"hardware"},
     "parallel": set(),
     "checkpoint": set(),
     "recorded": {"hardware"},

@@ -179,6 +179,14 @@ def code_is_plain_python(chapter):
 
 
 @rule
+def one_place_decides_where(chapter):
+    """`hardware.gpus()` knows nothing of COURSE_DEVICE, of shared nodes, of GPUs too small to share."""
+    for i, cell in chapter.code:
+        for call in re.findall(r"\b(?:hardware\.)?gpus\(\)|if torch\.cuda\.is_available\(\)", cell.source):
+            yield f"cell {i} asks {call}: let choose_backend, devices or rank_device decide"
+
+
+@rule
 def no_machine_paths(chapter):
     for i, cell in enumerate(chapter.nb.cells):
         for path in notebooks.machine_paths(cell.source):
@@ -382,6 +390,8 @@ BREACHES = [
     (code_is_plain_python, put(PLAIN, source="%matplotlib inline")),
     (code_is_plain_python, put(PLAIN, source="!false")),
     (code_is_plain_python, put(PLAIN, source="get_ipython().system('false')")),
+    (one_place_decides_where, put(PLAIN, source="from course_utils import hardware\nhardware.gpus()")),
+    (one_place_decides_where, put(PLAIN, source="import torch\nd = 'cuda' if torch.cuda.is_available() else 'cpu'")),
     (no_machine_paths, put(PLAIN, source="open('/tmp/results.txt')")),
     (no_machine_paths, put(PLAIN, outputs=[
         new_output("stream", text="/home/someone/course/a.py:3: UserWarning\n")])),

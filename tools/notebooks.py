@@ -239,7 +239,7 @@ def definitions(path, assigned=()):
 def is_definition(node, assigned=()):
     if not isinstance(node, ast.Assign):
         return isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
-    if any(getattr(target, "id", None) in assigned for target in node.targets):
+    if any(getattr(part, "id", None) in assigned for target in node.targets for part in ast.walk(target)):
         return True
     try:
         ast.literal_eval(node.value)

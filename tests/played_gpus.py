@@ -1,0 +1,229 @@
+"""GPUs that are played on the CPU: tensors compute there, true values included, and every one says on which GPU it would be.
+
+What PyTorch refuses on a GPU is refused here: two devices in one operation, `.numpy()` of a GPU's tensor. A tensor that
+C++ made (a gradient on its way, what DDP holds) does not say where it is, and goes with any other. Of torch.cuda there is
+what the course asks for. A worker is played by `launch(played, worker, …)`.
+"""
+
+import contextlib
+import threading
+import types
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tests import machines
+
+CPU = torch.device("cpu")
+GIB = 2**30
+
+
+def where(tensor):
+    """The device that a tensor says it is on, None where it does not."""
+    return getattr(tensor, "played_device", None)
+
+
+def put(device, value):
+    """`value`, each of its tensors that does not say where it is being on `device` from now on."""
+    for tensor in tree_leaves(value):
+        if isinstance(tensor, torch.Tensor) and device is not None and where(tensor) is None:
+            tensor.played_device = device
+    return value
+
+
+def normal(device):
+    device = torch.device(device)
+    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+
+
+class PlayedGpus(TorchFunctionMode):
+    """Within this block torch has the GPUs of a machine of tests/machines.py, in all threads that begin in it."""
+
+    def __init__(self, machine="8 A100"):
+        super().__init__()
+        self._machine = machine
+
+    def __enter__(self):
+        self._patch = pytest.MonkeyPatch()
+        for name in ("CUDA_VISIBLE_DEVICES", "COURSE_DEVICE"):
+            self._patch.delenv(name, raising=False)
+        machines.play(self._patch, self._machine)
+        play_torch_cuda(self._patch, len(machines.MACHINES[self._machine]["cards"]))
+        run, mode = threading.Thread.run, self
+
+        def run_within(thread):
+            with TorchFunctionModeOf(mode):
+                run(thread)
+
+        self._patch.setattr(threading.Thread, "run", run_within)
+        return super().__enter__()
+
+    def __exit__(self, *exception):
+        self._patch.undo()
+        return super().__exit__(*exception)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return call(function, args, dict(kwargs or {}))
+
+
+class TorchFunctionModeOf(TorchFunctionMode):
+    """`mode` in another thread."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self._mode = mode
+
+    def __torch_function__(self, *args, **kwargs):
+        return self._mode.__torch_function__(*args, **kwargs)
+
+
+def call(function, args, kwargs):
+    name = getattr(function, "__name__", "")
+    if name in ("__get__", "__set__"):
+        return attribute(function, args, kwargs)
+    if name in ("to", "cpu", "cuda", "pin_memory"):
+        return move(name, *args, **kwargs)
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if name == "numpy" and (where(tensors[0]) or CPU).type == "cuda":
+        raise TypeError(f"can't convert {where(tensors[0])} device type tensor to numpy. Use Tensor.cpu() first")
+    device = kwargs.pop("device", None)
+    device = None if device is None else normal(device)
+    if device is None:
+        device = common_device(name, tensors)
+    if not tensors and device is None:
+        device = CPU  # made by a factory that was told nothing
+    return put(device, function(*args, **kwargs))
+
+
+def attribute(function, args, kwargs):
+    owner, what, tensor = function.__self__, getattr(function.__self__, "__name__", ""), args[0]
+    if function.__name__ == "__set__":
+        function(*args, **kwargs)
+        if what == "data":
+            tensor.played_device = where(args[1])
+        return None
+    if what == "device":
+        return where(tensor) or function(*args, **kwargs)
+    if what == "is_cuda":
+        return (where(tensor) or CPU).type == "cuda"
+    return put(where(tensor), owner.__get__(*args[:1]))
+
+
+def move(name, tensor, *args, copy=False, **kwargs):
+    """`.to(…)`, `.cpu()`, `.cuda()`, `.pin_memory()`."""
+    if name == "to":
+        others = [args[0], *args[1:]] if args and isinstance(args[0], torch.Tensor) else None
+        device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        device = where(others[0]) if others else device
+    else:
+        device, dtype, layout = {"cpu": CPU, "cuda": args[0] if args else "cuda", "pin_memory": CPU}[name], None, None
+    target = where(tensor) if device is None else normal(device)
+    if target != where(tensor) or copy or name == "pin_memory":  # another memory: never the same tensor
+        tensor = torch.clone(tensor)
+        tensor.played_device = target
+    if dtype is not None or layout is not None:
+        tensor = tensor.to(dtype or tensor.dtype, memory_format=layout or torch.preserve_format)
+    return put(target, tensor)
+
+
+def common_device(name, tensors):
+    """The device of the tensors of one operation; RuntimeError where there are two, as torch has it."""
+    if name.startswith("_foreach_"):  # torch sorts a list by device first; each tensor keeps its own
+        return None
+    if name in ("copy_", "backward"):
+        return where(tensors[0])
+    if name in ("__getitem__", "__setitem__", "index_select") and where(tensors[0]) is not None:
+        others = {where(each) for each in tensors[1:]} - {None, CPU, where(tensors[0])}
+        devices = [where(tensors[0]), *others]  # an index may be on the CPU
+    else:
+        devices = list({where(each) for each in tensors if where(each) is not None})
+        if len(devices) > 1:  # a number on the CPU goes with everything
+            devices = list({where(each) for each in tensors if where(each) not in (None, CPU) or each.dim()} - {None})
+    if len(devices) > 1:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices in {name}: {devices}")
+    return devices[0] if devices else None
+
+
+def play_torch_cuda(patch, num_gpus):
+    """What the course asks torch.cuda, answered for `num_gpus` A100s that hold nothing."""
+    state = threading.local()
+
+    def current():
+        return getattr(state, "device", 0)
+
+    def set_device(device):
+        index = device if isinstance(device, int) else torch.device(device).index or 0
+        assert 0 <= index < num_gpus, f"CUDA error: invalid device ordinal {index}"
+        state.device = index
+
+    def check(device=None):
+        if device is not None and not isinstance(device, int):
+            assert torch.device(device).type == "cuda", f"Expected a cuda device, but got: {device}"
+
+    properties = types.SimpleNamespace(
+        name=machines.A100[0], multi_processor_count=108, max_threads_per_multi_processor=2048, total_memory=80 * GIB
+    )
+    answers = {
+        "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: num_gpus,
+        "current_device": current, "set_device": set_device, "synchronize": check, "empty_cache": lambda: None,
+        "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0,
+        "memory_reserved": lambda device=None: 0, "reset_peak_memory_stats": check,
+        "mem_get_info": lambda device=None: (40 * GIB, 80 * GIB),
+        "get_device_name": lambda device=None: machines.A100[0], "get_device_capability": lambda device=None: (8, 0),
+        "get_device_properties": lambda device=None: properties,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "Stream": Stream, "Event": Event, "stream": lambda stream: contextlib.nullcontext(),
+        "current_stream": lambda device=None: Stream(device),
+    }  # fmt: skip
+    for name, answer in answers.items():
+        assert hasattr(torch.cuda, name)
+        patch.setattr(torch.cuda, name, answer)
+    patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    patch.setattr(torch.accelerator, "current_stream", lambda device=None: Stream(device))
+    autocast = torch.amp.autocast_mode.autocast
+    begin = autocast.__init__
+
+    def begin_on_cpu(self, device_type, *args, **kwargs):
+        begin(self, "cpu", *args, **kwargs)
+
+    patch.setattr(autocast, "__init__", begin_on_cpu)
+
+
+class Stream:
+    def __init__(self, device=None):
+        self.device = device
+
+    def synchronize(self):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+    def is_capturing(self):
+        return False
+
+
+class Event:
+    def __init__(self, enable_timing=False):
+        pass
+
+    def record(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 1.0
+
+
+def played(worker, *args, **kwargs):
+    """In a worker: run `worker` with the GPUs of a node of eight, which NCCL joins; results come back on the CPU."""
+    with PlayedGpus():
+        usual = dist.get_backend_config
+        dist.get_backend_config = lambda group=None: "cpu:gloo,cuda:nccl"
+        try:
+            return tree_map(lambda each: each.cpu() if isinstance(each, torch.Tensor) else each, worker(*args, **kwargs))
+        finally:
+            dist.get_backend_config = usual

@@ -1,0 +1,162 @@
+"""The chapters' functions on GPUs, which are played (tests/played_gpus.py): a tensor left on the CPU, two devices in one
+operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds them.
+"""
+
+import pytest
+import torch
+
+from course_utils import launch
+from tests.played_gpus import PlayedGpus, played
+from tools import notebooks
+
+EXACT = {"rtol": 1e-9, "atol": 1e-12}
+
+# By chapter: names whose assignments the functions need, and what is to be run in one process.
+ONE_PROCESS = {
+    "01": ("device away digits", """
+assert (device.type, away.type) == ("cuda", "cuda")
+ways = make_ways(1024)
+assert len(ways) == 5 and ways["to the GPU, pinned"][1].is_cuda and not ways["from the GPU, pinned"][1].is_cuda
+assert time_copies(1024).keys() == ways.keys()
+for source, target in ways.values():
+    time_call(source, target)
+train(device, num_steps=2)
+"""),
+    "02": ("device HAS_GPU", """
+assert HAS_GPU
+truth = torch.rand(4, device=device)
+gb_per_s(lambda: truth.copy_(truth), 8, 2)
+two_clocks(8)
+"""),
+    "03": ("cpu device DEVICES digits BATCH_SIZE LR", """
+assert DEVICES == {"CPU": cpu, "GPU": device} and device.type == "cuda"
+torch.testing.assert_close(train(device, 2), train(cpu, 2), rtol=1e-9, atol=1e-12)
+make_step(2, device, 8)()
+make_phased_step(2, device)(lambda name: contextlib.nullcontext())
+assert weights_and_peak() == (0, 0)
+"""),
+    "04": ("device ON_GPU digits packed on_device LAST cpu_bf16 has_bf16 AMP NUM_WORKERS STEPS ROUNDS", """
+assert ON_GPU and AMP == torch.bfloat16
+BATCH_SIZE, few = 4, lambda batches: iter([next(batches) for _ in range(2)])
+make_plain_training(few(load()))()
+for batches in (prefetch(few(load())), batches_on_device(), batches_on_device(LAST)):
+    x, y = next(batches)
+    assert x.is_cuda and y.is_cuda
+make_training(batches_on_device(), AMP)()
+make_training(batches_on_device(LAST), AMP, LAST, fused=False)()
+assert gradient().is_cuda and gradient(double=True).is_cuda
+bright = torch.rand(2, 64, device=device)
+brighten(torch.float32, num_steps=1)
+brighten(torch.bfloat16, num_steps=1)
+"""),
+    "05": ("group digits num_gpus two NETS BATCHES", """
+assert num_gpus == 4
+for n in (2, 3):
+    some = DeviceGroup(hardware.devices(n))
+    found = train_parallel(some)
+    assert [p[0].device for p in found[1]] == some.devices
+    assert_equal(some, found, train_alone(), rtol=1e-9, atol=1e-12)
+for name, step in make_steps(LectureNet, 2).items():
+    step()
+model = make_model()
+optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+data_parallel_step(group, model, optimizer, *make_batches()[4])
+assert steps_per_second("small layers", 2, lambda: None, two.devices[1]) > 0
+"""),
+    "06": ("device0 device1 digits x y devices branches head pool truth", """
+x, y = x[:8], y[:8]
+assert (device0.index, device1.index) == (0, 1)
+truth = on_one_device(torch.float64)
+net = Net(device0, device1).double()
+torch.testing.assert_close(loss_and_gradients(net, x.double(), y), truth, rtol=1e-9, atol=1e-12)
+timed_step(Net(device0, device1), x)
+for module in (*branches, head):
+    module.to(torch.float64)
+plain = branched_results(lambda: plain_step(x.double()))
+for each in (map, pool.map):
+    torch.testing.assert_close(branched_results(lambda: branched_step(each, x.double())), plain, rtol=1e-9, atol=1e-12)
+stages, where = make_stages([2, 2, 2, 3], torch.float64)
+parts = list(zip(pipeline.split_batch(x.double(), 2), pipeline.split_batch(y, 2)))
+loss, held, num_bytes = run_schedule(gpipe(4, 2), stages, where, parts)
+torch.testing.assert_close(loss, truth[0], rtol=1e-9, atol=1e-12)
+assert len({p.device for stage in stages for p in stage.parameters()}) == 4
+time_stages([stages[0].float().to(device0)], x.to(device0), y.to(device0), repeats=1)
+"""),
+    "07": ("two group first digits num_gpus", """
+assert num_gpus == 4
+up, down = make_pair(4, 8, torch.float64)
+x, grad_y = torch.randn(3, 4, device=first, dtype=torch.float64), torch.randn(3, 4, device=first, dtype=torch.float64)
+whole = run_whole(*make_pair(4, 8, torch.float64), x, grad_y)
+torch.testing.assert_close(run_split(group, up, down, x, grad_y), whole, rtol=1e-9, atol=1e-12)
+digits.images, digits.labels = digits.images[:8], digits.labels[:8]
+for kind in (SplitMLP, ForgetfulMLP):
+    net = make_network(kind)
+    train(net, num_epochs=1)
+    reassemble(net)
+"""),
+    "11": ("digits test", """
+net = make_net("normalised", seed=0)
+digits.images, digits.labels = digits.images[:64], digits.labels[:64]
+train(net, 32, [0.1] * 40, seed=0)
+assert next(net.parameters()).is_cuda
+"""),
+}  # fmt: skip
+
+# By chapter: the same for workers, started by `on_gpus(worker, *arguments, world_size=)`, each with a GPU of its own.
+WORKERS = {
+    "00": ("", """
+assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:0", "cuda:1"]
+"""),
+    "08": ("TOLERANCES MIB", """
+LENGTHS = 1, 5
+for way in (all_reduce_through_0, all_reduce_doubling):
+    on_gpus(compare, way, world_size=2)
+on_gpus(time_ways, "nccl", make_step, [1, 4096], 1, 2, world_size=2)
+on_gpus(time_ways, "gloo", make_step, [1, 4096], 1, 2, world_size=2)
+"""),
+    "09": ("digits test", """
+images, labels = digits.images.double()[:128], digits.labels[:128]
+on_gpus(time_averaging, world_size=2)
+for overlap in (True, False):
+    on_gpus(lambda: make_step(overlap)(), world_size=2)
+with tempfile.TemporaryDirectory() as folder:
+    path = str(Path(folder) / "digits.pt")
+    on_gpus(train_digits, digits.images[:64], digits.labels[:64], num_epochs=1, path=path, world_size=2)
+on_gpus(use_one_branch, True, world_size=2)
+"""),
+    "10": ("digits images labels", """
+images, labels = images[:128], labels[:128]
+for stage in (Replica, Stage1, Stage2, Stage3):
+    on_gpus(train_by_hand, stage, images, labels, world_size=2)
+"""),
+    "12": ("digits x y SCHEDULES", """
+for dtype in (torch.float64, torch.float32):
+    on_gpus(run_split, dtype, world_size=2)
+on_gpus(count_block, 3, 5, 32, world_size=2)
+on_gpus(run_columns, torch.randn(3, 4), torch.randn(8, 4), torch.randn(3, 8), world_size=2)
+first, (loss, *last) = on_gpus(step_naively, x.double(), y, world_size=2)
+for sizes in SIZES.values():
+    on_gpus(run_three, x, y, sizes, torch.float64, world_size=len(sizes))
+"""),
+}  # fmt: skip
+
+
+def names_of(chapter, assigned):
+    (path,) = notebooks.notebook_paths([chapter])
+    return notebooks.definitions(path, assigned.split())
+
+
+@pytest.mark.parametrize("chapter", ONE_PROCESS)
+def test_functions_of_one_process(chapter):
+    assigned, code = ONE_PROCESS[chapter]
+    with PlayedGpus():
+        names = names_of(chapter, assigned)
+        exec(compile("import contextlib\n" + code, f"chapter {chapter}", "exec"), names)
+
+
+@pytest.mark.parametrize("chapter", WORKERS)
+def test_workers(chapter):
+    assigned, code = WORKERS[chapter]
+    names = names_of(chapter, assigned)
+    names["on_gpus"] = lambda *args, **kwargs: launch(played, *args, backend="gloo", **kwargs)
+    exec(compile(code, f"chapter {chapter}", "exec"), names)
