@@ -6,12 +6,14 @@ receiver maps them in place. So four workers that receive one data set share one
 to its own (the mapping is private), and a result of a gigabyte needs no pipe to be drained.
 """
 
+import importlib
 import io
 import os
 import pickle
 import struct
 import sys
 import tempfile
+import types
 
 import cloudpickle
 
@@ -34,6 +36,8 @@ class _Pickler(cloudpickle.Pickler):
         self._storages = {}
 
     def reducer_override(self, obj):
+        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # cloudpickle knows only plain ones
+            return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
         torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
             # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.

@@ -24,6 +24,12 @@ def recursive(n): return n and 1 + recursive(n - 1)
 """
 
 
+def test_a_module_that_is_an_object_of_a_class_of_its_own(notebook):
+    """As torch.backends.cudnn is, whose `benchmark = True` stands in many a worker."""
+    notebook.run("def worker(): torch.backends.cudnn.benchmark = True; return torch.backends.cuda.matmul.fp32_precision")
+    assert notebook.run("launch(worker, world_size=2)[1]").value == "none"
+
+
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_every_kind_of_function(notebook, world_size):
     # The class of an enumeration travels by value too, and its members stay the same objects.

@@ -236,6 +236,21 @@ def test_ranks_of_which_the_same_is_to_be_said_share_a_line():
     assert "ranks 3–6 had returned" in text
 
 
+def test_a_rank_whose_gpu_waits_for_a_message_that_nobody_sends(notebook):
+    """With NCCL a call only queues the message; the worker function ends, and the GPU does not."""
+    outcome = notebook.fail("""
+def worker():
+    if dist.get_rank() == 0:
+        torch.cuda.is_initialized, torch.cuda.current_device, torch.cuda.device_count = lambda: True, lambda: 0, lambda: 1
+        exec(compile("import time\\ndef synchronize(gpu): time.sleep(1000)", torch.cuda.__file__, "exec"), here := {})
+        torch.cuda.synchronize = here["synchronize"]
+launch(worker, world_size=3, timeout=1)
+""")
+    assert outcome.error == "WorkerError"
+    line = "rank 0 had come to the end of the worker function, but its GPU still waits for a message of ranks that sent none"
+    assert line in outcome.message and "ranks 1 and 2 had returned" in outcome.message
+
+
 def test_frames_of_a_stack_that_faulthandler_wrote():
     dump = """Current thread 0x00007f (most recent call first):
   File "/lib/torch/distributed/distributed_c10d.py", line 2806 in all_reduce

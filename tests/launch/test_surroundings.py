@@ -73,6 +73,22 @@ launch(worker, world_size=2, backend=None).results
     assert "the worker calls init_process_group itself" in value.stdout
 
 
+def test_float32_is_float32_here_and_in_workers(notebook):
+    notebook.run("import course_utils; torch.backends.cudnn.allow_tf32 = True; course_utils.describe()")
+    assert notebook.run("torch.backends.cudnn.allow_tf32, *launch(lambda: torch.backends.cudnn.allow_tf32, world_size=2)").value == (False, False, False)
+
+
+def test_workers_on_the_cpu_see_no_gpu(notebook):
+    """Where COURSE_DEVICE=cpu keeps the course off a GPU, DataParallel, for one, would take it all the same."""
+    value = notebook.run("""
+os.environ["COURSE_DEVICE"] = "cpu"
+try: seen = launch(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"), world_size=1)[0]
+finally: del os.environ["COURSE_DEVICE"]
+seen, "CUDA_VISIBLE_DEVICES" in os.environ
+""".strip()).value
+    assert value == ("", "CUDA_VISIBLE_DEVICES" in os.environ)
+
+
 def test_random_numbers_differ_between_ranks_and_launches(notebook):
     notebook.run("def worker(): return random.random(), float(np.random.rand()), torch.initial_seed()")
     first = notebook.run("launch(worker, world_size=4).results").value
