@@ -1,6 +1,7 @@
 """Write measurements to data/recorded/<machine>/, each with what a reader needs to judge it, and compare them."""
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -74,15 +75,21 @@ def provenance(command):
 
         nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
         found |= {"driver": gpus[0].driver, "cuda": torch.version.cuda, "nccl": ".".join(map(str, nccl)) or None}
-    return found | {"date": date.today().isoformat(), "commit": _commit(), "command": command}
+    return found | {"date": date.today().isoformat(), "commit": commit(), "command": command}
 
 
-def _commit():
+def commit():
+    """This checkout's commit, or COURSE_COMMIT where a copy without its history runs."""
+
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
-    changed = "" if not git("status", "--porcelain", "course_utils") else ", with changes"
-    return f"{git('rev-parse', '--short=12', 'HEAD') or 'unknown'}{changed}"
+    try:
+        changed = "" if not git("status", "--porcelain", "course_utils") else ", with changes"
+        found = git("rev-parse", "--short=12", "HEAD")
+    except FileNotFoundError:  # no git
+        found, changed = "", ""
+    return f"{found}{changed}" if found else os.environ.get("COURSE_COMMIT", "unknown")
 
 
 def compare(before, after):
