@@ -4,6 +4,8 @@
 PYTHON ?=
 pythons = $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 TORCH_INDEX ?=
+# From the command line alone: in the environment of many a cluster CUDA is a folder.
+cuda := $(if $(findstring command,$(origin CUDA)),$(CUDA))
 LAB_ARGS ?=
 ARGS ?=
 
@@ -18,6 +20,7 @@ help: ## list these commands
 	@echo "PYTHON=python3.12      the Python to make .venv with, anew where it was another"
 	@echo "TORCH_INDEX=URL        another pip index for torch and torchvision, for example one of CPU builds;"
 	@echo "                       it is remembered until \`make clean\`"
+	@echo "CUDA=12                for an NVIDIA driver older than 580 or a GPU older than Turing; remembered, too"
 	@echo "LAB_ARGS=--no-browser  further arguments for JupyterLab"
 
 lab: install ## install, and open JupyterLab on the first chapter
@@ -69,7 +72,7 @@ install: ## make .venv, or bring it up to date
 	    case "$$version" in \
 	        "") ;; \
 	        2.*|3.[0-9]|3.10) found="$${found:+$$found, }$$python is $$version" ;; \
-	        *) exec "$$python" tools/bootstrap.py $(if $(TORCH_INDEX),"$(TORCH_INDEX)") ;; \
+	        *) exec "$$python" tools/bootstrap.py "$(TORCH_INDEX)" "$(cuda)" ;; \
 	    esac; \
 	done; \
 	echo "The course needs Python 3.11 or newer, and here $${found:-there is no $(firstword $(pythons))}:" \

@@ -84,6 +84,7 @@ class Checkout:
             '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
             '[project]\nname = "course-utils"\nversion = "0"\ndependencies = ["nvidia-ml-py", "torch"]\n')
         self.lock("nvidia-ml-py==1", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2  # via course-utils")
+        shutil.copy(ROOT / "requirements-cuda12.txt", self.root)
         offer(self.index, "nvidia-ml-py", 1)
         offer(self.index, "nvidia-ml-py", 2)
         offer(self.index, "nvidia-blas", 1)
@@ -188,6 +189,24 @@ def test_another_index_for_torch(checkout, tmp_path):
 
     sentence = checkout.refuses(f"PYTHON={sys.executable}", "TORCH_INDEX=http://127.0.0.1:9/cpu")
     assert re.match(r"TORCH_INDEX=http://127.0.0.1:9/cpu could not be reached.*check the network", sentence)
+
+
+def test_the_build_for_cuda_12(checkout, tmp_path):
+    """What CUDA 13 needs is neither installed nor kept, and what CUDA 12 needs takes its place."""
+    offer(tmp_path / "cu126", "torch", "2.14.1+cu126", "nvidia-blas-cu12")
+    offer(tmp_path / "cu126", "torchvision", "0.29.1+cu126")
+    offer(tmp_path / "cu126", "nvidia-blas-cu12", 12)
+    offer(checkout.index, "torchvision", "0.29.2")
+    for name, version in (("cuda-bindings", "13.5"), ("cuda-bindings", "12.9.10"), ("nvidia-nvvm", "13.5"),
+                          ("nvidia-cuda-nvcc-cu12", "12.6.85"), ("nvidia-cuda-nvcc-cu12", "12.9.86")):  # fmt: skip
+        offer(checkout.index, name, version)
+    checkout.lock("nvidia-ml-py==1", "nvidia-blas==1", "torch==2", "torchvision==0.29.2", "cuda-bindings==13.5", "nvidia-nvvm==13.5")
+    checkout.installs("CUDA=12", f"TORCH_INDEX={(tmp_path / 'cu126').as_uri()}", CUDA="/usr/local/cuda")
+    expected = {"nvidia-ml-py": "1", "cuda-bindings": "12.9.10", "nvidia-cuda-nvcc-cu12": "12.6.85", "course-utils": "0",
+                "torch": "2.14.1+cu126", "torchvision": "0.29.1+cu126", "nvidia-blas-cu12": "12"}  # fmt: skip
+    assert checkout.installed() == expected
+    assert "nothing has changed" in checkout.installs(CUDA="/usr/local/cuda")  # it is remembered
+    assert "CUDA=11 is not to be had: CUDA=12 takes" in checkout.refuses("CUDA=11")
 
 
 def test_interrupted_while_another_make_waits(checkout, tmp_path):

@@ -1,4 +1,4 @@
-"""Make .venv, or bring it up to date: python tools/bootstrap.py [TORCH_INDEX]
+"""Make .venv, or bring it up to date: python tools/bootstrap.py TORCH_INDEX CUDA, both perhaps empty
 
 `make` runs this before anything else, with a Python that is new enough. It imports the standard
 library alone, because nothing is installed yet.
@@ -23,6 +23,8 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
 PYPROJECT = ROOT / "pyproject.toml"
+CUDA_12 = ROOT / "requirements-cuda12.txt"
+CUDA_12_BACKEND = "cu126"  # uv knows where PyTorch keeps these builds
 
 # uv installs, and `make lock` resolves. It is kept out of .venv, because the course itself does not need it.
 UV_PIN = "uv==0.13.9"
@@ -45,7 +47,9 @@ STAMP = VENV / "course-stamp.json"
 AGAIN = "then run the same command again: what has been downloaded is kept"
 
 
-def main(torch_index=""):
+def main(torch_index="", cuda=""):
+    if cuda not in ("", "12"):
+        fail(f"CUDA={cuda} is not to be had: CUDA=12 takes PyTorch's builds for CUDA 12, and without it PyPI's are taken.")
     if VENV.is_dir() and any(VENV.iterdir()) and not STAMP.exists():
         fail(f"{VENV} was not made by `make`: move it away or delete it, then run the same command again.")
     VENV.mkdir(exist_ok=True)
@@ -53,9 +57,10 @@ def main(torch_index=""):
         wait_for_others(stamp)
         made_from = read(stamp)
         wanted = {
-            "files": hashlib.sha256(LOCK.read_bytes() + PYPROJECT.read_bytes()).hexdigest(),
+            "files": hashlib.sha256(b"".join(file.read_bytes() for file in (LOCK, PYPROJECT, CUDA_12))).hexdigest(),
             "root": str(ROOT),  # a virtual environment does not survive a move
             "torch_index": torch_index or made_from.get("torch_index", ""),
+            "cuda": cuda or made_from.get("cuda", ""),
         }
         refuse_anothers(made_from.get("root"))
         usable = made_from and PYTHON.exists() and not another_python_is_named()
@@ -66,7 +71,7 @@ def main(torch_index=""):
             print("Bringing .venv up to date with requirements.lock.", flush=True)
         else:
             make_venv(stamp, wanted["torch_index"])
-        install(stamp, wanted["torch_index"])
+        install(stamp, wanted["torch_index"], wanted["cuda"])
         write(stamp, wanted)
     print("Installed.", flush=True)
 
@@ -152,19 +157,28 @@ def get_uv(stamp):
              f"settings and the address, {AGAIN}.")
 
 
-def pins():
-    """The lock's lines without comments: 'numpy==2.4.6 ; python_full_version < "3.12"'."""
-    lines = (line.partition("#")[0].strip() for line in LOCK.read_text().splitlines())
+def pins(file):
+    """A file's lines without comments: 'numpy==2.4.6 ; python_full_version < "3.12"'."""
+    lines = (line.partition("#")[0].strip() for line in file.read_text().splitlines())
     return [line for line in lines if line]
 
 
-def install(stamp, torch_index):
-    if torch_index:
+def project(pin):
+    return re.match("[A-Za-z0-9._-]+", pin)[0]
+
+
+def install(stamp, torch_index, cuda):
+    if torch_index or cuda:
         # First all that has nothing to do with the build of torch, then torch from its own index, which knows
         # best what else that build needs. A pin of 2.15.0 admits 2.15.0+cpu.
-        torch = [pin for pin in pins() if re.match("torch(vision)?==", pin)]
-        others = [pin for pin in pins() if pin not in torch and not belongs_to_cuda_build(pin)]
-        steps = [["--constraints", LOCK, *others], ["--default-index", torch_index, *torch]]
+        own = pins(CUDA_12) if cuda else []
+        lines = [pin for pin in pins(LOCK) if project(pin) not in map(project, own)] + own
+        torch = [pin for pin in lines if project(pin) in ("torch", "torchvision")]
+        others = [pin for pin in lines if pin not in torch and (pin in own or not belongs_to_cuda_build(pin))]
+        constraints = VENV / "constraints.txt"
+        constraints.write_text("\n".join(lines) + "\n")
+        source = ["--default-index", torch_index] if torch_index else ["--torch-backend", CUDA_12_BACKEND]
+        steps = [["--constraints", constraints, *others], [*source, *torch]]
     else:
         steps = [["--requirements", LOCK]]
     get_uv(stamp)
@@ -179,10 +193,8 @@ def install(stamp, torch_index):
 
 
 def belongs_to_cuda_build(pin):
-    name = pin.partition("==")[0]
-    project = tomllib.loads(PYPROJECT.read_text())["project"]
-    own = {re.match("[a-z0-9-]+", line)[0] for line in project["dependencies"]}  # nvidia-ml-py, for one
-    return name.startswith(("nvidia-", "cuda-", "triton")) and name not in own
+    named = {project(line) for line in tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]}  # nvidia-ml-py, for one
+    return project(pin).startswith(("nvidia-", "cuda-", "triton")) and project(pin) not in named
 
 
 def uv(stamp, *arguments):
@@ -202,6 +214,8 @@ def uv(stamp, *arguments):
     second = subprocess.run(command, env=env, pass_fds=[stamp.fileno()], stderr=subprocess.PIPE, text=True)
     if second.returncode:
         index = next((f"TORCH_INDEX={a}" for a in arguments if "://" in str(a)), "The package index")
+        if "--torch-backend" in arguments:
+            index = "PyTorch's own index of CUDA 12 builds"
         fail(reason(second.stderr, index))
 
 
