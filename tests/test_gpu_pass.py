@@ -50,7 +50,7 @@ def test_a_failure_is_named_in_a_line_and_the_next_step_begins(tmp_path, monkeyp
     assert [each["status"] for each in found] == ["passed", "failed", "failed", "not run", "passed"]
     good, bad, slow, wanting, last = (each["said"] for each in found)
     assert (good, bad, last) == ("all is well", "KeyError: 'a fault'", "given")
-    assert slow.startswith("no end after 1 s; began") and "a_module_that_is_nowhere is not installed" in wanting
+    assert slow.startswith("no end after 1 s; began") and "a_module_that_is_nowhere is missing" in wanting
     shown = capsys.readouterr().out
     assert "KeyError: 'a fault'" in shown and shown.splitlines()[-1] == "2 failed: bad, slow"
     assert "much" in (tmp_path / "log.txt").read_text()

@@ -15,7 +15,7 @@ from course_utils.kernels import CudaKernel, KernelError, compile_cuda, cuda_cpp
 from tools import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
-ARCHS = "sm_75", "sm_80", "sm_90"
+ARCHS = "sm_75", "sm_80", "sm_90", "sm_100", "sm_120"
 ADD = """
 extern "C" __global__ void add(int n, const float *x, float *y)
 {

@@ -1,6 +1,8 @@
 """numba kernels run in the simulator, here without a GPU; what is wrong with one is said in a sentence."""
 
+import os
 import re
+import subprocess
 import sys
 
 import cloudpickle
@@ -25,6 +27,7 @@ from course_utils.kernels import (
     simulator,
 )
 from course_utils.launch import launch
+from tools import notebooks
 
 # As a notebook's functions do, these travel by value: a worker that imported this file would import all that it does.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -438,6 +441,36 @@ def test_a_simulation_announces_nothing(capsys):
     sys.modules["course_utils.launch"]._announced.clear()
     simulate(strided, 1, 1, torch.zeros(1))
     assert capsys.readouterr().out == ""
+
+
+# What chapter 02's kernels, its solutions' among them, take: n a whole number, a and b floats, the rest vectors.
+SIGNATURES = {
+    "add": "n x y out", "rotate": "x out", "rotate_early": "x out", "write_squares": "out", "scale": "n a x", "reverse": "n x",
+    "saxpy": "n a x n y n", "block_sums": "n x out",
+}  # fmt: skip
+
+
+def test_the_kernels_of_the_course_compile_for_every_gpu_that_torch_runs_on():
+    """By numba, without a GPU: from Turing, sm_75, to Blackwell, sm_120. In a process where no simulator was chosen."""
+    (path,) = notebooks.notebook_paths(["02"])
+    code = f"""
+import warnings
+from numba import cuda, float32, int64, void
+from tools import notebooks
+warnings.simplefilter("ignore")
+kernels = notebooks.definitions({str(path)!r})
+for source in notebooks.read_solutions({str(path)!r}).values():
+    exec(source, kernels)
+kinds = {{"n": int64, "a": float32}}
+for name, letters in {SIGNATURES!r}.items():
+    for capability in (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0):
+        ptx, _ = cuda.compile_ptx(kernels[name], void(*(kinds.get(each, float32[::1]) for each in letters.split())), cc=capability)
+        assert ".target sm_%d%d" % capability in ptx
+print("compiled", len({SIGNATURES!r}))
+"""
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=250)
+    assert done.stdout == f"compiled {len(SIGNATURES)}\n", done.stderr
 
 
 # ---- on the GPU, or where there is none ---------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Each runs in a process of its own, and says where it has nothing to try. tools/g
 
 import json
 import os
-import statistics
 import sys
 import time
 
@@ -81,7 +80,8 @@ def nccl_one_rank():
         dist.barrier()
         for wrap in (DistributedDataParallel, fully_shard):
             model = wrap(LectureNet().to(device))
-            F.cross_entropy(model(torch.rand(8, 3, 32, 32, device=device)), torch.zeros(8, dtype=torch.long, device=device)).backward()
+            labels = torch.zeros(8, dtype=torch.long, device=device)
+            F.cross_entropy(model(torch.rand(8, 3, 32, 32, device=device)), labels).backward()
             done.append(wrap.__name__)
         return done
 
@@ -274,8 +274,8 @@ def small_things():
     for allowed in (True, False):
         torch.backends.cudnn.allow_tf32 = allowed
         errors["TF32" if allowed else "float32"] = ((net(x) - truth).norm() / truth.norm()).item()
-    synchronized = throughput.measure(lambda: None, repeats=50)
-    return {"weights, bytes": weights, "errors": errors, "synchronize, µs": round(1e6 * statistics.median(synchronized.seconds), 1)}
+    waiting = throughput.measure(lambda: None, repeats=50)
+    return {"weights, bytes": weights, "errors": errors, "waiting, µs": round(1e6 * waiting.median_s, 1)}
 
 
 EXPERIMENTS = {

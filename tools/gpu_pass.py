@@ -38,7 +38,7 @@ FIRST = ("02", "04", "03", "01")  # chapters that show the most on one GPU
 
 @dataclass
 class Step:
-    """A command, the seconds it may take, and variables of its environment; with `needs`, a module without which it cannot run."""
+    """A command, the seconds it may take, its variables, and, if it needs one that may be missing, a module."""
 
     name: str
     command: list
@@ -79,7 +79,7 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu_pass", metavar="DIR")
     parser.add_argument("--minutes", type=float, default=25)
     parser.add_argument("--prepare", action="store_true", help="fetch wheels into build/wheels, and note the commit")
-    parser.add_argument("--python", default="", metavar="3.12", help="with --prepare: that machine's Python, this one's by default")
+    parser.add_argument("--python", default="", metavar="3.12", help="with --prepare: that machine's Python")
     parser.add_argument("--describe", action="store_true", help="print what this machine is")
     parser.add_argument("--list", action="store_true", help="print the steps")
     options = parser.parse_args(argv)
@@ -116,7 +116,7 @@ def run(step, out, env, end):
     if left < 5:
         return {"status": "not run", "seconds": 0.0, "said": "time was up"}
     if step.needs and not is_there(step.needs, env):
-        return {"status": "not run", "seconds": 0.0, "said": f"{step.needs} is not installed: carry build/wheels along (--prepare)"}
+        return {"status": "not run", "seconds": 0.0, "said": f"{step.needs} is missing: carry build/wheels along (--prepare)"}
     begin = time.monotonic()
     with (out / "log.txt").open("ab") as log:
         log.write(f"\n===== {step.name}\n".encode())

@@ -1,0 +1,45 @@
+"""Records of a machine with a GPU that does not exist, so that chapters draw and say what was "recorded on" another.
+
+They are made from a CPU's, for tests, and are never kept.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from course_utils.recorded import FOLDER
+
+MACHINE = "a made-up GPU"
+RUNGS = ("0 plain loop", "1 loader workers", "2 pinned, prefetch", "3 data on the device", "4 mixed precision",
+         "5 channels_last", "6 fused optimizer", "7 torch.compile")  # fmt: skip
+RATES = {"copy": 900.0, "torch.add": 950.0, "many blocks": 940.0, "one block": 8.0, "one thread": 0.1}
+# What a GPU keeps besides, or instead.
+ONLY_A_GPU = {
+    "01_copy_bandwidth": {
+        "curves": {f"to the GPU, {kind}": [[1, 1024, 65536], [0.5, 10.0, 25.0], [[0.4, 9.0, 24.0], [0.6, 11.0, 26.0]]]
+                   for kind in ("pageable", "pinned")},
+    },
+    "02_vector_add": {
+        "gb_per_s": {way: [[0.05, 0.8, 12.0], [rate / 100, rate / 5, rate]] for way, rate in RATES.items()},
+        "fraction_of_torch_add": 0.99, "launch_ms": 0.01, "done_ms": 3.0,
+    },
+    "03_batch_sweep": {"GPU": {"2": 900.0, "4": 1800.0, "16": 7000.0, "64": 25000.0, "256": 60000.0}},
+    "03_memory": {"weights": 481792, "max_memory_allocated": 96306688},
+    "04_ladder": {
+        "images_per_s": {name: [1000.0 * 2**i, 900.0 * 2**i, 1100.0 * 2**i] for i, name in enumerate(RUNGS)},
+        "not_here": {}, "gpu_busy": 0.6,
+    },
+    "05_two_devices": {"devices": "cuda:0 and cuda:1"},
+}  # fmt: skip
+
+
+def write_records(folder, source=FOLDER):
+    """Copy the records of all machines, and write one of each name that a chapter has as if MACHINE had kept it."""
+    folder = Path(folder)
+    shutil.copytree(source, folder)
+    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/[0-9][0-9]_*.json"))}
+    (folder / "a-made-up-gpu").mkdir()
+    for name in {**read, **ONLY_A_GPU}:
+        values = (read[name]["values"] if name in read else {}) | ONLY_A_GPU.get(name, {})
+        record = {"provenance": {"machine": MACHINE, "gpus": ["made up"]}, "values": values}
+        (folder / "a-made-up-gpu" / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
