@@ -29,6 +29,7 @@ from course_utils.processes import linux
 ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "build" / "wheels"
 COMMIT = WHEELS / "commit.txt"
+ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # What runs notebooks; a GPU node's Python with torch has the rest.
 ROOTS = ("ipykernel", "ipywidgets", "nbval", "nbclient", "nbformat", "jupytext", "nbstripout", "pytest-timeout")
 # Compiled for one version of Python, needed only where there is a debugger.
@@ -168,11 +169,12 @@ def last_line(text):
 
 
 def reason(text):
-    """The line of a failed step's output that says most: an exception's, pytest's FAILED, else the last."""
-    for pattern in (r"^FAILED .*", r"^E +\S.*", r"^\s*[\w.]*(?:Error|Exception)\b: .*", r"^record: .*"):
-        if found := re.findall(pattern, text, re.MULTILINE):
-            return found[0].strip()[:300]
-    return last_line(text)
+    """What a failed step's output says most about it: which test failed, and the first exception; else its last line."""
+    text = ANSI_COLOUR.sub("", text)
+    patterns = r"^FAILED (\S+.*?)(?: - |$)", r"^\s*(?:E\s+)?([\w.]*(?:Error|Exception): .*)"
+    found = [re.search(pattern, text, re.MULTILINE) for pattern in patterns]
+    parts = [match[1].strip() for match in found if match]
+    return ": ".join(parts)[:300] or last_line(text)
 
 
 def read_results(out):
