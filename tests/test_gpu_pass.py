@@ -101,6 +101,8 @@ def test_when_time_is_up_the_rest_is_not_run_and_is_run_the_next_time(tmp_path, 
     assert {each["said"] for each in found} == {"time was up"}
     found = run(tmp_path, monkeypatch, *steps)
     assert [each["said"] for each in found[2:]] == ["done", "done, too"]
+    (found,) = run(tmp_path / "cut", monkeypatch, step("long", "import time; time.sleep(100)"), arguments=["--minutes", "0.1"])
+    assert found["status"] == "not run" and found["said"] == "cut off after 6 s: time was up"
 
 
 def test_an_experiment_is_kept_and_every_step_exists(tmp_path):

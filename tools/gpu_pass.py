@@ -138,6 +138,8 @@ def run(step, out, env, end):
         log.seek(start)
         text = log.read().decode(errors="replace")
     seconds = time.monotonic() - begin
+    if was_running and left < step.limit_s:
+        return {"status": "not run", "seconds": seconds, "said": f"cut off after {seconds:.0f} s: time was up"}
     if was_running:
         return {"status": "failed", "seconds": seconds, "said": f"no end after {seconds:.0f} s; {last_line(text)}"}
     ended_well = process.returncode == 0 or process.returncode == 5 and "tests" in step.name  # pytest's word for no test

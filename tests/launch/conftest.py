@@ -67,7 +67,8 @@ class Notebook:
         self.mark, self.directory = uuid.uuid4().hex, Path(directory)
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
-        settings = dict(os.environ, PYTHONPATH=str(REPOSITORY), TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
+        paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        settings = dict(os.environ, PYTHONPATH=paths, TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
         for name in ("COURSE_SHARED", "COURSE_LOCKS", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"):
             settings.pop(name, None)
         self._manager = KernelManager(kernel_name="python3")
