@@ -28,14 +28,14 @@ lab: install ## install, and open JupyterLab on the first chapter
 	@$(python) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
 	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(as_root) $(LAB_ARGS)
 
-# Two at a time, but not the launcher's tests, which say how soon a worker ends, and not the notebooks, which measure.
-# One of them runs as it is, too. The browser gets it and one with sliders; `make browser` gives it all.
+# Two at a time, but not the notebooks, which measure. One of them runs as it is, too. The browser gets it and one with
+# sliders; `make browser` gives it all.
 test: install ## install, and run everything that CI runs
 	@status=0; \
-	echo "Running the tests that may run two at a time."; \
-	$(python) -m pytest -n 2 tests --ignore=tests/launch || status=1; \
-	echo "Running the launcher's tests, and the first notebook as it is."; \
-	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 tests/launch $(first_notebook) || status=1; \
+	echo "Running the tests, two at a time."; \
+	$(python) -m pytest -n 2 tests || status=1; \
+	echo "Running the first notebook as it is."; \
+	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 $(first_notebook) || status=1; \
 	echo "Running every notebook with its solutions."; \
 	$(python) -m tools.solved || status=1; \
 	echo "Running two notebooks in a browser."; \

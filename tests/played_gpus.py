@@ -170,7 +170,7 @@ def play_torch_cuda(patch, num_gpus):
         "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: num_gpus,
         "current_device": current, "set_device": set_device, "synchronize": check, "empty_cache": lambda: None,
         "memory_allocated": lambda device=None: 512, "max_memory_allocated": lambda device=None: 512,
-        "memory_reserved": lambda device=None: 0, "reset_peak_memory_stats": check,
+        "reset_peak_memory_stats": check,
         "mem_get_info": lambda device=None: (40 * GIB, 80 * GIB),
         "get_device_name": lambda device=None: machines.A100[0], "get_device_capability": lambda device=None: (8, 0),
         "get_device_properties": lambda device=None: properties,
@@ -182,6 +182,7 @@ def play_torch_cuda(patch, num_gpus):
     for name, answer in answers.items():
         assert hasattr(torch.cuda, name)
         patch.setattr(torch.cuda, name, answer)
+    patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index == current())
     patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     patch.setattr(torch.accelerator, "current_stream", lambda device=None: Stream(device))
     autocast = torch.amp.autocast_mode.autocast

@@ -225,7 +225,7 @@ def test_a_number_is_passed_as_its_c_type(text, arg, dtype):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_launch_without_a_gpu_says_so(add_in_cuda):
     x = torch.ones(8)
-    with pytest.raises(KernelError, match="there is no GPU here to launch it on: read add.ptx, or"):
+    with pytest.raises(KernelError, match="there is no GPU in use to launch it on: read add.ptx, or"):
         add_in_cuda[1, 8](8, x, x)
 
 

@@ -90,7 +90,7 @@ class CudaKernel:
     def _launch(self, grid, block, args):
         if not self._loaded and hardware.devices(1)[0].type != "cuda":  # asked once: the answer takes milliseconds
             raise KernelError(
-                f"{self.name} is compiled, but there is no GPU here to launch it on: read {self.name}.ptx, or run the same "
+                f"{self.name} is compiled, but there is no GPU in use to launch it on: read {self.name}.ptx, or run the same "
                 "kernel in numba's simulator"
             )
         import torch

@@ -3,7 +3,7 @@
 import contextlib
 
 import torch
-from torch.profiler import profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function
 
 
 def num_bytes(tensors):
@@ -108,7 +108,8 @@ def trace(step, device="cpu"):
             pass  # a mark, and no more: what is freed under an annotation would count at the annotation's end
         yield
 
-    with profile(profile_memory=True, acc_events=True) as profiled:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + on_gpu]  # both by default, where there is a GPU to touch
+    with profile(activities=activities, profile_memory=True, acc_events=True) as profiled:
         step(phase)
         if on_gpu:
             torch.cuda.synchronize(device)

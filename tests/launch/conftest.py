@@ -235,8 +235,8 @@ def _safely(call, *args):
 
 
 def wait_until(condition, seconds, what):
-    """Poll `condition` until it holds and return its value; fail after `seconds`."""
-    deadline = time.monotonic() + seconds
+    """Poll `condition` until it holds and return its value; fail after `seconds`, on a machine of its own."""
+    deadline = time.monotonic() + seconds * crowd()
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.01)

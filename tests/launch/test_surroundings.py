@@ -54,7 +54,7 @@ sys.path.pop()
 [(r[0], *r[1:4], *r[6:]) for r in run]
 """.strip()).value
     for rank, value in enumerate(values):
-        environment = [str(rank), str(rank), "2", "2", "127.0.0.1", "1", "3", "é"]
+        environment = [str(rank), str(rank), "2", "2", "127.0.0.1", "1", "", "é"]  # workers on the CPU see no GPU
         assert value == (environment, rank, 2, "gloo", 1, "", True, True)
 
 
