@@ -14,6 +14,7 @@ import torch
 
 from course_utils import hardware
 from course_utils.hardware import host, nvml
+from course_utils.plots import style
 from tests import machines
 from tests.machines import A100, H200, P100, T4
 
@@ -320,6 +321,7 @@ def test_one_machine_says_the_same_everywhere(node, name):
     full, line = hardware.describe(full=True), hardware.describe()
     assert hardware.machine() == caption or not caption and hardware.machine().endswith(", no GPU")
     assert line.startswith(f"{hardware.machine()}; ")
+    assert style._caption() == f"this machine: {hardware.machine()}"
     for world_size, note in notes.items():
         placed = hardware.choose_backend(world_size)
         on_gpu = "GPU" in note and "CPU" not in note

@@ -166,7 +166,7 @@ def _judge_split_mlp(copy, total):
 
 # ---- 12.2 ---------------------------------------------------------------------------------------------------------
 
-_PATIENCE_S = 8  # for a message that a right answer has at once: less, and on a busy machine the waiting ranks speak first
+_PATIENCE_S = 5  # for a message that a right answer has at once: less, and on a busy machine those who wait speak first
 
 
 def check_12_2(run_any):
