@@ -35,7 +35,7 @@ make_step(2, device, 8)()
 make_phased_step(2, device)(lambda name: contextlib.nullcontext())
 assert weights_and_peak() == (0, 512)  # what a library holds is not the weights'
 """),
-    "04": ("device ON_GPU digits packed on_device LAST cpu_bf16 has_bf16 AMP NUM_WORKERS STEPS ROUNDS", """
+    "04": ("device ON_GPU digits packed on_device LAST cpu_bf16 has_bf16 AMP NUM_WORKERS STEPS ROUNDS has_headers", """
 assert ON_GPU and AMP == torch.bfloat16
 BATCH_SIZE, few = 4, lambda batches: iter([next(batches) for _ in range(2)])
 make_plain_training(few(load()))()
@@ -46,6 +46,14 @@ make_training(batches_on_device(), AMP)()
 make_training(batches_on_device(LAST), AMP, LAST, fused=False)()
 assert gradient().is_cuda and gradient(double=True).is_cuda
 bright = torch.rand(2, 64, device=device)
+assert has_headers == os.path.exists(sysconfig.get_path("include") + "/Python.h")  # without it Triton cannot compile
+def row(key, kind, time):
+    return types.SimpleNamespace(key=key, device_type=types.SimpleNamespace(name=kind), is_user_annotation=key == "mine",
+                                 self_device_time_total=time)
+rows = [row("aten::conv2d", "CPU", 30), row("a kernel", "CUDA", 30), row("another", "CUDA", 10), row("mine", "CUDA", 40)]
+with contextlib.redirect_stdout(io.StringIO()) as shown:  # a kernel's time counts once
+    largest(types.SimpleNamespace(key_averages=lambda: rows))
+assert shown.getvalue().split() == "75% a kernel 25% another".split()
 brighten(torch.float32, num_steps=1)
 brighten(torch.bfloat16, num_steps=1)
 """),
@@ -105,6 +113,8 @@ assert next(net.parameters()).is_cuda
 # By chapter: the same for workers, started by `on_gpus(worker, *arguments, world_size=)`, each with a GPU of its own.
 WORKERS = {
     "00": ("", """
+import inspect
+assert inspect.signature(seconds_to_exchange).parameters["backend"].default == "gloo"  # NCCL's start takes seconds
 assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:0", "cuda:1"]
 """),
     "08": ("TOLERANCES MIB", """
@@ -151,7 +161,7 @@ def test_functions_of_one_process(chapter):
     assigned, code = ONE_PROCESS[chapter]
     with PlayedGpus():
         names = names_of(chapter, assigned)
-        exec(compile("import contextlib\n" + code, f"chapter {chapter}", "exec"), names)
+        exec(compile("import contextlib, io, types\n" + code, f"chapter {chapter}", "exec"), names)
 
 
 @pytest.mark.parametrize("chapter", WORKERS)

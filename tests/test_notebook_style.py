@@ -180,9 +180,12 @@ def code_is_plain_python(chapter):
 
 @rule
 def one_place_decides_where(chapter):
-    """`hardware.gpus()` knows nothing of COURSE_DEVICE, of shared nodes, of GPUs too small to share."""
+    """`hardware.gpus()` knows nothing of COURSE_DEVICE, of shared nodes, of GPUs too small to share.
+
+    And cuDNN's version raises where a GPU is visible that is too old for it.
+    """
     for i, cell in chapter.code:
-        for call in re.findall(r"\b(?:hardware\.)?gpus\(\)|if torch\.cuda\.is_available\(\)", cell.source):
+        for call in re.findall(r"\b(?:hardware\.)?gpus\(\)|if torch\.cuda\.is_available\(\)|cudnn\.version\(\)", cell.source):
             yield f"cell {i} asks {call}: let choose_backend, devices or rank_device decide"
 
 
