@@ -60,6 +60,13 @@ class PlayedGpus(TorchFunctionMode):
                 run(thread)
 
         self._patch.setattr(threading.Thread, "run", run_within)
+        make = torch.nn.Parameter.__new__
+
+        def make_where_its_data_is(cls, data=None, requires_grad=True):
+            made = make(cls, data, requires_grad)
+            return made if data is None else put(where(data), made)
+
+        self._patch.setattr(torch.nn.Parameter, "__new__", make_where_its_data_is)
         return super().__enter__()
 
     def __exit__(self, *exception):
@@ -135,7 +142,7 @@ def common_device(name, tensors):
     """The device of the tensors of one operation; RuntimeError where there are two, as torch has it."""
     if name.startswith("_foreach_"):  # torch sorts a list by device first; each tensor keeps its own
         return None
-    if name in ("copy_", "backward"):
+    if name in ("copy_", "backward", "_has_compatible_shallow_copy_type"):
         return where(tensors[0])
     if name in ("__getitem__", "__setitem__", "index_select") and where(tensors[0]) is not None:
         others = {where(each) for each in tensors[1:]} - {None, CPU, where(tensors[0])}

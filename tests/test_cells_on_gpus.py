@@ -170,3 +170,23 @@ def test_workers(chapter):
     names = names_of(chapter, assigned)
     names["on_gpus"] = lambda *args, **kwargs: launch(played, *args, backend="gloo", **kwargs)
     exec(compile(code, f"chapter {chapter}", "exec"), names)
+
+
+def test_what_a_gpu_refuses_is_refused_here():
+    with PlayedGpus():
+        net, x = torch.nn.Linear(3, 3), torch.ones(2, 3, device="cuda:1")
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            net(x)  # it was left on the CPU
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            net.to("cuda:0")(x)
+        y = net.to("cuda:1")(x)
+        assert y.device == x.device and y.is_cuda and y.cpu().device.type == "cpu"
+        with pytest.raises(RuntimeError, match="same device"):
+            torch.nn.functional.cross_entropy(y, torch.tensor([0, 1]))
+        with pytest.raises(TypeError, match="can't convert cuda:1"):
+            y.detach().numpy()
+        y.sum().backward()
+        assert net.weight.grad.device == x.device
+        x += torch.tensor(2.0)  # a number goes with everything
+        assert x.cpu().tolist() == [[3.0] * 3] * 2
+    assert not torch.cuda.is_initialized() and torch.ones(1).device.type == "cpu"
