@@ -58,7 +58,7 @@ def test_a_failure_is_named_in_a_line_and_the_next_step_begins(tmp_path, monkeyp
 
 
 def test_what_a_step_started_ends_with_it(tmp_path, monkeypatch):
-    code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
+    code = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"  # as a kernel is
     (found,) = run(tmp_path, monkeypatch, step("leaves a child", code))
     deadline = time.monotonic() + 10
     while os.path.exists(f"/proc/{found['said']}/cwd") and time.monotonic() < deadline:

@@ -29,6 +29,7 @@ from course_utils.processes import linux
 ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "build" / "wheels"
 COMMIT = WHEELS / "commit.txt"
+MARK = "COURSE_GPU_PASS"  # the variable that says of a process to which pass it belongs
 ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # What runs notebooks; a GPU node's Python with torch has the rest.
 ROOTS = ("ipykernel", "ipywidgets", "nbval", "nbclient", "nbformat", "jupytext", "nbstripout", "pytest-timeout")
@@ -133,7 +134,7 @@ def run(step, out, env, end):
             pass
         finally:
             was_running = process.poll() is None
-            kill(process)
+            kill(process, env[MARK])
     with (out / "log.txt").open("rb") as log:
         log.seek(start)
         text = log.read().decode(errors="replace")
@@ -151,13 +152,14 @@ def run(step, out, env, end):
             "said": last_line(text) if ended_well else reason(text) or f"exit code {process.returncode}"}  # fmt: skip
 
 
-def kill(process):
-    """The step and all that it started in its process group."""
+def kill(process, mark):
+    """The step and all that it started, notebooks' kernels among it, which have process groups of their own."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
     process.wait()
+    linux.kill_marked(MARK, mark)
 
 
 def is_there(module, env):
@@ -225,6 +227,8 @@ def pack(out):
 def environment(out):
     """The environment of all steps: this checkout first, then what was carried along and is not installed here."""
     env = dict(os.environ, PYTHONUNBUFFERED="1")
+    env[MARK] = str(out.resolve())
+    linux.kill_marked(MARK, env[MARK])  # what a pass that was killed has left
     paths = [str(ROOT)]
     if missing := [wheel for wheel in sorted(WHEELS.glob("*.whl")) if not is_installed(wheel)]:
         site = out.resolve() / "site"
