@@ -2,14 +2,17 @@
 operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds them.
 """
 
+import ast
+import contextlib
+import re
+import types
+
 import pytest
 import torch
 
 from course_utils import launch
 from tests.played_gpus import PlayedGpus, played
 from tools import notebooks
-
-EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
 # By chapter: names whose assignments the functions need, and what is to be run in one process.
 ONE_PROCESS = {
@@ -133,6 +136,7 @@ with tempfile.TemporaryDirectory() as folder:
     path = str(Path(folder) / "digits.pt")
     on_gpus(train_digits, digits.images[:64], digits.labels[:64], num_epochs=1, path=path, world_size=2)
 on_gpus(use_one_branch, True, world_size=2)
+assert len(on_gpus(time_training, 2, world_size=1)[0]) == 20  # a GPU's frequency climbs at first
 """),
     "10": ("digits images labels", """
 images, labels = images[:128], labels[:128]
@@ -190,3 +194,52 @@ def test_what_a_gpu_refuses_is_refused_here():
         x += torch.tensor(2.0)  # a number goes with everything
         assert x.cpu().tolist() == [[3.0] * 3] * 2
     assert not torch.cuda.is_initialized() and torch.ones(1).device.type == "cpu"
+
+
+def run_cell(chapter, text, names):
+    """Run the statements before any function of the one cell of `chapter` that holds `text`, with `names`; return these."""
+    (path,) = notebooks.notebook_paths([chapter])
+    (source,) = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code" and text in cell.source]
+    body = [node for node in ast.parse(source).body if not isinstance(node, (ast.FunctionDef, ast.Expr))]
+    exec(compile(ast.Module(body, []), f"chapter {chapter}", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(("name", "drawn"), [("NVIDIA H200", True), ("NVIDIA H200 MIG 1g.18gb", False), ("Tesla T4", True)])
+def test_a_slice_has_no_data_sheet(monkeypatch, name, drawn):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    names = {"HAS_GPU": True, "device": "cuda", "re": re, "torch": torch, "rates": {"copy": [(1, 2, 1, 3)]}, "sizes": [1]}
+    assert ("data sheet" in run_cell("02", "DATA_SHEET =", names)["curves"]) == drawn
+
+
+@pytest.mark.parametrize(("capability", "has_tf32"), [((7, 5), False), ((8, 0), True)])
+def test_turing_has_no_tf32(capability, has_tf32):
+    names = {"ON_GPU": True, "device": "cuda", "has_bf16": False, "torch": torch, "BATCH_SIZE": 4, "digits": range(8)}
+    with PlayedGpus():
+        names |= {"on_device": [torch.rand(8, 1, 2, 2, device="cuda")] * 2, "LAST": torch.channels_last}
+        torch.cuda.get_device_capability = lambda device: capability
+        with pytest.raises(NameError, match="make_training"):  # what comes after it is measured
+            run_cell("04", '{"TF32": (None, True)}', names)
+    assert ("TF32" in names["kinds"]) == has_tf32
+
+
+@pytest.mark.parametrize(("machine", "on_gpus"), [("H200", False), ("8 A100", True)])
+def test_one_gpu_is_not_compared_with_cores(machine, on_gpus):
+    """One stage on the GPU and two on cores would be: one rank has NCCL on a machine with one GPU, and two have not."""
+    with PlayedGpus(machine):
+        assert names_of("12", "ON_GPUS")["ON_GPUS"] == on_gpus
+
+
+def test_what_a_gpu_computes_and_sends_is_told_by_its_kernels():
+    def event(name, kind, start, end, is_user_annotation=False):
+        return types.SimpleNamespace(name=name, device_type=types.SimpleNamespace(name=kind), is_user_annotation=is_user_annotation,
+                                     time_range=types.SimpleNamespace(start=1e3 * start, end=1e3 * end))  # fmt: skip
+
+    events = [event("backward", "CPU", 0, 1), event("backward", "CUDA", 0, 9, is_user_annotation=True), event("all_reduce", "CPU", 1, 2),
+              event("sgemm", "CUDA", 2, 4), event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "CUDA", 3, 8)]  # fmt: skip
+    names = names_of("09", "")
+    names["profile"] = lambda: contextlib.nullcontext(types.SimpleNamespace(events=lambda: events))
+    names["make_step"] = lambda overlap: lambda: None
+    assert names["profile_step"](True) == [(2, 4, "backward"), (3, 8, "all-reduce")]
+    names["profile"] = lambda: contextlib.nullcontext(types.SimpleNamespace(events=lambda: events[:1]))
+    assert names["profile_step"](True) == [(0, 1, "backward")]
