@@ -107,9 +107,8 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
     too_small = _too_small_to_share(world_size)
     if too_small:
         num_gpus = 0
-        note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)} ({too_small})"
-    elif num_gpus == 0:
-        note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)}"
+    if num_gpus == 0:
+        note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)}{too_small}"
     elif world_size == 1:
         note = f"{workers} on one GPU{means}"
     elif num_gpus >= world_size:
@@ -123,14 +122,14 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
 
 
 def _too_small_to_share(world_size: int) -> str:
-    """Why so many workers cannot share the GPUs, "" where they can, or where COURSE_DEVICE=cuda says that they shall."""
+    """Why so many workers cannot share the GPUs, in brackets; "" where they can, or COURSE_DEVICE=cuda says that they shall."""
     found = _usable_gpus()
     if not found or world_size <= len(found) or os.environ.get("COURSE_DEVICE") == "cuda":
         return ""
     told = [gpu.memory_bytes for gpu in found if gpu.memory_bytes]
     if not told or min(told) >= math.ceil(world_size / len(found)) * _LEAST_GIB * 2**30:
         return ""
-    return f"they would share {gib(min(told))} of GPU memory, and each needs {_LEAST_GIB} GiB"
+    return f" (they would share {gib(min(told))} of GPU memory, and each needs {_LEAST_GIB} GiB)"
 
 
 def _sharing_of_cores(world_size: int) -> str:

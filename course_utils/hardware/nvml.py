@@ -102,8 +102,13 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
     return tuple(found), reason
 
 
+def _all_handles(nvml) -> list:
+    """NVML's handles of the machine's GPUs, whole ones, in the order of the bus."""
+    return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+
+
 def _why_none_is_visible(nvml) -> str | None:
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    handles = _all_handles(nvml)
     if not handles:
         return None
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -147,7 +152,7 @@ def visible_handles() -> list:
     nvml, _ = _nvml()
     if nvml is None:
         return []
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    handles = _all_handles(nvml)
     if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         # CUDA's own default puts the fastest first; its heuristic is unpublished, this one is
         # cores times clock. Equal GPUs keep the bus order, as they do in CUDA.

@@ -6,7 +6,7 @@ _PIECE_BYTES = 1 << 16  # to which what comes in crumbs is gathered
 
 
 class Log:
-    """The beginning and the end of what one rank printed, `half_bytes` of each, and the count of what lay between."""
+    """The beginning and the end of what was printed, `half_bytes` of each, and the count of what lay between."""
 
     def __init__(self, half_bytes):
         self._half_bytes = half_bytes
