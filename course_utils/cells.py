@@ -16,6 +16,8 @@ _LIBRARIES = tuple(
     for path in {str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
 )
 
+_CHECKS = str(Path(__file__).parent / "checks") + os.sep
+
 
 def sources():
     """{file name: text} of the cells that this process knows."""
@@ -38,6 +40,23 @@ def is_own(name):
 @functools.cache
 def _is_file_of_a_library(name):
     return name.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(Path(name).parts)
+
+
+def from_own(trace):
+    """A traceback from the first frame on that the student wrote; the whole of it, if there is none.
+
+    Where PyTorch hands an operation to a check that watches, it ends before that.
+    """
+    own = trace
+    while own is not None and not is_own(own.tb_frame.f_code.co_filename):
+        own = own.tb_next
+    frame = own
+    while frame is not None and frame.tb_next is not None:
+        code = frame.tb_next.tb_frame.f_code
+        if code.co_filename.startswith(_CHECKS) or code.co_filename.endswith("/torch/_compile.py"):
+            frame.tb_next = None
+        frame = frame.tb_next
+    return own or trace
 
 
 def innermost(frames):

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "plots": {"hardware"},
     "kernels": {"cells", "hardware", "launch"},
     "chapter": {"hardware", "launch"},
-    "checks": {"hardware", "kernels", "launch", "measure", "models", "parallel"},
+    "checks": {"cells", "kernels", "launch", "measure", "models", "parallel"},
 }
 OUTSIDE = ("tests", "tools")
 

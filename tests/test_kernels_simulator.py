@@ -19,14 +19,16 @@ from course_utils.kernels import (
     CudaKernel,
     KernelError,
     Touch,
+    check_compiles,
     in_worker,
     recorder,
     run,
     simulate,
     simulate_many,
     simulator,
+    simulator_in_workers,
 )
-from course_utils.launch import launch
+from course_utils.launch import WorkerError, launch
 from tools import notebooks
 
 # As a notebook's functions do, these travel by value: a worker that imported this file would import all that it does.
@@ -348,13 +350,13 @@ def refusals_of(pickled_kernels):
 @pytest.fixture(scope="module")
 def refusals():
     """What each wrong kernel is told, from one worker for all."""
-    found = launch(refusals_of, [simulator._pickled(kernel) for kernel in WRONG], world_size=1, backend=None)[0]
+    found = launch(refusals_of, [simulator.pickled_kernel(kernel) for kernel in WRONG], world_size=1, backend=None)[0]
     return dict(zip(WRONG, found))
 
 
 @pytest.mark.parametrize("kernel", WRONG, ids=lambda kernel: kernel.__name__)
 def test_a_wrong_kernel_is_told_why(refusals, kernel):
-    what, frames, _ = refusals[kernel]
+    what, frames, *_ = refusals[kernel]
     assert WRONG[kernel] in what
     if kernel is not returns:
         assert kernel.__name__ in [function for _, _, function in frames], "and in which line"
@@ -375,9 +377,88 @@ def endless(out):
 
 
 def test_an_endless_kernel_is_stopped():
-    with pytest.raises(KernelError, match=r"had not ended after 0.5 s, .* in thread 1 of block 1: does its loop") as caught:
+    with pytest.raises(KernelError, match=r"no end after 0.5 s, .* in thread 1 of block 1: does its loop") as caught:
         simulate(endless, 2, 4, torch.zeros(1), timeout=0.5)
     assert ", in endless:  " in str(caught.value)
+
+
+def catches(x, out):
+    try:
+        out[cuda.grid(1)] = 1
+    except Exception:
+        pass
+
+
+def test_what_a_gpu_would_not_notice_cannot_be_caught():
+    with pytest.raises(KernelError, match="thread 3 of block 1 writes out\\[7\\], but out has 7") as caught:
+        simulate_many(catches, [(1, 4, (torch.zeros(8), torch.zeros(7))), (2, 4, (torch.zeros(8), torch.zeros(7)))])
+    assert caught.value.results[0].args[1].sum() == 4, "what the cases before it did is known"
+
+
+def ask_for_touches():
+    return simulate(strided, 2, 3, torch.zeros(7)).num_touches
+
+
+def test_a_worker_simulates_by_itself_if_it_was_launched_for_it():
+    with simulator_in_workers():
+        assert launch(ask_for_touches, world_size=1, backend=None).results == [14]
+    assert "NUMBA_ENABLE_CUDASIM" not in os.environ
+    with pytest.raises(WorkerError, match="this worker has numba without its simulator: call simulate from the notebook"):
+        launch(ask_for_touches, world_size=1, backend=None)
+
+
+# ---- can a GPU run it? --------------------------------------------------------------------------------------------
+
+TABLE = {0: 1.0}
+KEPT = np.zeros(8)
+
+
+def asks_a_list(x, out):
+    if cuda.grid(1) in list(range(8)):
+        out[0] = 1
+
+
+def asks_a_dict(x, out):
+    out[0] = TABLE[0]
+
+
+def calls_python(x, out):
+    out[0] = twice(x[0])
+
+
+def calls_itself(x, out):
+    calls_itself(x, out)
+
+
+def keeps(x, out):
+    KEPT[0] = x[0]
+
+
+def computes_with_torch(x, out):
+    out[0] = torch.tensor(x[0]).item()
+
+
+CANNOT = {
+    asks_a_list: "numba has no list for a GPU", asks_a_dict: "TABLE is nothing that a GPU's threads can use",
+    calls_python: "twice is an ordinary Python function", calls_itself: "can neither call itself nor keep anything there",
+    keeps: "writes into an array that is no argument", catches: "catches an exception", computes_with_torch: "torch.tensor runs on the host",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", CANNOT, ids=lambda kernel: kernel.__name__)
+def test_what_cannot_be_compiled_is_told_with_its_line(kernel):
+    with pytest.raises(KernelError, match=CANNOT[kernel]) as caught:
+        check_compiles(kernel, torch.zeros(8), torch.zeros(8))
+    assert f", in {kernel.__name__}:  " in str(caught.value)
+
+
+def with_a_helper(x, out):
+    if cuda.grid(1) in range(8):
+        out[cuda.grid(1)] = negative(x[cuda.grid(1)])
+
+
+def test_decorated_helpers_are_compiled_without_a_gpu():
+    check_compiles(with_a_helper, torch.zeros(8), torch.zeros(8))
 
 
 def test_a_check_says_that_a_kernel_is_not_written_yet(monkeypatch):

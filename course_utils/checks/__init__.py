@@ -1,17 +1,19 @@
 """Checks of the exercises: each runs the student's answer, in real workers where it concerns workers.
 
-`check("9.2", my_function)` calls `check_9_2(my_function)` in `chapter_09`. A check raises `Wrong` with the reason, in
-words that lead on and do not give the answer away, and returns what it has verified. No check knows a solution.
+`check("9.2", my_function)` calls `check_9_2(my_function)` in `chapter_09`, which reads as a list of cases: `judge` runs the
+answer, `expect` says what is held against what, `watch` has what is seen meanwhile. A check raises `Wrong` with the
+reason, in words that lead on and do not give the answer away, and returns what it has verified. No check knows a solution.
 """
 
 import html
 import importlib
+import importlib.util
 import os
 import signal
 
 from ..kernels import KernelError
 from ..launch import WorkerError
-from .wrong import Wrong
+from .expect import Wrong
 
 __all__ = ["CheckFailed", "Result", "Wrong", "check", "evaluate"]
 
@@ -73,8 +75,9 @@ def _not_attempted(exercise):
 
 def _find(exercise):
     chapter, _, number = str(exercise).partition(".")
-    try:
-        module = importlib.import_module(f".chapter_{int(chapter):02d}", __name__)
-        return getattr(module, f"check_{int(chapter)}_{int(number)}")
-    except (ValueError, AttributeError, ModuleNotFoundError):
-        raise ValueError(f"there is no exercise {exercise!r}; write check('9.2', my_function) for exercise 9.2") from None
+    module = f"{__name__}.chapter_{chapter.zfill(2)}"
+    if chapter.isdecimal() and number.isdecimal() and importlib.util.find_spec(module):
+        check = getattr(importlib.import_module(module), f"check_{int(chapter)}_{int(number)}", None)
+        if check is not None:
+            return check
+    raise ValueError(f"there is no exercise {exercise!r}; write check('9.2', my_function) for exercise 9.2")

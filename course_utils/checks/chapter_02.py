@@ -1,4 +1,4 @@
-"""Checks of chapter 02: kernels, run in the simulator with sizes that do not divide, every access of every thread watched."""
+"""Checks of chapter 02: kernels, simulated with sizes that do not divide, every access watched, and compiled for a GPU."""
 
 import collections
 import functools
@@ -8,17 +8,15 @@ from dataclasses import dataclass
 import torch
 from numba import cuda
 
-from ..kernels import simulate_many
-from .wrong import expect, expect_function, is_whole, run_answer
-
-_TIME_LIMIT_S = 5  # for a launch of a hundred threads or so; the right answers take a few hundredths of a second
+from ..kernels import KernelError, check_compiles, simulate_many, simulator_in_workers
+from . import judge
+from .expect import Wrong, case, expect, expect_function, expect_row, expect_whole
 
 
 @dataclass
 class _Launch:
     """What a student's kernel did in one launch. Arrays are named by their position among the kernel's parameters."""
 
-    case: str
     args: tuple  # before
     result: object  # Simulated
     names: list
@@ -35,20 +33,33 @@ class _Launch:
         return found
 
 
-def _run(kernel, cases):
-    """A _Launch for each (what to call it, grid, block, args). Raises Wrong if `kernel` cannot be a kernel at all.
-
-    KernelError, where a launch fails, is left to `evaluate`, which shows it.
-    """
+def _try(kernel, cases, judge_launch):
+    """Simulate `kernel` in each of `cases`, (grid, block, what else to say of it, args), judge each launch, and compile it."""
     expect_function(kernel)
-    results = simulate_many(kernel, [(grid, block, args) for _, grid, block, args in cases], timeout=_TIME_LIMIT_S)
+    failure = None
+    try:
+        results = simulate_many(kernel, [(grid, block, args) for grid, block, _, args in cases], timeout=judge.DEADLINE_S)
+    except KernelError as error:
+        if error.results is None or (error.type_name == "NotImplementedError" and not error.message):
+            raise  # it cannot be launched at all, or is not written yet
+        results, failure = [*error.results, None], error
     names = list(inspect.signature(kernel).parameters)
-    return [_Launch(f"with {_shape(grid, block)} and {case}", args, result, names)
-            for (case, grid, block, args), result in zip(cases, results)]  # fmt: skip
+    for (grid, block, text, args), result in zip(cases, results):
+        with case(f"with {_shape(grid, block)} and {text}"):
+            expect(result is not None, failure and failure.text)
+            judge_launch(_Launch(args, result, names), grid, block)
+    try:
+        check_compiles(kernel, *cases[0][-1])
+    except KernelError as error:
+        raise Wrong(f"the simulator, which is Python, runs it, and for a GPU it cannot be compiled: {error.text}") from None
 
 
 def _shape(grid, block):
     return f"{grid} block{'s' * (grid > 1)} of {block} thread{'s' * (block > 1)}"
+
+
+def _thread(who):
+    return f"thread {who[1]} of block {who[0]}"
 
 
 def _numbers(size, begin=1):
@@ -56,104 +67,84 @@ def _numbers(size, begin=1):
     return torch.arange(begin, begin + size, dtype=torch.float32)
 
 
-def _expect_unchanged(launch, position):
-    written = launch.touched(position, "write")
-    name = launch.names[position]
-    expect(not written, f"{launch.case}, {name}[{min(written, default=0)}] is written, and {name} is an input")
+def _expect_unwritten(launch, position):
+    written, name = launch.touched(position, "write"), launch.names[position]
+    expect(not written, f"{name}[{min(written, default=0)}] is written, and {name} is an input")
 
 
-def _expect_written_once(
-    launch, position, elements, may_stay=(), foreign="it lies behind the first n",
-    question="which elements does thread 0 of block 1 take, and the last thread of all?",
-):  # fmt: skip
+def _expect_written_once(launch, position, elements, may_stay=(), foreign="it lies behind the first n",
+                         question="which elements does thread 0 of block 1 take, and the last thread of all?"):  # fmt: skip
     """Every one of `elements` is written by one thread, those that `may_stay` perhaps by none, and no other is."""
     written, name = launch.touched(position, "write"), launch.names[position]
-    for element, ((block, thread), *_) in sorted(written.items()):
-        expect(
-            element in elements or element in may_stay,
-            f"{launch.case}, thread {thread} of block {block} writes {name}[{element}], which is not yours: {foreign}",
-        )
+    for element, (who, *_) in sorted(written.items()):
+        is_own = element in elements or element in may_stay
+        expect(is_own, f"{_thread(who)} writes {name}[{element}], which is not yours: {foreign}")
     missing = [element for element in elements if element not in written and element not in may_stay]
-    if missing:
-        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
-        expect(written, f"{launch.case}, nothing is written")
-        expect(
-            False,
-            f"{launch.case}, {name}[{missing[0]}]{more} written by no thread, the last one that is written being "
-            f"{name}[{max(written)}]: {question}",
-        )
+    expect(written or not missing, "nothing is written")
+    more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+    expect(not missing, f"{name}[{missing[0] if missing else 0}]{more} written by no thread, the last one that is written being "
+           f"{name}[{max(written, default=0)}]: {question}")  # fmt: skip
     for element, threads in sorted(written.items()):
-        who = [f"thread {thread} of block {block}" for block, thread in dict.fromkeys(threads)]
-        expect(
-            len(who) == 1,
-            f"{launch.case}, {name}[{element}] is written {len(threads)} times, by {' and '.join(who[:2])}: each element belongs "
-            "to one thread",
-        )
+        who = list(dict.fromkeys(threads))
+        expect(len(who) == 1, f"{name}[{element}] is written {len(threads)} times, by {' and '.join(map(_thread, who[:2]))}: "
+               "each element belongs to one thread")  # fmt: skip
 
 
 def _expect_no_race(launch, question):
     races = launch.result.races
-    expect(not races, f"{launch.case}, there is a race: {races[0] if races else ''}. {question}")
+    expect(not races, f"there is a race: {races[0] if races else ''}. {question}")
 
 
-def _expect_values(launch, position, expected, question):
-    got, before, name = launch.after(position), launch.args[position], launch.names[position]
-    for i in range(len(expected)):
-        expect(
-            abs(got[i].item() - expected[i].item()) < 1e-3,
-            f"{launch.case}, {name}[{i}] was {before[i]:g}, became {got[i]:g}, and should be {expected[i]:g}: {question}",
-        )
+def _expect_values(launch, position, truth, question):
+    before, after, name = launch.args[position], launch.after(position), launch.names[position]
+    for i, (was, got, should) in enumerate(zip(before, after, truth)):
+        expect(got == should, f"{name}[{i}] was {was:g}, became {got:g}, and should be {should:g}: {question}")
 
 
-def _expect_shared_work(launch, position, most=None, fewest=2):
-    """No thread writes more than `most` elements, and at least `fewest` threads write."""
+def _expect_most(launch, position, most, num_threads, question):
+    """No thread writes more than `most` elements."""
     counts = collections.Counter(who for threads in launch.touched(position, "write").values() for who in threads)
-    if not counts:
-        return
-    (block, thread), count = counts.most_common(1)[0]
-    lead = f"{launch.case}, thread {thread} of block {block} writes {count} elements"
-    expect(most is None or count <= most, f"{lead}: there is a thread for each, and they work at the same time")
-    expect(len(counts) >= fewest, f"{lead}, and only {len(counts)} of the threads take part: share the elements out")
+    who, count = counts.most_common(1)[0] if counts else ((0, 0), 0)
+    idle = f"{num_threads - len(counts)} of {num_threads} threads none"
+    expect(count <= most, f"{_thread(who)} writes {count} elements, and {idle}: {question}")
 
 
 # ---- 2.1 ----------------------------------------------------------------------------------------------------------
 
-_SHAPES = ((3, 8, 50), (1, 4, 11), (5, 1, 12), (2, 7, 40))  # grid, block, elements
+_SHAPES = ((3, 8, 50, 1), (1, 4, 11, 1), (5, 1, 12, 1), (2, 7, 40, 3), (1, 1, 3, 1), (4, 64, 600, 83))  # grid, block, n, step
 
 
 def check_2_1(find_writer):
     """`find_writer(element, grid, block)` returns the (block index, thread index) that the simulator records."""
-    (answers,) = run_answer(_ask_for_writers, find_writer, world_size=1)
-    for (grid, block, n), writers, given in zip(_SHAPES, _recorded_writers(), answers):
-        for element, (writer,) in sorted(writers.items()):
-            answer, case = given[element], f"for element {element} with {_shape(grid, block)} and {n} elements"
-            expect(
-                isinstance(answer, (tuple, list)) and len(answer) == 2,
-                f"{case}, {answer!r} came back, not a pair (block index, thread index)",
-            )
-            expect(
-                all(map(is_whole, answer)),
-                f"{case}, {tuple(answer)!r} came back: an index is a whole number"
-                + (", and / gives none" if any(isinstance(number, float) for number in answer) else ""),
-            )
-            hint = "follow that thread through the figure"
-            if tuple(answer) == writer[::-1]:
-                hint = "which of the two comes first?"
-            elif not 0 <= answer[0] < grid:
-                hint = f"there are blocks 0 to {grid - 1}: what becomes of elements that are more than the threads?"
-            elif not 0 <= answer[1] < block:
-                hint = f"a block has threads 0 to {block - 1}"
-            expect(
-                tuple(answer) == writer,
-                f"{case}, {tuple(answer)} came back, but the simulator saw another thread write it: {hint}",
-            )
-    return f"right for every element of {len(_SHAPES)} launches, as the simulator recorded them."
+    with simulator_in_workers():  # an answer may ask it
+        (answers,) = judge.run(_ask_for_writers, find_writer)
+    recorded = _recorded_writers()
+    pairs = [(given[element], writers[element][0]) for writers, given in zip(recorded, answers) for element in given]
+    is_swapped = all(str(answer) == str(writer[::-1]) for answer, writer in pairs)
+    for (grid, block, n, _), writers, given in zip(_SHAPES, recorded, answers):
+        for element, answer in given.items():
+            with case(f"for element {element} with {_shape(grid, block)} and {n} elements"):
+                _judge_writer(answer, writers[element][0], grid, block, is_swapped)
+    return f"right for elements of {len(_SHAPES)} launches, as the simulator recorded them."
+
+
+def _judge_writer(answer, writer, grid, block, is_swapped):
+    pair = expect_row(answer, 2, of="a block index and a thread index")
+    pair = tuple(expect_whole(index, f"{name} index in {tuple(pair)}") for index, name in zip(pair, ("the block", "the thread")))
+    hint = "follow that thread through the figure"
+    if not 0 <= pair[0] < grid:
+        hint = f"there are blocks 0 to {grid - 1}: what becomes of elements that are more than the threads?"
+    elif not 0 <= pair[1] < block:
+        hint = f"a block has threads 0 to {block - 1}"
+    if is_swapped:
+        hint = "which of the two comes first?"
+    expect(pair == writer, f"{pair} came back, but the simulator saw another thread write it: {hint}")
 
 
 @functools.cache  # they are the same at every check
 def _recorded_writers():
-    launches = _run(_grid_stride, [("", grid, block, (torch.zeros(n),)) for grid, block, n in _SHAPES])
-    return [launch.touched(0, "write") for launch in launches]
+    launches = simulate_many(_grid_stride, [(grid, block, (torch.zeros(n),)) for grid, block, n, _ in _SHAPES])
+    return [_Launch((), launch, ["out"]).touched(0, "write") for launch in launches]
 
 
 def _grid_stride(out):
@@ -162,118 +153,142 @@ def _grid_stride(out):
 
 
 def _ask_for_writers(find_writer):
-    return [[find_writer(element, grid, block) for element in range(n)] for grid, block, n in _SHAPES]
+    return [{element: find_writer(element, grid, block) for element in range(0, n, step)} for grid, block, n, step in _SHAPES]
 
 
 # ---- 2.2 ----------------------------------------------------------------------------------------------------------
 
+_SCALED = (  # grid, block, n, numbers in x, a
+    (7, 8, 50, 50, 2.5), (2, 32, 40, 61, -3.0), (5, 1, 5, 5, 0.5), (3, 4, 12, 12, 2.5), (1, 16, 3, 20, 4.0), (1, 1, 1, 1, 2.5),
+    (2, 4, 0, 3, 2.5),
+)  # fmt: skip
+
 
 def check_2_2(scale):
     """`scale(n, a, x)` multiplies the first n numbers of x by a, each by a thread of its own."""
-    a = 2.5
-    cases = [
-        (f"n = {n}" + (f" of {size} numbers" if size > n else ""), grid, block, (n, a, _numbers(size)))
-        for grid, block, n, size in ((7, 8, 50, 50), (2, 32, 40, 61), (5, 1, 5, 5), (3, 4, 12, 12), (1, 16, 3, 20))
-    ]
-    for launch in _run(scale, cases):
-        n, _, x = launch.args
-        _expect_written_once(launch, 2, range(n))
-        expected = torch.cat([a * x[:n], x[n:]])
-        _expect_values(launch, 2, expected, f"with a = {a}")
-        _expect_shared_work(launch, 2, most=1)
-    return "5 launches scaled the first n numbers, each once, and touched nothing behind them."
+    cases = [(grid, block, _of(n, size), (n, a, _numbers(size))) for grid, block, n, size, a in _SCALED]
+    _try(scale, cases, _judge_scale)
+    return f"{len(cases)} launches scaled the first n numbers, each once, and touched nothing behind them; a GPU could run it."
+
+
+def _of(n, size):
+    return f"n = {n}" + (f" of {size} numbers" if size > n else "")
+
+
+def _judge_scale(launch, grid, block):
+    n, a, x = launch.args
+    _expect_written_once(launch, 2, range(n))
+    _expect_values(launch, 2, torch.cat([a * x[:n], x[n:]]), f"a is {a}")
+    _expect_most(launch, 2, 1, grid * block, "there is a thread for each, and they work at the same time")
 
 
 # ---- 2.3 ----------------------------------------------------------------------------------------------------------
 
+_REVERSED = (  # grid, block, n, numbers in x
+    (2, 4, 20, 20), (1, 1, 6, 8), (4, 8, 11, 14), (3, 5, 47, 50), (1, 8, 0, 3), (2, 3, 1, 2), (2, 2, 2, 2), (3, 1, 9, 9),
+)  # fmt: skip
+
 
 def check_2_3(reverse):
     """`reverse(n, x)` turns the first n numbers round in place, with any grid."""
-    cases = [
-        (f"n = {n}" + (f" of {size} numbers" if size > n else ""), grid, block, (n, _numbers(size)))
-        for grid, block, n, size in ((2, 4, 20, 20), (1, 1, 6, 8), (4, 8, 11, 14), (3, 5, 47, 50), (1, 8, 0, 3), (2, 3, 1, 2))
-    ]
-    for (_, grid, block, _), launch in zip(cases, _run(reverse, cases)):
-        n, x = launch.args
-        _expect_written_once(
-            launch, 1, range(n), may_stay=(n // 2,) if n % 2 else (), question="which pair is swapped by nobody?"
-        )
-        _expect_no_race(launch, "Who must do the reading and writing of a pair?")
-        _expect_values(launch, 1, torch.cat([x[:n].flip(0), x[n:]]), "where should it have gone, and what should have come?")
-        _expect_shared_work(launch, 1, fewest=min(n // 2, grid * block, 2))
-    return "6 launches turned the first n numbers round, n even, odd, 1 and 0, without a race."
+    cases = []
+    for grid, block, n, size in _REVERSED:
+        x = _numbers(size) * 16.0 ** (torch.arange(size) % 9)  # so far apart that sums and differences lose digits
+        cases.append((grid, block, _of(n, size), (n, x)))
+    _try(reverse, cases, _judge_reverse)
+    return f"{len(cases)} launches turned the first n numbers round, n even, odd, 1 and 0, without a race; a GPU could run it."
+
+
+def _judge_reverse(launch, grid, block):
+    n, x = launch.args
+    middle = (n // 2,) if n % 2 else ()
+    _expect_written_once(launch, 1, range(n), may_stay=middle, question="which pair is swapped by nobody?")
+    _expect_no_race(launch, "Who must do the reading and writing of a pair?")
+    _expect_values(launch, 1, torch.cat([x[:n].flip(0), x[n:]]), "where should it have gone, and what should have come?")
+    pairs = -(-((n + 1) // 2) // (grid * block))  # for each thread
+    _expect_most(launch, 1, 2 * pairs, grid * block, "all threads are to share the work")
 
 
 # ---- 2.4 ----------------------------------------------------------------------------------------------------------
+
+_SUMS = (  # grid, block, n, incx, incy, numbers behind the last of y, a
+    (3, 8, 50, 1, 1, 0, 2.5), (2, 4, 21, 2, 3, 0, 2.5), (4, 4, 7, 3, 1, 12, -0.5), (1, 1, 3, 1, 2, 2, 2.5),
+    (2, 3, 1, 7, 5, 4, 8.0), (1, 4, 0, 2, 2, 3, 2.5),
+)  # fmt: skip
 
 
 def check_2_4(saxpy):
     """`saxpy(n, a, x, incx, y, incy)` adds a * x to y, element by element, with gaps between elements."""
     cases = []
-    for grid, block, n, incx, incy, behind in ((3, 8, 50, 1, 1, 0), (2, 4, 21, 2, 3, 0), (4, 4, 7, 3, 1, 12), (1, 1, 3, 1, 2, 2)):
-        x, y = _numbers((n - 1) * incx + 1), _numbers((n - 1) * incy + 1 + behind, begin=1000)
-        cases.append((f"n = {n}, incx = {incx}, incy = {incy}", grid, block, (n, 2.5, x, incx, y, incy)))
-    for (_, grid, block, _), launch in zip(cases, _run(saxpy, cases)):
-        n, a, x, incx, y, incy = launch.args
-        ours = range(0, n * incy, incy)
-        _expect_unchanged(launch, 2)
-        _expect_written_once(launch, 4, ours, foreign="it lies in a gap, or behind the last element")
-        expected = y.clone()
-        expected[::incy][:n] += a * x[::incx][:n]
-        _expect_values(launch, 4, expected, f"a is {a}; which element of x belongs here, and does the old y count?")
-        _expect_shared_work(launch, 4, fewest=min(n, grid * block))
-    return "4 launches, with increments of 1, 2 and 3, added a * x to every element of y and to nothing else."
+    for grid, block, n, incx, incy, behind, a in _SUMS:
+        x, y = _numbers(max(1, (n - 1) * incx + 1)), _numbers(max(0, (n - 1) * incy + 1) + behind, begin=1000)
+        cases.append((grid, block, f"n = {n}, incx = {incx}, incy = {incy}", (n, a, x, incx, y, incy)))
+    _try(saxpy, cases, _judge_saxpy)
+    return f"{len(cases)} launches, with increments of 1 to 7, added a * x to y and to nothing else; a GPU could run it."
+
+
+def _judge_saxpy(launch, grid, block):
+    n, a, x, incx, y, incy = launch.args
+    _expect_unwritten(launch, 2)
+    _expect_written_once(launch, 4, range(0, n * incy, incy), foreign="it lies in a gap, or behind the last element")
+    truth = y.clone()
+    truth[::incy][:n] += a * x[::incx][:n]
+    _expect_values(launch, 4, truth, f"a is {a}; which element of x belongs here, and does the old y count?")
+    stride, taken = grid * block, {}
+    for place, (who, *_) in launch.touched(4, "write").items():
+        first = taken.setdefault(who, place // incy)
+        expect((place // incy - first) % stride == 0, f"{_thread(who)} takes the elements {first} and {place // incy} of y: how "
+               "far apart are a thread's elements in a grid-stride loop?")  # fmt: skip
 
 
 # ---- 2.5 ----------------------------------------------------------------------------------------------------------
 
+_BLOCKS = (  # grid, block, n, numbers behind these
+    (4, 32, 128, 0), (4, 32, 100, 0), (3, 8, 20, 4), (2, 5, 9, 0), (3, 4, 5, 7), (1, 1, 1, 0), (2, 7, 0, 3),
+)  # fmt: skip
+
 
 def check_2_5(block_sums):
     """`block_sums(n, x, sums)` leaves in sums[b] the sum of block b's numbers, added up in shared memory."""
-    cases = [
-        (f"n = {n}", grid, block, (n, torch.cat([_numbers(n) + 0.5, torch.full((behind,), 1e6)]), _numbers(grid, begin=7000)))
-        for grid, block, n, behind in ((4, 32, 128, 0), (4, 32, 100, 0), (3, 8, 20, 4), (2, 5, 9, 0), (3, 4, 5, 7), (1, 1, 1, 0))
-    ]
-    for (_, grid, block, _), launch in zip(cases, _run(block_sums, cases)):
-        n, x, _ = launch.args
-        _expect_unchanged(launch, 1)
-        _expect_own_reads(launch, n, block)
-        for element, threads in launch.touched(2, "write").items():
-            name, foreign = launch.names[2], [block for block, _ in threads if block != element]
-            expect(not foreign, f"{launch.case}, block {(foreign or [0])[0]} writes {name}[{element}], which is another block's")
-            many = len(set(threads))
-            is_atomic = any(touch.atomic for touch in launch.result.touches if (touch.arg, touch.kind) == (name, "write"))
-            expect(
-                many == 1 or not is_atomic,
-                f"{launch.case}, {many} threads add to {name}[{element}] itself: add up in shared memory, and write the sum once",
-            )
-            expect(many == 1, f"{launch.case}, {many} threads write {name}[{element}]: which of them is to have the last word?")
-        _expect_no_race(launch, "What must happen before a thread may read what another has written?")
-        _expect_sums(launch, torch.cat([x[:n], torch.zeros(grid * block - n)]).view(grid, block).sum(1))
-    return "6 launches, the last block full, partly filled and empty, left every block's sum, without a race."
+    cases = []
+    for grid, block, n, behind in _BLOCKS:
+        x = torch.cat([_numbers(n) + 0.5, torch.full((behind,), torch.nan)])
+        cases.append((grid, block, _of(n, n + behind), (n, x, _numbers(grid + behind // 2, begin=7000))))
+    _try(block_sums, cases, _judge_block_sums)
+    return f"{len(cases)} launches, with blocks full, partly filled and empty, left every block's sum; a GPU could run it."
+
+
+def _judge_block_sums(launch, grid, block):
+    n, x, _ = launch.args
+    _expect_unwritten(launch, 1)
+    _expect_own_reads(launch, n, block)
+    name, is_atomic = launch.names[2], any(touch.atomic and touch.arg == launch.names[2] for touch in launch.result.touches)
+    for element, threads in launch.touched(2, "write").items():
+        foreign, many = [who for who in threads if who[0] != element], len(set(threads))
+        expect(not foreign, f"block {foreign[0][0] if foreign else 0} writes {name}[{element}], which is another block's")
+        expect(many == 1 or not is_atomic,
+               f"{many} threads add to {name}[{element}] itself: add up in shared memory, and write the sum once")
+        expect(many == 1, f"{many} threads write {name}[{element}]: which of them is to have the last word?")
+    _expect_no_race(launch, "What must happen before a thread may read what another has written?")
+    _expect_sums(launch, torch.cat([x[:n], torch.zeros(grid * block - n)]).view(grid, block).sum(1))
 
 
 def _expect_own_reads(launch, n, block):
     read, name = launch.touched(1, "read"), launch.names[1]
     for element, threads in sorted(read.items()):
-        reader, thread = threads[0]
-        expect(element < n, f"{launch.case}, thread {thread} of block {reader} reads {name}[{element}], behind the first n")
-        own = divmod(element, block)
-        expect(
-            all(who == own for who in threads),
-            f"{launch.case}, {name}[{element}] is read by thread {threads[-1][1]} of block {threads[-1][0]}: each thread reads "
-            "its own number alone, and learns the others' in shared memory",
-        )
-        expect(len(threads) == 1, f"{launch.case}, {name}[{element}] is read {len(threads)} times: once is asked")
+        expect(element < n, f"{_thread(threads[0])} reads {name}[{element}], behind the first n")
+        expect(all(who == divmod(element, block) for who in threads), f"{name}[{element}] is read by {_thread(threads[-1])}: each "
+               "thread reads its own number alone, and learns the others' in shared memory")  # fmt: skip
+        expect(len(threads) == 1, f"{name}[{element}] is read {len(threads)} times: once is asked")
     missing = [element for element in range(n) if element not in read]
-    expect(not missing, f"{launch.case}, {name}[{(missing or [0])[0]}] is read by no thread")
+    expect(not missing, f"{name}[{missing[0] if missing else 0}] is read by no thread")
 
 
-def _expect_sums(launch, expected):
+def _expect_sums(launch, truth):
     name = launch.names[2]
-    for block, (before, got, should) in enumerate(zip(launch.args[2], launch.after(2), expected)):
-        lead = f"{launch.case}, {name}[{block}]"
-        expect(got != before, f"{lead} is what it was before")
-        expect(not got.isnan(), f"{lead} is not a number: somebody adds a place of the shared array that nobody has written")
-        extra = "does what stood there before count?" if got == should + before else "which numbers are missing, or count twice?"
-        expect(got == should, f"{lead} is {got:g}, and the block's numbers add up to {should:g}: {extra}")
+    for block, (before, got, should) in enumerate(zip(launch.args[2], launch.after(2), truth)):
+        with case(f"{name}[{block}]"):
+            expect(got != before, "it is what it was before")
+            expect(not got.isnan(), "it is not a number: somebody adds a place of the shared array that nobody has written")
+            expect(got != should + before, f"it is {got:g}: does what stood there before count?")
+            expect(got == should, f"it is {got:g}, and the block's numbers add up to {should:g}: which of them are missing?")

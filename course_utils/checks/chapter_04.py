@@ -1,25 +1,32 @@
 """Checks of chapter 04: a step in mixed precision, a loss scale, a checkpoint file, activation checkpointing."""
 
 import copy
+import io
 import math
+import numbers
 import os
 import re
 import tempfile
+import zipfile
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.amp import GradScaler
 from torch.utils.checkpoint import checkpoint
 
 from ..measure import memory
-from .wrong import expect, judge_in_worker, max_difference, run_answer
+from .expect import Wrong, case, expect, expect_error, expect_whole, explain, max_difference, same, short, unchanged
+from .judge import run
+from .watch.calls import forbid, recorded
+from .watch.disk import left_by
+from .watch.fake_gpus import try_on_gpus
 
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------
 
 _LR, _SCALE = 0.5, 1024.0
-# (what this step is for, the factor of its input, max_norm)
-_AMP_STEPS = (
+_AMP_STEPS = (  # what a step is for, the factor of its input, max_norm
     ("a step whose gradient is longer than max_norm", 1.0, 0.05),
     ("a step whose gradient is shorter than max_norm", 1.0, 100.0),
     ("a step whose scaled gradient overflows", 2000.0, 0.05),
@@ -27,74 +34,63 @@ _AMP_STEPS = (
 )
 
 
-class _RecordingScaler(torch.amp.GradScaler):
-    """A GradScaler that remembers what was asked of it."""
-
-    def __init__(self):
-        super().__init__("cpu", init_scale=_SCALE)
-        self.calls, self.losses = [], []
-
-    def scale(self, outputs):
-        self.calls.append("scale")
-        self.losses.append(outputs)
-        return super().scale(outputs)
-
-    def step(self, optimizer, *args, **kwargs):
-        self.calls.append("step")
-        return super().step(optimizer, *args, **kwargs)
-
-    def update(self, new_scale=None):
-        self.calls.append("update")
-        return super().update(new_scale)
-
-
 def check_4_1(amp_step):
     """`amp_step(model, optimizer, scaler, x, y, max_norm)` makes one step in fp16, with the true gradient clipped."""
-    judge_in_worker(_judge_amp_step, amp_step)
+    run(_judge_amp_step, amp_step)
     return "clipped where it was too long, left alone where not, one overflow skipped, and the scale kept up to date."
+
+
+def _amp_net(device="cpu"):
+    return nn.Sequential(nn.Flatten(), nn.Linear(20, 16, device=device), nn.ReLU(), nn.Linear(16, 4, device=device))
 
 
 def _judge_amp_step(amp_step):
     torch.manual_seed(41)
-    model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
-    scaler, seen = _RecordingScaler(), []
+    model, scaler = _amp_net(), GradScaler("cpu", init_scale=_SCALE)
+    optimizer, seen = torch.optim.SGD(model.parameters(), lr=_LR), []
+    _watch_forward(model, seen)
+    for what, factor, max_norm in _AMP_STEPS:
+        x, y = factor * torch.randn(32, 4, 5), torch.randint(4, (32,))
+        scale, before = scaler.get_scale(), [p.detach().clone() for p in model.parameters()]
+        loss, true = _true_gradient(model, x, y, scale)
+        seen.clear()
+        with case(f"in {what}"):
+            with (unchanged(x=x, y=y), unchanged(model=model, optimizer=optimizer.param_groups[0], allow=("values", "grad")),
+                  recorded(GradScaler.scale, GradScaler.step, GradScaler.update) as calls):  # fmt: skip
+                answer = amp_step(model, optimizer, scaler, x, y, max_norm)
+            _judge_calls(calls, seen)
+            moved = [(a - p.detach()) / _LR for a, p in zip(before, model.parameters())]
+            _judge_move(moved, true, max_norm, scale, is_overflow=factor > 1)
+            expect(calls["update"], "the scaler was never told that the step is over: its scale stays for ever")
+            now = scaler.get_scale()
+            expect(now == scale / (1 + (factor > 1)), f"the scale was {scale:g} and is now {now:g}: who finds the next one?")
+            expect(isinstance(answer, float), f"{short(answer)} was returned: the loss is wanted, as a float")
+            explain(answer, loss, {f"that is {scale:.0f} times the loss": loss * scale}, close=0.01,
+                    said=f"{answer:.4g} was returned", otherwise=f"the batch's loss was {loss:.4g}")  # fmt: skip
+    try_on_gpus(lambda devices: _step_on_a_gpu(amp_step, *devices))
 
-    def watch(module, inputs, output):
-        seen.append(str(output.dtype).removeprefix("torch."))
 
-    def begin_backward(module, inputs, output):
-        output.register_hook(look_around)
-
+def _watch_forward(model, seen):
     def look_around(gradient):
         if torch.is_autocast_enabled("cpu"):
             seen.append("inside")
         if any(p.grad is not None and p.grad.any() for p in model.parameters()):
             seen.append("uncleared")
 
-    model[0].register_forward_hook(watch)
-    model.register_forward_hook(begin_backward)
-    for what, factor, max_norm in _AMP_STEPS:
-        x, y = factor * torch.randn(32, 20), torch.randint(4, (32,))
-        scale, before = scaler.get_scale(), [p.detach().clone() for p in model.parameters()]
-        loss, true = _true_gradient(model, x, y, scale)
-        scaler.calls.clear(), scaler.losses.clear(), seen.clear()
-        answer = amp_step(model, optimizer, scaler, x, y, max_norm)
-        moved = [(a - p.detach()) / _LR for a, p in zip(before, model.parameters())]
-        _judge_calls(scaler, seen, what)
-        if factor > 1:
-            finite = all(p.isfinite().all() for p in model.parameters())
-            expect(finite, f"in {what} the parameters became nan or inf: who looks for inf before a step is made?")
-            expect(max_difference(moved, [torch.zeros_like(m) for m in moved]) == 0, f"{what} was made: it must be skipped")
-            expect("update" in scaler.calls and scaler.get_scale() == scale / 2, f"after {what} the scale is still "
-                   f"{scaler.get_scale():.0f}: it would overflow for ever. Who tells the scaler that a step is over?")
-        else:
-            _judge_move(moved, true, max_norm, scale, what)
-            expect("update" in scaler.calls, f"in {what} the scaler was never told that the step is over: its scale stays for ever")
-        expect(isinstance(answer, float), f"{answer!r} was returned: the loss is wanted, as a float")
-        scaled = math.isclose(answer, loss * scale, rel_tol=0.01)
-        expect(not scaled, f"in {what} {answer:.4g} was returned, which is {scale:.0f} times the loss")
-        expect(math.isclose(answer, loss, rel_tol=0.01), f"in {what} {answer:.4g} was returned; the batch's loss was {loss:.4g}")
+    def after_first_layer(module, inputs, output):
+        if output.requires_grad:  # else it is for nothing but a look
+            seen.append(_name(output.dtype))
+
+    def after_forward(module, inputs, output):
+        if output.requires_grad:
+            output.register_hook(look_around)
+
+    model[1].register_forward_hook(after_first_layer)
+    model.register_forward_hook(after_forward)
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
 
 
 def _true_gradient(model, x, y, scale):
@@ -108,41 +104,53 @@ def _true_gradient(model, x, y, scale):
     return loss.item(), [p.grad / scale for p in twin.parameters()]
 
 
-def _judge_calls(scaler, seen, what):
+def _judge_calls(calls, seen):
     types = [each for each in seen if each not in ("inside", "uncleared")]
-    expect(types, f"in {what} the model was not called")
-    expect(types[0] == "float16", f"in {what} the first layer's output was {types[0]}: autocast must be told float16, "
-           "for the kind of device where x is")
-    expect("inside" not in seen, f"in {what} the backward pass ran inside autocast: only the forward pass and the loss belong there")
-    expect("uncleared" not in seen, f"in {what} the parameters still held gradients of the step before when the backward pass began")
-    expect("scale" in scaler.calls, f"in {what} the loss was never scaled")
-    half = any(getattr(loss, "dtype", None) == torch.float16 for loss in scaler.losses)
-    expect(not half, f"in {what} the loss itself had 16 bits, and overflows when it is scaled: autocast computes it in float32, "
-           "where autocast reigns")
-    expect("step" in scaler.calls, f"in {what} the step was not made through the scaler: nobody would look for inf")
+    expect(types, "the model was not called")
+    expect(types[-1] == "float16", f"the first layer's output was {types[-1]}, and fp16 is asked: what was autocast told?")
+    expect("inside" not in seen, "the backward pass ran inside autocast: only the forward pass and the loss belong there")
+    expect("uncleared" not in seen, "the parameters still held gradients of the step before when the backward pass began")
+    expect(calls["scale"], "the loss was never scaled")
+    half = any(getattr(call["outputs"], "dtype", None) == torch.float16 for call in calls["scale"])
+    expect(not half, "the loss itself had 16 bits, and overflows when it is scaled: where is it computed?")
+    expect(calls["step"], "the step was not made through the scaler: nobody would look for inf")
 
 
-def _judge_move(moved, true, max_norm, scale, what):
+def _judge_move(moved, true, max_norm, scale, is_overflow):
     """`moved` is the gradient that the SGD step really used."""
-    norm = math.sqrt(sum(g.double().square().sum().item() for g in true))
-    length = math.sqrt(sum(m.double().square().sum().item() for m in moved))
-    wanted = [g * min(1.0, max_norm / norm) for g in true]
-
-    def is_(other):
-        return max_difference(moved, other) < 2e-3 * max(g.abs().max().item() for g in other)
-
-    if is_(wanted):
+    norm, length = (math.sqrt(sum(g.double().square().sum().item() for g in gradient)) for gradient in (true, moved))
+    if is_overflow:
+        expect(math.isfinite(length), "the parameters became nan or inf: who looks for inf before a step is made?")
+        expect(not length, "the parameters moved: such a step must be skipped")
         return
-    expect(length > 0, f"{what} changed nothing")
-    tiny = math.isclose(length, max_norm / scale, rel_tol=0.05)
-    expect(not tiny, f"in {what} the gradient's norm was {length:.2g}, and max_norm {max_norm} / scale {scale:.0f} is just that: what "
-           "was clipped was not the true gradient yet")
-    expect(not is_(true), f"in {what} the gradient that was used had the norm {length:.3g}, and max_norm is {max_norm}: it was not clipped, "
-           "or too late")
-    expect(length < 0.5 * scale * norm, f"in {what} the gradient that was used had the norm {length:.3g}, the true one {norm:.3g}: it was "
-           "still scaled")
-    expect(False, f"in {what} the gradient that was used had the norm {length:.3g}; the true one has {norm:.3g}, and max_norm is {max_norm}. "
-           "Is it clipped as a whole?")
+    expect(length > 0, "nothing was changed")
+    slips = (
+        ("who divides by the scale once it is clipped?", max_norm / norm / scale),
+        ("it was not clipped, or too late", 1),
+        ("it was still scaled", scale),
+        ("it was still scaled", scale * max_norm / norm),
+        ("it was divided by the scale twice", 1 / scale),
+    )
+    said = f"the gradient that was used had the norm {length:.3g}; the true one has {norm:.3g}, and max_norm is {max_norm}"
+    if not _is_multiple(moved, true, min(1, max_norm / norm)):
+        reasons = [reason for reason, factor in slips if _is_multiple(moved, true, factor)]
+        raise Wrong(f"{said}: {(*reasons, 'is it clipped as a whole?')[0]}")
+
+
+def _is_multiple(moved, true, factor):
+    """Whether `moved` is so many times `true`, up to what float16 and the subtraction of two float32 weights leave of it."""
+    return max_difference(moved, [factor * g for g in true]) < 2e-3 * factor * max(g.abs().max().item() for g in true) + 2e-7
+
+
+def _step_on_a_gpu(amp_step, device):
+    def judge(module, inputs, output):
+        is_right = output.dtype == torch.float16 or not output.requires_grad
+        expect(is_right, f"with x on a GPU the first layer's output is {_name(output.dtype)}: for which device is autocast on?")
+
+    model = _amp_net(device)
+    model[1].register_forward_hook(judge)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=_LR), GradScaler("cuda", enabled=False)
+    amp_step(model, optimizer, scaler, torch.randn(32, 4, 5, device=device), torch.randint(4, (32,), device=device), 1.0)
 
 
 # ---- 4.2 ----------------------------------------------------------------------------------------------------------
@@ -150,91 +158,163 @@ def _judge_move(moved, true, max_norm, scale, what):
 
 def check_4_2(largest_scale):
     """`largest_scale(gradients)` is the largest power of two that leaves all of them finite in float16, or None."""
-    judge_in_worker(_judge_scale, largest_scale)
+    run(_judge_scale, largest_scale)
     return f"{len(_scale_cases())} lists of gradients: each scale is safe, and twice as much would not be."
 
 
 def _scale_cases():
-    generator = torch.Generator().manual_seed(42)
+    generator, inf, nan, of = torch.Generator().manual_seed(42), math.inf, math.nan, torch.tensor
     usual = [torch.rand(50, generator=generator) * 10.0**k for k in (-3, -6, -9)]
     return (
         ("gradients have the usual sizes", usual),
-        ("the largest in absolute value is negative", [torch.tensor([0.25, -3.0, 1.0])]),
-        ("the largest is float16's largest number", [torch.tensor([65504.0, 1.0])]),
-        ("the largest is in the last tensor", [torch.tensor([1e-6]), torch.tensor([[2e-3, 1e-5]])]),
-        ("a gradient is larger than float16's largest number", [torch.tensor([3e6]), torch.tensor([1.0])]),
-        ("most gradients are zero", [torch.zeros(5), torch.tensor([0.0, 5e-8])]),
-        ("all gradients are very small", [torch.tensor([3e-20, -1e-25])]),
-        ("a gradient is inf", [torch.tensor([1.0, float("inf")])]),
-        ("a gradient is nan", [torch.tensor([1.0]), torch.tensor([float("nan"), 2.0])]),
+        ("gradients have several dims or none, and lie transposed in memory", [usual[0].view(5, 10).T, of(0.03)]),
+        ("the largest is a power of two", [of([1.0, 0.3])]),
+        ("the largest in absolute value is negative", [of([0.25, -3.0, 1.0])]),
+        ("all gradients are negative", [of([-0.25]), of([-0.03])]),
+        ("the largest is float16's largest number", [of([65504.0, 1.0])]),
+        ("the largest is more than that, and would be rounded down to it", [of([65510.0])]),
+        ("the largest is 65,520", [of([65520.0, 1.0])]),
+        ("the largest is a little less than 64", [of([65535 / 1024])]),
+        ("the largest is in the last tensor", [of([1e-6]), of([[2e-3, 1e-5]])]),
+        ("the largest is more than float16 can hold", [of([3e6]), of([1.0])]),
+        ("most gradients are zero", [torch.zeros(5), of([0.0, 5e-8])]),
+        ("all gradients are very small", [of([3e-20, -1e-25])]),
+        ("a gradient is inf", [of([1.0, inf])]),
+        ("a gradient is -inf", [of([1.0]), of([-inf, 1.0])]),
+        ("a gradient is nan", [of([1.0]), of([nan, 2.0])]),
+        ("the first gradient is nan", [of([nan, 2.0]), of([1.0])]),
     )
 
 
 def _judge_scale(largest_scale):
     for what, gradients in _scale_cases():
-        scale = largest_scale([g.clone() for g in gradients])
-        every = torch.cat([g.flatten() for g in gradients])
-        if not every.isfinite().all():
-            expect(scale is None, f"where {what}, {scale!r} was returned: no scale makes that finite")
-            continue
-        expect(isinstance(scale, (int, float)), f"where {what}, {scale!r} was returned: a float is wanted")
-        expect(math.isfinite(scale) and scale > 0, f"where {what}, the scale was {scale!r}")
-        expect(math.frexp(scale)[0] == 0.5, f"where {what}, the scale was {scale!r}, which is no power of two")
-        worst = every.double().abs().max().item()
-        expect((every.double() * scale).half().isfinite().all(), f"where {what}, the scale was {scale:g}, and {worst:g} times that "
-               "overflows in float16")
-        expect(not (every.double() * 2 * scale).half().isfinite().all(), f"where {what}, the scale was {scale:g}, but twice as much "
-               f"would be safe too: the largest is {worst:g}")
+        every = torch.cat([g.flatten() for g in gradients]).double()
+        with case(f"where {what}"):
+            with unchanged(gradients=gradients):
+                scale = largest_scale(gradients)
+            if not every.isfinite().all():
+                expect(scale is None, f"{short(scale)} was returned: no scale makes that finite")
+                continue
+            is_number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)  # NumPy's too, and no tensor
+            expect(is_number, f"{short(scale)} was returned: a float is wanted")
+            expect(0 < scale < math.inf, f"the scale was {scale!r}")
+            expect(math.frexp(scale)[0] == 0.5, f"the scale was {scale!r}, no power of two")
+            worst, said = every.abs().max().item(), f"the scale was {scale:g}"
+            expect((every * scale).half().isfinite().all(), f"{said}, and {worst:g} times that overflows in float16")
+            # Whether what is rounded down to 65,504 has overflowed is a matter of words: both scales pass.
+            expect(2 * scale * worst > 65504, f"{said}, but twice as much would be safe too: the largest is {worst:g}")
 
 
 # ---- 4.3 ----------------------------------------------------------------------------------------------------------
 
-_SAVED_AFTER = 5
+_SAVED_AFTER, _NAME = 5, "a run.2.pt"
 
 
-def check_4_3(Checkpoint):
-    """`Checkpoint(path, model, optimizer, scheduler)` with `save(step)` and `load()` continues a run bit for bit."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "run.pt")
-        (before,) = run_answer(_train_and_save, Checkpoint, path, world_size=1)
-        expect(before["written"], "save() left no file at self.path")
-        expect(before["readable"] is None, f"the file cannot be read with weights_only=True: {before['readable']}")
-        expect(before["undisturbed"], "saving drew random numbers or changed the run: it would not go on as if nothing had happened")
-        (after,) = run_answer(_resume, Checkpoint, path, world_size=1)
-    expect(type(after["step"]) is int and after["step"] == _SAVED_AFTER,
-           f"load() returned {after['step']!r}; save({_SAVED_AFTER}) had been called")
-    for part, reason in (
-        ("parameters", "the model's parameters are not those that were saved"),
-        ("buffers", "the model's buffers (BatchNorm's statistics) are not those that were saved"),
-        ("optimizer", "the optimizer's state (Adam's averages) is not the one that was saved"),
-        ("rate", "the optimizer's rate is not the one that was saved"),
-        ("schedule", "the scheduler does not know how many steps it has made"),
-        ("draw", "the next random number is another: dropout and batches will differ"),
-    ):
-        expect(_same(before[part], after[part]), f"after load() in a new process, {reason}")
-    wrong = [i for i, (a, b) in enumerate(zip(before["losses"], after["losses"]), start=1) if a != b]
-    expect(not wrong, f"everything looks right after load(), yet loss {wrong[:1]} after it differs")
-    expect(before["survived"], "a second save failed half-way (the disk was full), and the file of the first was gone or damaged: "
-           "where is it written to?")
-    return "a new process continued bit for bit, and a save that failed left the file of before whole."
-
-
-def _same(a, b):
-    if isinstance(a, list):
-        return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b))
-    return a == b
-
-
-def _make_run(seed):
-    torch.manual_seed(seed)
+def _run_with_adam():
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
 
 
+def _run_with_restarts():
+    model = nn.Sequential(nn.Linear(8, 6), nn.PReLU(), nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 3), nn.Dropout(0.1))
+    flat, others = ([p for p in model.parameters() if (p.dim() == 1) == is_flat] for is_flat in (True, False))
+    optimizer = torch.optim.SGD([{"params": others}, {"params": flat, "lr": 0.2}], lr=0.1, momentum=0.8)
+    return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=3, T_mult=2)
+
+
+_RUNS = {"Adam and StepLR": _run_with_adam, "SGD with momentum and CosineAnnealingWarmRestarts": _run_with_restarts}
+_PARTS = {
+    "parameters": "the model's parameters are not those that were saved",
+    "buffers": "the model's buffers (BatchNorm's statistics) are not those that were saved",
+    "averages": "the optimizer's averages are not those that were saved",
+    "rates": "the optimizer's rates are not those that were saved",
+    "random": "torch's random state is another: dropout and batches will differ",
+    "next rates": "the rates of the next steps are others: what does the scheduler know besides the rate?",
+    "next losses": "all looks right, yet the losses of the next steps are others",
+}
+
+
+def check_4_3(Checkpoint):
+    """`Checkpoint(path, model, optimizer, scheduler)` with `save(step)` and `load()` continues a run bit for bit."""
+    with tempfile.TemporaryDirectory() as folder:
+        (saved,) = run(_save_runs, Checkpoint, folder)
+        (resumed,) = run(_resume_runs, Checkpoint, folder, {what: seen["file"] for what, seen in saved.items()})
+    for what, before in saved.items():
+        with case(f"a run with {what}, in a new process"):
+            step = expect_whole(resumed[what]["step"], "what load() returned")
+            expect(step == 2 * _SAVED_AFTER, f"load() returned {step}, and save({2 * _SAVED_AFTER}) was called last")
+            for part, reason in _PARTS.items():
+                expect(same(before[part], resumed[what][part], 0), f"after load() {reason}")
+    for seen in saved.values():
+        expect(not seen["damage"], seen["damage"])
+    return "two runs continued bit for bit in a new process, and neither a kill nor a full disk damaged the file of before."
+
+
+def _save_runs(Checkpoint, folder):
+    found = {}
+    for i, (what, make) in enumerate(_RUNS.items()):
+        path = os.path.join(folder, str(i), _NAME)
+        os.mkdir(os.path.dirname(path))
+        with case(f"a run with {what}"):
+            found[what] = _save_run(Checkpoint, path, make)
+    return found
+
+
+def _save_run(Checkpoint, path, make):
+    torch.manual_seed(43)
+    parts = make()
+    answer = Checkpoint(path, *parts)
+    for step in (_SAVED_AFTER, 2 * _SAVED_AFTER):
+        _train(*parts, _SAVED_AFTER)
+        seen = _state(*parts)
+        with _forbid_the_courses(), unchanged(model=parts[0]):
+            answer.save(step)
+        now = _state(*parts)
+        expect(all(same(seen[name], now[name], 0) for name in now), "save() drew random numbers, or changed the run")
+        expect(os.path.isfile(path), "save() left no file at self.path")
+        _expect_readable(path)
+    seen["file"] = Path(path).read_bytes()
+    seen |= _train(*parts, 8)
+    seen["damage"] = _damage(lambda: answer.save(3 * _SAVED_AFTER), path)
+    return seen
+
+
+def _forbid_the_courses():
+    return forbid("course_utils.checkpoint", instead="torch.save and torch.load are enough for it")
+
+
+def _expect_readable(path):
+    try:
+        torch.load(path, weights_only=True)
+    except Exception as error:  # whatever torch finds in it
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"it holds a {found[1]}, and not only tensors and plain values" if found else type(error).__name__
+        raise Wrong(f"the file cannot be read with weights_only=True: {why}") from None
+
+
+def _damage(save, path):
+    """The reason to refuse a save that may leave neither the old file nor a whole new one, or None."""
+    old = Path(path).read_bytes()
+    for left in left_by(save, path):
+        if left.content != old and not _is_whole(left.content):
+            what = "no file" if left.content is None else "a damaged file" if left.content else "an empty file"
+            fate = "when the disk was full, `{}` left {}" if left.is_full else "a kill at `{}` would leave {}"
+            return f"{fate.format(left.line, what)} at self.path: until when is the file of before needed?"
+    return None
+
+
+def _is_whole(content):
+    try:
+        torch.load(io.BytesIO(content), weights_only=True)
+        return not zipfile.is_zipfile(io.BytesIO(content)) or zipfile.ZipFile(io.BytesIO(content)).testzip() is None
+    except Exception:  # torch and zipfile raise many kinds for a damaged file
+        return False
+
+
 def _train(model, optimizer, scheduler, num_steps):
     data = torch.linspace(-1, 1, 8 * 60).view(60, 8).sin()
-    losses = []
+    losses, rates = [], []
     for _ in range(num_steps):
         chosen = torch.randint(60, (12,))
         optimizer.zero_grad()
@@ -243,76 +323,49 @@ def _train(model, optimizer, scheduler, num_steps):
         optimizer.step()
         scheduler.step()
         losses.append(loss.item())
-    return losses
+        rates.append([group["lr"] for group in optimizer.param_groups])
+    return {"next losses": losses, "next rates": rates}
 
 
 def _state(model, optimizer, scheduler):
-    averages = [v.clone() for p in model.parameters() for v in optimizer.state.get(p, {}).values()]
-    generator = torch.get_rng_state()
-    state = {
+    return {
         "parameters": [p.detach().clone() for p in model.parameters()],
         "buffers": [b.clone() for b in model.buffers()],
-        "optimizer": averages,
-        "rate": optimizer.param_groups[0]["lr"],
-        "schedule": scheduler.last_epoch,
-        "draw": torch.rand(()).item(),
+        "averages": [v.clone() for p in model.parameters() for v in optimizer.state.get(p, {}).values() if v is not None],
+        "rates": [group["lr"] for group in optimizer.param_groups],
+        "random": torch.get_rng_state(),
     }
-    torch.set_rng_state(generator)
-    return state
 
 
-class _FullDisk:
-    """Cannot be written: what has been written before it is there already."""
-
-    def __reduce__(self):
-        raise OSError(28, "No space left on device")
-
-
-def _train_and_save(Checkpoint, path):
-    _, optimizer, scheduler = run = _make_run(seed=43)
-    _train(*run, _SAVED_AFTER)
-    seen = _state(*run)
-    answer = Checkpoint(path, *run)
-    answer.save(_SAVED_AFTER)
-    now = _state(*run)
-    seen["undisturbed"] = all(_same(seen[name], now[name]) for name in now)
-    seen["written"] = os.path.isfile(path)
-    if not seen["written"]:
-        return seen
-    first = Path(path).read_bytes()
-    try:
-        torch.load(path, weights_only=True)
-        seen["readable"] = None
-    except Exception as error:  # whatever torch finds in it
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        seen["readable"] = f"it holds a {found[1]}, and not only tensors and plain values" if found else type(error).__name__
-    seen["losses"] = _train(*run, 5)
-    optimizer.param_groups[0]["note"] = scheduler.note = _FullDisk()
-    try:
-        answer.save(2 * _SAVED_AFTER)
-    except (OSError, RuntimeError):
-        pass
-    seen["survived"] = os.path.isfile(path) and Path(path).read_bytes() == first
-    Path(path).write_bytes(first)  # for the resuming, which is judged before
-    return seen
-
-
-def _resume(Checkpoint, path):
-    run = _make_run(seed=77)
-    _train(*run, 1)  # an optimizer that has state already must take on the saved one
-    step = Checkpoint(path, *run).load()
-    return {"step": step, **_state(*run), "losses": _train(*run, 5)}
+def _resume_runs(Checkpoint, folder, files):
+    found = {}
+    for i, (what, content) in enumerate(files.items()):
+        path = Path(folder, f"resumed {i}", _NAME)  # nothing else that save() wrote is there
+        path.parent.mkdir()
+        path.write_bytes(content)
+        torch.manual_seed(77)
+        parts = _RUNS[what]()
+        answer = Checkpoint(str(path), *parts)
+        with case(f"a run with {what}, in a new process"), _forbid_the_courses(), unchanged(model=parts[0], allow=("values",)):
+            step = answer.load()
+        found[what] = {"step": step, **_state(*parts), **_train(*parts, 8)}
+    return found
 
 
 # ---- 4.4 ----------------------------------------------------------------------------------------------------------
 
-_NUM_BLOCKS = 5
+# blocks, their width, rows of x, does x want a gradient, (of how many recomputed blocks the budget is what is held, bytes more)
+_STACKS = (
+    (5, 64, 128, False, ((0, 10**6), (0, 0), (0, -1), (2, 0), (3, 9_999), (5, 0), (5, -1))),
+    (3, 16, 40, True, ((1, 0), (3, 0), (3, -1))),
+    (1, 32, 64, False, ((0, 0), (1, 0), (1, -1))),
+)
 
 
 class _Block(nn.Module):
     """A residual block that counts its forward passes."""
 
-    def __init__(self, width=64):
+    def __init__(self, width):
         super().__init__()
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.num_calls = 0
@@ -324,72 +377,69 @@ class _Block(nn.Module):
 
 def check_4_4(forward_within):
     """`forward_within(blocks, x, budget_bytes)` holds at most the budget, and recomputes as few blocks as that takes."""
-    judge_in_worker(_judge_forward, forward_within)
-    return "four budgets kept with as few blocks recomputed as possible, equal gradients, and an impossible one refused."
+    run(_judge_forward, forward_within)
+    return "every budget kept with as few blocks recomputed as possible, equal gradients, and impossible ones refused."
 
 
 def _judge_forward(forward_within):
-    torch.manual_seed(44)
-    blocks = [_Block() for _ in range(_NUM_BLOCKS)]
-    x = torch.randn(128, 64)
-    counted = [_counted(blocks, x, k) for k in range(_NUM_BLOCKS + 1)]  # with k blocks checkpointed
-    truth = [p.grad.clone() for block in blocks for p in block.parameters()]
-    for k in (0, 2, 3, _NUM_BLOCKS):
-        budget = counted[k] + (counted[k - 1] - counted[k] if k else counted[0]) // 3
-        case = f"{_NUM_BLOCKS} blocks that hold {counted[0]:,} bytes, within {budget:,}"
-        limit, peak_limit, _ = _measure(lambda: _apply(blocks, x, k), blocks)
-        held, peak, calls = _measure(lambda: forward_within(list(blocks), x, budget), blocks)
-        gradients = [p.grad for block in blocks for p in block.parameters()]
-        missing = sum(not g.any() for g in gradients)
-        expect(not missing, f"{case}: {missing} of {len(gradients)} parameters got no gradient")
-        expect(max_difference(gradients, truth) < 1e-5, f"{case}: the gradients differ from those without checkpointing by "
-               f"{max_difference(gradients, truth):.2g}")
-        spare = x.nbytes // 2
-        expect(held <= limit + spare, f"{case}: {held:,} bytes were held when the forward pass was over, and {limit:,} were possible")
-        expect(calls <= k, f"{case}: {calls} blocks were recomputed, and {k} are enough")
-        too_high = k == _NUM_BLOCKS and peak > peak_limit + counted[0] // _NUM_BLOCKS // 2
-        expect(not too_high, f"{case}: little was held, but {peak:,} bytes were needed at the "
-               f"highest moment of the backward pass, and {peak_limit:,} are possible: how much is recomputed in one go?")
-    budget = counted[-1] // 2
-    try:
-        forward_within(list(blocks), x, budget)
-    except ValueError:
-        return
-    expect(False, f"{_NUM_BLOCKS} blocks within {budget:,} bytes: not even recomputing each of them is enough, and no ValueError said so")
+    for num_blocks, width, num_rows, wants_gradient, budgets in _STACKS:
+        torch.manual_seed(44)
+        blocks, x = [_Block(width) for _ in range(num_blocks)], torch.randn(num_rows, width, requires_grad=wants_gradient)
+        held = [_held(blocks, x, k) for k in range(num_blocks + 1)]  # with k blocks recomputed
+        for k, more in budgets:
+            budget = held[k] + more
+            least = next((k for k in range(num_blocks + 1) if held[k] <= budget), None)
+            with case(f"{num_blocks} block{'s' * (num_blocks > 1)} that hold {held[0]:,} bytes, within {budget:,}"):
+                if least is None:
+                    expect_error(ValueError, lambda: forward_within(blocks, x, budget))
+                    continue
+                best = _measure(lambda: _apply(blocks, x, least), blocks, x)
+                with unchanged(blocks=blocks, x=x, allow=("grad",)):
+                    seen = _measure(lambda: forward_within(blocks, x, budget), blocks, x)
+                best["peak"] += held[0] // num_blocks // 2 if least == num_blocks > 1 else math.inf
+                _judge_stack(seen, best, least, spare=x.nbytes // 2)
 
 
-def _apply(blocks, x, num_checkpointed):
+def _judge_stack(seen, best, least, spare):
+    missing = sum(not g.any() for g in seen["gradients"])
+    expect(not missing, f"{missing} of {len(seen['gradients'])} tensors that want a gradient got none")
+    explain(seen["output"], best["output"], close=1e-5, otherwise="is it what the last block makes of what the others made of x?")
+    explain(seen["gradients"], best["gradients"], close=1e-5, said="the gradients are not those that one forward pass has")
+    held, calls, peak = seen["held"], seen["calls"], seen["peak"]
+    expect(held <= best["held"] + spare, f"{held:,} bytes were held when the forward pass was over: is that within the budget?")
+    expect(calls <= least, f"{calls} blocks were recomputed: are fewer enough?")
+    expect(peak <= best["peak"], f"little was held, but {peak:,} bytes were needed at the highest moment of the backward pass: "
+           "how much is recomputed in one go?")  # fmt: skip
+
+
+def _apply(blocks, x, num_recomputed):
     for i, block in enumerate(blocks):
-        x = checkpoint(block, x, use_reentrant=False) if i < num_checkpointed else block(x)
+        x = checkpoint(block, x, use_reentrant=False) if i < num_recomputed else block(x)
     return x
 
 
-def _counted(blocks, x, num_checkpointed):
-    model = nn.Sequential(*blocks)
-    model.zero_grad()
-    with memory.Activations(model) as activations:
-        y = _apply(blocks, x, num_checkpointed)
-    y.square().mean().backward()
+def _held(blocks, x, num_recomputed):
+    with memory.Activations(nn.Sequential(*blocks)) as activations:
+        _apply(blocks, x, num_recomputed)
     return activations.num_bytes
 
 
-def _measure(forward, blocks):
-    """(bytes held after `forward()`, most bytes during its backward pass, blocks that ran in the backward pass)."""
-    output, calls = None, 0
-    for block in blocks:
-        for p in block.parameters():
-            p.grad = torch.zeros_like(p)  # so that gradients are no part of the measurement
+def _measure(forward, blocks, x):
+    """Bytes held after `forward()`, most bytes during its backward pass, blocks that ran in the backward pass, gradients."""
+    seen, leaves = {}, [p for block in blocks for p in block.parameters()] + [x] * x.requires_grad
+    for p in leaves:
+        p.grad = torch.zeros_like(p)  # so that gradients are no part of the measurement
 
     def step(phase):
-        nonlocal output, calls
         with phase("forward"):
-            output = forward()
-        expect(isinstance(output, torch.Tensor), f"{output!r} was returned: the output of the last block is wanted")
+            seen["output"] = output = forward()
+        expect(isinstance(output, torch.Tensor), f"{short(output)} was returned: the output of the last block is wanted")
         expect(output.requires_grad, "nothing can flow back from what was returned: it is cut off from the graph")
-        calls = -sum(block.num_calls for block in blocks)
+        calls = sum(block.num_calls for block in blocks)
         with phase("backward"):
             output.square().mean().backward()
-        calls += sum(block.num_calls for block in blocks)
+        seen["calls"] = sum(block.num_calls for block in blocks) - calls
 
     curves = memory.trace(step)
-    return curves["forward"][1][-1], max(curves["backward"][1]), calls
+    seen |= {"output": seen["output"].detach(), "gradients": [p.grad for p in leaves]}
+    return seen | {"held": curves["forward"][1][-1], "peak": max(curves["backward"][1])}

@@ -1,293 +1,303 @@
 """Checks of chapter 05: a batch split, tensors summed, the mean of unequal parts, BatchNorm on a part of a batch."""
 
 import copy
-import math
-import numbers
-import os
-import re
-import reprlib
 
-import numpy as np
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    FakeTensor,
-    FakeTensorMode,
-)
 
-from .wrong import expect, judge_in_worker, max_difference
+from .expect import Wrong, case, expect, expect_error, expect_number, expect_row, expect_tensor, explain, same, short, unchanged
+from .judge import run
+from .watch.fake_gpus import try_on_gpus
+from .watch.writes import Writes
 
 _CPU = torch.device("cpu")
 
-
-def _try_on_gpus(run, num_devices):
-    """Call `run(devices)` with tensors that have shapes and devices and no numbers, on GPUs that need not exist.
-
-    PyTorch refuses to mix devices with them as it does with real ones. An answer that looks at a number, with `.item()` or
-    an `if`, cannot be judged so, and passes. Runs in a worker of its own, where GPUs are hidden.
-    """
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or PyTorch would look for a GPU of each number
-    FakeTensor.numpy = _zeros_in_numpy  # PyTorch refuses it on any device; a worker of its own has no other use for it
-    devices = [torch.device("cuda", i) for i in range(num_devices)]
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        try:
-            torch.empty(1, device=devices[-1])
-        except RuntimeError:  # a PyTorch that was built without CUDA
-            return
-        try:
-            run(devices)
-        except DataDependentOutputException:
-            return
-        except RuntimeError as error:  # what PyTorch raises where devices are mixed
-            words = str(error).strip().partition("\n")[0]
-            expect(False, f"it works where all tensors are on one device, and fails on {num_devices} GPUs: {words}")
-
-
-def _zeros_in_numpy(tensor, **_):
-    if tensor.device.type != "cpu":
-        raise RuntimeError(f"a tensor on {tensor.device} has no numpy(); .cpu() comes before it")
-    return np.zeros(tensor.shape)
-
-
 # ---- 5.1 ----------------------------------------------------------------------------------------------------------
 
-_BATCHES = ((64, 4), (13, 4), (10, 3), (5, 4), (4, 4), (7, 1), (17, 8))  # images, devices
+_BATCHES = (  # images, devices, the shape of an image and of a label, the images' dtype
+    (64, 4, (3, 4, 4), (), torch.float32), (13, 4, (3, 4, 4), (), torch.float64), (10, 3, (6,), (5,), torch.float16),
+    (5, 4, (1, 4, 4), (), torch.float64), (4, 4, (3, 4, 4), (), torch.uint8), (7, 1, (3, 2, 4, 4), (), torch.float32),
+    (17, 8, (2, 3), (4, 4), torch.float32), (3, 2, (3, 4, 4), (), torch.float64), (1, 1, (1, 2, 2), (), torch.float32),
+)  # fmt: skip
+_TOO_SMALL = ((11, 13), (12, 13), (1, 5), (0, 2))  # images, devices
 
 
 def check_5_1(split_batch):
     """`split_batch(x, y, devices)` returns a pair (x_part, y_part) for each device."""
-    judge_in_worker(_judge_split, split_batch)
-    return f"{len(_BATCHES)} batches were split right, each part on its device, and a batch that is too small was refused."
+    run(_judge_split, split_batch)
+    return f"{len(_BATCHES)} batches were split right, each part on its device, and {len(_TOO_SMALL)} small ones were refused."
 
 
 def _judge_split(split_batch):
-    for num_images, num_devices in _BATCHES:
-        where = f"{num_images} images over {num_devices} device{'s' * (num_devices > 1)}"
-        x = torch.randn(num_images, 3, 4, 4)
-        y = torch.randperm(num_images)
-        before = x.clone(), y.clone()
+    for i, (num_images, num_devices, of_image, of_label, dtype) in enumerate(_BATCHES):
+        x, y = (200 * torch.rand(2 * num_images, *of_image)).to(dtype), torch.randperm(2 * num_images * 16)
+        y = y[: 2 * num_images].view(-1, *[1] * len(of_label)) + torch.zeros(of_label, dtype=torch.long)
+        x, y = (whole[::2] if i % 2 else whole[:num_images] for whole in (x, y))  # every second batch is not contiguous
         devices = [_CPU] * num_devices
-        pairs = split_batch(x, y, devices)
-        expect(devices == [_CPU] * num_devices, f"{where}: the caller's list of devices was changed")
-        _expect_pairs(pairs, num_devices, where)
-        sizes = [len(x_part) for x_part, _ in pairs]
-        expect(sizes == [len(y_part) for _, y_part in pairs],
-               f"{where}: the images were split into {sizes}, the labels into {[len(y_part) for _, y_part in pairs]}")
-        expect(sum(sizes) == num_images, f"{where}: parts of {sizes}, together {sum(sizes)}")
-        expect(min(sizes) > 0, f"{where}: parts of {sizes}; a device with an empty part does nothing, or worse, returns nan")
-        expect(max(sizes) - min(sizes) <= 1, f"{where}: parts of {sizes}; their sizes may differ by one at most")
-        expect(sizes == sorted(sizes, reverse=True), f"{where}: parts of {sizes}; the larger ones come first")
-        for what, whole, position in (("images", before[0], 0), ("labels", before[1], 1)):
-            parts = [pair[position] for pair in pairs]
-            expect(all(part.shape[1:] == whole.shape[1:] for part in parts),
-                   f"{where}: parts of the {what} have the shape {tuple(parts[0].shape)}; along which dim were they split?")
-            expect(all(part.dtype == whole.dtype for part in parts), f"{where}: the {what} came back as {parts[0].dtype}")
-            expect(torch.equal(torch.cat(parts), whole),
-                   f"{where}: put together, the parts of the {what} are not the batch in its order")
-        expect(torch.equal(x, before[0]) and torch.equal(y, before[1]), f"{where}: the batch itself was changed")
-    for num_images, num_devices in ((11, 13), (0, 2)):
-        _expect_refused(split_batch, num_images, num_devices)
-    _try_on_gpus(lambda devices: _split_on(split_batch, devices), 3)
+        where = _words(num_images, num_devices) + ", x and y not contiguous" * (i % 2)
+        with case(where), unchanged(x=x, y=y, devices=devices):
+            _judge_pairs(split_batch(x, y, devices), x, y, num_devices)
+    for num_images, num_devices in _TOO_SMALL:
+        x, y = torch.randn(num_images, 3, 4, 4), torch.arange(num_images)
+        with case(_words(num_images, num_devices)):
+            expect_error(ValueError, lambda: split_batch(x, y, [_CPU] * num_devices), naming=(num_images, num_devices))
+    try_on_gpus(lambda gpus: _split_on(split_batch, gpus), 3)
 
 
-def _expect_pairs(pairs, num_devices, where):
-    expect(isinstance(pairs, (list, tuple)), f"{where}: the answer is {reprlib.repr(pairs)}, not a list of pairs")
-    lists = [len(part) for part in pairs if isinstance(part, (list, tuple))]
-    two_lists = lists == [num_devices] * 2 and num_devices != 2
-    expect(not two_lists, f"{where}: two lists came back, of images and of labels; a pair for each device was asked for")
-    came = f"{len(pairs)} part{'s' * (len(pairs) != 1)}"
-    expect(len(pairs) == num_devices, f"{where}: {came} came back: not one for each device")
-    for pair in pairs:
-        is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(part, torch.Tensor) for part in pair)
-        expect(is_pair, f"{where}: a device's part is {reprlib.repr(pair)}, not a pair of tensors (x_part, y_part)")
+def _words(num_images, num_devices):
+    return f"{num_images} image{'s' * (num_images != 1)} over {num_devices} device{'s' * (num_devices > 1)}"
 
 
-def _expect_refused(split_batch, num_images, num_devices):
-    where = f"{num_images} images over {num_devices} devices"
-    try:
-        split_batch(torch.randn(num_images, 3, 4, 4), torch.arange(num_images), [_CPU] * num_devices)
-    except ValueError as error:
-        named = re.findall(r"\d+", str(error))
-        numbers_named = {str(num_images), str(num_devices)} <= set(named)
-        expect(numbers_named, f"{where}: the ValueError says {str(error)!r}; whoever reads it wants to know both numbers")
-        return
-    except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError) as error:
-        expect(False, f"{where}: raised a {type(error).__name__} ({error}), and not a ValueError that says why")
-    expect(False, f"{where}: nothing was raised, and there are too few images for all to have one")
+def _judge_pairs(pairs, x, y, num_devices):
+    pairs = expect_row(pairs, None, of="pairs")
+    lengths = [len(pair) if isinstance(pair, (list, tuple)) else None for pair in pairs]
+    is_turned = lengths == [num_devices] * 2 and num_devices != 2
+    expect(not is_turned, "two lists came back, of images and of labels: what does one device get?")
+    expect(len(pairs) == num_devices, f"{len(pairs)} part{'s' * (len(pairs) != 1)} came back: not one for each device")
+    for i, pair in enumerate(pairs):
+        pair = expect_row(pair, 2, f"the part of device {i}", of="x_part and y_part")
+        for what, part, whole in zip(("images", "labels"), pair, (x, y)):
+            expect(isinstance(part, torch.Tensor), f"the {what} of device {i} are {short(part)}, not a tensor")
+            expect(part.dim() == whole.dim() and part.shape[1:] == whole.shape[1:], f"the {what} of device {i} have shape "
+                   f"{tuple(part.shape)}, and those of the batch {tuple(whole.shape)}: which of its dims may change?")
+            expect(part.dtype == whole.dtype, f"the {what} of device {i} are {part.dtype}, and those of the batch {whole.dtype}")
+    _judge_sizes(*([len(part) for part in parts] for parts in zip(*pairs)), len(x))
+    for what, parts, whole in zip(("images", "labels"), zip(*pairs), (x, y)):
+        expect(torch.equal(torch.cat(parts), whole), f"put together, the parts of the {what} are not the batch in its order")
 
 
-def _split_on(split_batch, devices):
-    x, y = torch.randn(7, 3, 4, 4, device=devices[0]), torch.zeros(7, dtype=torch.long, device=devices[0])
-    devices = [devices[1], devices[2], devices[0]]  # a device's place in the list is not its name's number
-    for i, pair in enumerate(split_batch(x, y, list(devices))):
-        for what, part in zip(("images", "labels"), pair):
-            expect(part.device == devices[i], f"the {what} of device {i} are on {part.device}, and should be on {devices[i]}")
+def _judge_sizes(sizes, of_labels, num_images):
+    expect(sizes == of_labels, f"the images were split into {sizes}, the labels into {of_labels}")
+    expect(sum(sizes) == num_images, f"parts of {sizes}, together {sum(sizes)}")
+    expect(min(sizes) > 0, f"parts of {sizes}; a device with an empty part does nothing, or worse, returns nan")
+    expect(max(sizes) - min(sizes) <= 1, f"parts of {sizes}; their sizes may differ by one at most")
+    expect(sizes == sorted(sizes, reverse=True), f"parts of {sizes}; the larger ones come first")
+
+
+def _split_on(split_batch, gpus):
+    devices = [gpus[1], gpus[2], gpus[0]]  # a device's place in the list is not its name's number
+    for source in (gpus[0], _CPU):
+        x, y = torch.empty(7, 3, 4, 4, device=source), torch.empty(7, dtype=torch.long, device=source)
+        with case(f"a batch on {source} over {', '.join(map(str, devices))}"):
+            for i, pair in enumerate(split_batch(x, y, list(devices))):
+                for what, part in zip(("images", "labels"), pair):
+                    expect(part.device == devices[i], f"the {what} of device {i} are on {part.device}, and not on {devices[i]}")
 
 
 # ---- 5.2 ----------------------------------------------------------------------------------------------------------
 
+_SUMS = (  # tensors, their shape and dtype, the largest number, how they lie in memory
+    (3, (4, 3), torch.float64, 2**40, ""), (2, (5,), torch.float64, 2**40, ""), (1, (3, 2), torch.float64, 2**40, ""),
+    (6, (2, 3, 4), torch.float32, 2**20, ""), (4, (1,), torch.float64, 2**40, ""), (5, (7,), torch.int64, 2**59, ""),
+    (8, (2, 1, 2, 3, 2), torch.float16, 2**7, ""), (3, (0, 4), torch.float32, 1, ""),
+    (3, (4, 3), torch.float64, 2**40, "transposed"), (2, (6,), torch.float32, 2**20, "every second number of a longer one"),
+    (4, (2, 3, 4), torch.float64, 2**40, "transposed"),
+)  # fmt: skip
+_MINDS_LAYOUT = ("contiguous tensors were summed right, and these are not contiguous: of such a tensor some operations, "
+                 "`reshape` and `flatten` among them, make a copy")
+
 
 def check_5_2(all_reduce):
     """`all_reduce(tensors)` replaces each tensor by the sum of all, in place."""
-    judge_in_worker(_judge_all_reduce, all_reduce)
-    return "1 to 6 tensors of several shapes and dtypes were summed in place, and on devices of their own."
+    run(_judge_all_reduce, all_reduce)
+    return "1 to 8 tensors of several shapes, dtypes and layouts were summed in place, and on devices of their own."
 
 
 def _judge_all_reduce(all_reduce):
     generator = torch.Generator().manual_seed(5)
-    for num_devices, shape, dtype in ((2, (5,), torch.float64), (1, (3, 2), torch.float64), (3, (4, 3), torch.float64),
-                                      (6, (2, 3, 4), torch.float32), (4, (), torch.float64), (5, (7,), torch.int64)):
-        where = f"{num_devices} tensor{'s' * (num_devices > 1)} of shape {shape}"
-        # Whole numbers, so that a sum in any order is exact; too large for a dtype that is less exact than theirs.
-        most = 2**20 if dtype == torch.float32 else 2**40
-        tensors = [torch.randint(-most, most, shape, generator=generator).to(dtype) for _ in range(num_devices)]
-        if len(shape) == 2:
-            tensors = [tensor.t() for tensor in tensors]  # the gradient of a transposed weight lies so in memory
-        before = [tensor.clone() for tensor in tensors]
-        given, places = list(tensors), [tensor.data_ptr() for tensor in tensors]
-        all_reduce(tensors)
-        same = len(tensors) == num_devices and all(a is b for a, b in zip(tensors, given))
-        expect(same, f"{where}: the list has other tensors in it now; the caller's own tensors must change, in place")
-        stayed = all(t.data_ptr() == place for t, place in zip(given, places))
-        expect(stayed, f"{where}: a tensor lies elsewhere in memory now; the sum goes into the memory that it had, its own")
-        total = torch.stack(before).sum(0).to(dtype)
-        right = [torch.equal(tensor, total) for tensor in given]
-        if all(right):
-            continue
-        untouched = [torch.equal(a, b) for a, b in zip(given, before)]
-        expect(not all(untouched),
-               f"{where}: all tensors are as they were; `a = a + b` makes a new tensor and leaves the old one")
-        is_mean = all(torch.allclose(t.double(), total.double() / num_devices, rtol=0, atol=1) for t in given)
-        expect(not is_mean, f"{where}: that is the mean; the sum was asked for")
-        is_near = all(torch.allclose(tensor.double(), total.double(), rtol=1e-2) for tensor in given)
-        expect(not is_near, f"{where}: that is the sum, but not to the last digit that {dtype} has: with which dtype was it added?")
-        expect(not (right[0] and all(untouched[1:])), f"{where}: only the first holds the sum; the others want it too")
-        for number, is_untouched in enumerate(untouched):
-            expect(not is_untouched, f"{where}: number {number} is as it was")
-        expect(not (right[-1] and not right[0]), f"{where}: the last is right, the first is not: what did it miss?")
-        expect(False, f"{where}: number {right.index(False)} is not the sum of what all held at first; was one changed before "
-                      "another had read it, or sent on before the sum was complete?")
-    _try_on_gpus(lambda devices: all_reduce([torch.empty(3, 4, device=device) for device in devices]), 3)
+    for num_tensors, shape, dtype, most, layout in _SUMS:
+        tensors = [_lay(shape, dtype, most, layout, generator) for _ in range(num_tensors)]
+        given, before = list(tensors), [tensor.clone() for tensor in tensors]
+        memory = [tensor.detach() for tensor in tensors]  # stays where the tensors are now
+        where = f"{num_tensors} tensor{'s' * (num_tensors > 1)} of shape {shape}{layout and f', {layout} (not contiguous)'}"
+        with case(where), unchanged(tensors=tensors, allow=("values",)):
+            all_reduce(tensors)
+            same_list = len(tensors) == num_tensors and all(a is b for a, b in zip(tensors, given))
+            expect(same_list, "the list has other tensors in it now; the caller's own tensors must change, in place")
+            stayed = all(a.data_ptr() == b.data_ptr() and a.stride() == b.stride() for a, b in zip(given, memory))
+            expect(stayed, "a tensor lies elsewhere in memory now; the sum goes into the memory that it had, its own")
+            _judge_sums(given, before, layout)
+    try_on_gpus(lambda gpus: _sum_on(all_reduce, gpus), 3)
+
+
+def _lay(shape, dtype, most, layout, generator):
+    """Whole numbers, so that a sum in any order is exact; too large for a dtype that is less exact than theirs."""
+    size = {"": shape, "transposed": shape[::-1]}.get(layout, (*shape, 2))
+    numbers = torch.randint(-most, most, size, generator=generator).to(dtype)
+    return numbers.permute(*reversed(range(len(shape)))) if layout == "transposed" else numbers[..., 0] if layout else numbers
+
+
+def _judge_sums(got, before, layout):
+    total, N = torch.stack(before).sum(0), len(before)
+    if same(got, [total] * N, close=0):
+        return
+    so_far = [torch.stack(before[: i + 1]).sum(0) for i in range(N)]
+    expect(not layout, _MINDS_LAYOUT)
+    untouched = [i for i in range(N) if torch.equal(got[i], before[i])]
+    otherwise = "was one changed before another had read it, or sent on before the sum was complete?"
+    explain(got, [total] * N, {
+        "all tensors are as they were; `a = a + b` makes a new tensor and leaves the old one": before,
+        "that is the mean, and the sum was asked for": [total / N] * N,
+        "only the first holds the sum; the others want it too": [total, *before[1:]],
+        "only the last holds the sum; the others want it too": [*before[:-1], total],
+        "each holds the sum of those up to itself: what do the first ones miss?": so_far,
+        "the first is right, and each of the others holds what was summed up when its turn came": [total, *so_far[1:]],
+        "the last is right, and each of the others holds what was summed up when its turn came": [*so_far[1:], total],
+        "all hold the same, and in it the first is counted twice": [total + before[0]] * N,
+    }, close=1e-2, otherwise=f"number {untouched[0]} is as it was" if untouched else otherwise)  # fmt: skip
+    raise Wrong(f"that is the sum, but not to the last digit that {total.dtype} has: with which dtype was it added?")
+
+
+def _sum_on(all_reduce, gpus):
+    tensors = [torch.empty(3, 4, device=gpu) for gpu in (gpus[1], gpus[0], gpus[2])]
+    with Writes() as writes:
+        all_reduce(list(tensors))
+    for tensor in tensors:
+        where = f"on {len(gpus)} GPUs the tensor on {tensor.device} keeps its numbers"
+        expect(writes.reached(tensor), f"{where}: what is written to, the tensor or a copy of it elsewhere?")
 
 
 # ---- 5.3 ----------------------------------------------------------------------------------------------------------
 
-_PARTS = ((4, 3, 3, 3), (5, 1), (8,), (2, 2, 2), (1, 0, 6), (0, 0, 7, 2), (3, 5, 0))
+_PARTS = ((4, 3, 3, 3), (5, 1), (8,), (2, 2, 2), (1, 0, 6), (0, 0, 7, 2), (3, 5, 0), (1, 64))
+_MEANS = (((), torch.float64), ((3, 2), torch.float64), ((4,), torch.float32), ((2, 1, 3, 1, 2), torch.float64))
+_DIVERGED = (((4, 3, 3, 3), 2), ((0, 2, 5), 1), ((1, 3), 0), ((6,), 0))  # samples of each part, the part with a nan
 
 
 def check_5_3(mean_of_parts):
     """`mean_of_parts(means, num_samples)` returns the mean over all samples."""
-    judge_in_worker(_judge_mean, mean_of_parts)
-    return f"{len(_PARTS)} batches in unequal parts, empty ones among them, gave the mean of the whole."
+    run(_judge_mean, mean_of_parts)
+    return f"{len(_PARTS)} batches in unequal parts, empty ones among them, gave the mean of the whole, and no nan was lost."
 
 
 def _judge_mean(mean_of_parts):
     generator = torch.Generator().manual_seed(6)
-    for num_samples in _PARTS:
-        for shape in ((), (3, 2)):
-            where = f"means over {', '.join(map(str, num_samples))} samples, of shape {shape}"
-            samples = torch.randn(sum(num_samples), *shape, generator=generator, dtype=torch.float64)
-            means = [part.mean(0) for part in samples.split(num_samples)]
-            before, given = [mean.clone() for mean in means], list(num_samples)
-            found, truth = mean_of_parts(means, given), samples.mean(0)
-            expect(given == list(num_samples) and len(means) == len(before), f"{where}: one of the lists was changed")
-            same = all(torch.equal(a.nan_to_num(99), b.nan_to_num(99)) for a, b in zip(means, before))
-            expect(same, f"{where}: the means that were given have changed; `+=` and `*=` change a tensor in place")
-            expect(isinstance(found, torch.Tensor), f"{where}: the answer is {reprlib.repr(found)}, not a tensor")
-            expect(found.dtype == truth.dtype, f"{where}: the means are {truth.dtype}, and the answer is {found.dtype}")
-            far = max_difference(found, truth)
-            if far < 1e-9:
-                continue
-            expect(not found.isnan().any(), f"{where}: nan came back; what does a part without samples contribute?")
-            several = [mean for mean, n in zip(means, num_samples) if n]
-            sums = sum(mean * n for mean, n in zip(means, num_samples) if n)
-            for other, reason in (
-                (sum(several) / len(several), "each part counts alike, however many samples it has"),
-                (sum(several) / len(means), "each part counts alike, and those without samples too"),
-                (sums, "that is the sum over all samples, not their mean"),
-                (sums / len(means), "the sum over all samples is divided by the number of parts"),
-                (sum(several) / sum(num_samples), "means are added as if they were sums"),
-                (sum(several), "that is the sum of the means"),
-            ):
-                expect(max_difference(found, other) > 1e-9, f"{where}: {reason} (max difference {far:.2g})")
-            expect(False, f"{where}: that is not the mean over all {sum(num_samples)} samples (max difference {far:.2g})")
-    _try_on_gpus(lambda devices: _mean_on(mean_of_parts, devices), 3)
+    cases = [(num_samples, None, *kind) for num_samples in _PARTS for kind in _MEANS]
+    for num_samples, diverged, shape, dtype in cases + [(*each, *kind) for each in _DIVERGED for kind in _MEANS[:2]]:
+        samples = torch.randn(*shape, sum(num_samples), generator=generator, dtype=dtype).movedim(-1, 0)
+        if diverged is not None:  # one number of one sample
+            samples[sum(num_samples[:diverged])].view(-1)[:1] = torch.nan
+        means, given = [part.mean(0) for part in samples.split(num_samples)], list(num_samples)
+        lost = "" if diverged is None else f", of which that of part {diverged} {'is' if shape == () else 'holds a'} nan"
+        where = f"means of shape {shape} over {', '.join(map(str, num_samples))} samples{lost}"
+        with case(where), unchanged(means=means, num_samples=given):
+            _judge_found(mean_of_parts(means, given), samples.mean(0), means, num_samples)
+    try_on_gpus(lambda gpus: _mean_on(mean_of_parts, gpus), 3)
 
 
-def _mean_on(mean_of_parts, devices):
+def _judge_found(found, truth, means, num_samples):
+    if isinstance(found, torch.Tensor) and found.shape == truth.shape:
+        lost = (truth.isnan() & ~found.isnan()).any()
+        expect(not lost, "the nan is gone: something went wrong with a sample there, and nobody would hear of it")
+        why = "what does a part without samples contribute?" if 0 in num_samples else "what divides it?"
+        expect(torch.equal(found.isnan(), truth.isnan()), f"nan came back: {why}")
+    found, truth = expect_tensor(found, like=truth).nan_to_num(0), truth.nan_to_num(0)
+    several = [mean.nan_to_num(0) for mean, n in zip(means, num_samples) if n]
+    sums = sum(n * mean.nan_to_num(0) for mean, n in zip(means, num_samples) if n)
+    explain(found, truth, {
+        "each part counts alike, however many samples it has": sum(several) / len(several),
+        "each part counts alike, and those without samples too": sum(several) / len(means),
+        "that is the sum over all samples, not their mean": sums,
+        "the sum over all samples is divided by the number of parts": sums / len(means),
+        "means are added as if they were sums": sum(several) / sum(num_samples),
+        "that is the sum of the means": sum(several),
+        "a part without samples counts as one sample": sums / sum(max(n, 1) for n in num_samples),
+    }, close=1e-5 if truth.dtype == torch.float32 else 1e-9,
+        otherwise=f"that is not the mean over all {sum(num_samples)} samples")  # fmt: skip
+
+
+def _mean_on(mean_of_parts, gpus):
+    places = [gpus[1], gpus[2], gpus[0]]
     for num_samples in ([3, 3, 2], [0, 3, 2]):
-        found = mean_of_parts([torch.empty(3, 4, device=device) for device in devices], num_samples)
-        expect(found.device == devices[0], f"{num_samples} samples: the answer is on {found.device}, and should be on the first "
-                                           f"tensor's device, {devices[0]}")
+        with case(f"means on {', '.join(map(str, places))}, over {', '.join(map(str, num_samples))} samples"):
+            found = mean_of_parts([torch.empty(3, 4, device=place) for place in places], list(num_samples))
+            expect(found.device == places[0], f"the answer is on {found.device}, the first tensor on {places[0]}")
 
 
 # ---- 5.4 ----------------------------------------------------------------------------------------------------------
 
-_SPLITS = ((5, 2), (4, 4), (3, 3, 2), (8,), (2, 2, 2, 2))
+_SPLITS = (  # sizes, channels, height and width, dtype
+    ((2, 4, 3), 3, 4, torch.float64), ((4, 4), 3, 4, torch.float64), ((5, 2), 2, 3, torch.float64), ((8,), 3, 4, torch.float64),
+    ((2, 2, 2, 2), 5, 2, torch.float64), ((1, 6), 1, 3, torch.float64), ((3, 3, 2), 3, 1, torch.float32),
+)  # fmt: skip
 
 
 def check_5_4(batchnorm_gaps):
     """`batchnorm_gaps(layer, x, sizes)` returns how far outputs and running_mean are from one device's."""
-    judge_in_worker(_judge_batchnorm, batchnorm_gaps)
+    run(_judge_batchnorm, batchnorm_gaps)
     return f"{len(_SPLITS)} ways to split a batch were held against the whole; with one part there is no gap."
 
 
 def _judge_batchnorm(batchnorm_gaps):
     torch.manual_seed(7)
-    for sizes in _SPLITS:
-        where = f"parts of {', '.join(map(str, sizes))}"
-        layer = nn.BatchNorm2d(3, momentum=0.3).double().requires_grad_(False)
+    for split, channels, width, dtype in _SPLITS:
+        layer = nn.BatchNorm2d(channels, momentum=0.3, eps=0.01).to(dtype)
         with torch.no_grad():
             for tensor in (layer.weight, layer.bias, layer.running_mean):
                 tensor.uniform_(-2, 2)
-        x = 3 * torch.randn(sum(sizes), 3, 4, 4, dtype=torch.float64) + torch.arange(sum(sizes)).view(-1, 1, 1, 1)
-        before, given, given_sizes = copy.deepcopy(layer.state_dict()), x.clone(), list(sizes)
-        found = batchnorm_gaps(layer, x, given_sizes)
-        expect(layer.training, f"{where}: the layer is in evaluation mode now")
+            layer.running_var.uniform_(1, 3)
+        images = 3 * torch.randn(sum(split), channels, width, width, dtype=dtype)
+        for x in (images, -images):  # their differences have opposite signs
+            with case(f"parts of {', '.join(map(str, split))}"):
+                _judge_layer(batchnorm_gaps, layer, x, split)
+
+
+def _judge_layer(batchnorm_gaps, layer, x, split):
+    before, sizes = copy.deepcopy(layer.state_dict()), list(split)
+    # A buffer that was put back may be another tensor with the same numbers.
+    with unchanged(x=x, sizes=sizes), unchanged(layer=layer, allow=("kind",)):
+        found = batchnorm_gaps(layer, x, sizes)
         changed = [name for name, value in layer.state_dict().items() if not torch.equal(value, before[name])]
-        expect(not changed, f"{where}: the layer itself was changed ({', '.join(changed)}); in training mode each forward "
-                            "pass updates its statistics")
-        expect(torch.equal(x, given), f"{where}: x was changed")
-        expect(given_sizes == list(sizes), f"{where}: the list of sizes was changed")
-        is_pair = isinstance(found, (tuple, list)) and len(found) == 2
-        expect(is_pair, f"{where}: the answer is {reprlib.repr(found)}, not two numbers")
-        are_tensors = any(isinstance(gap, torch.Tensor) for gap in found)
-        expect(not are_tensors, f"{where}: two floats were asked for; .item() makes one of a tensor")
-        are_numbers = all(isinstance(gap, numbers.Real) and math.isfinite(gap) for gap in found)
-        expect(are_numbers, f"{where}: {found!r} are not two finite numbers")
-        _compare_gaps([float(gap) for gap in found], layer, x, sizes, where)
+        names = ", ".join(changed)
+        expect(not changed, f"the layer itself was changed ({names}): what does a forward pass in training mode leave in it?")
+    gaps = expect_row(found, 2, of="two floats")
+    for gap, what in zip(gaps, ("the outputs' gap", "running_mean's gap")):
+        expect(not isinstance(gap, torch.Tensor), f"{what} is {short(gap)}, and a float was asked for")
+        expect(expect_number(gap, what) >= 0, f"{what} is {gap:.7g}: a difference below zero is a difference too")
+    with torch.no_grad():
+        _judge_gaps([0.0 if gap < 1e-12 else float(gap) for gap in gaps], layer, x, split)
 
 
-@torch.no_grad()
-def _compare_gaps(found, layer, x, sizes, where):
-    whole, parts = copy.deepcopy(layer), [copy.deepcopy(layer) for _ in sizes]
-    output = whole(x)
-    outputs = torch.cat([net(part) for net, part in zip(parts, x.split(sizes))])
-    gaps = (outputs - output).abs()
-    means = [(net.running_mean - whole.running_mean).abs() for net in parts]
-    truth = gaps.max().item(), means[0].max().item()
-    for gap, right, what in zip(found, truth, ("the outputs", "running_mean")):
-        said = f"{where}: the largest difference in {what} is {right:.7g}, and the answer is {gap:.7g}"
-        if math.isclose(gap, right, rel_tol=1e-6, abs_tol=1e-12):
-            continue
-        expect(gap >= 0, f"{said}: a negative difference is large too")
-        expect(right < 1e-12 or gap > 1e-12, f"{said}: did whole and parts go through the same layer, or through one in "
-                                             "evaluation mode, or is that a mean over all replicas?")
-        mixed = (sum(net.running_mean for net in parts) / len(parts) - whole.running_mean).abs().max().item()
-        expect(what == "the outputs" or not math.isclose(gap, mixed, rel_tol=1e-6, abs_tol=1e-9),
-               f"{said}: is that the mean over all replicas? Only replica 0's is kept")
-        if what == "the outputs":
-            expect(not math.isclose(gap, gaps.mean().item(), rel_tol=1e-6), f"{said}: that is the mean difference")
-            first = gaps[: sizes[0]].max().item()
-            expect(not math.isclose(gap, first, rel_tol=1e-6), f"{said}: that is the difference in the first part only")
-            expect(False, f"{said}: is each part normalised by its own mean and variance, in training mode?")
-        chained = copy.deepcopy(layer)
-        for part in x.split(sizes):
-            chained(part)
-        last = (chained.running_mean - whole.running_mean).abs().max().item()
-        expect(not math.isclose(gap, last, rel_tol=1e-6), f"{said}: did all parts go through one replica? Each has its own")
-        of_last = means[-1].max().item()
-        expect(not math.isclose(gap, of_last, rel_tol=1e-6), f"{said}: that is the last replica's; replica 0's is kept")
-        expect(not math.isclose(gap, means[0].mean().item(), rel_tol=1e-6), f"{said}: that is the mean difference")
-        expect(False, f"{said}: which replica's running_mean was compared with that of the whole batch?")
+def _judge_gaps(gaps, layer, x, sizes):
+    whole, replicas, output, outputs = _run_split(layer, x, sizes)
+    apart, means = outputs - output, [replica.running_mean - whole.running_mean for replica in replicas]
+    close = 1e-6 if x.dtype == torch.float64 else 1e-3
+    none = "whole and parts do not differ: did both go through one layer, or one in evaluation mode?"
+    signed = "it is the largest difference in one direction only: which sign may a difference have?"
+    fresh, _, fresh_output, fresh_outputs = _run_split(nn.BatchNorm2d(len(layer.weight)).to(x), x, sizes)
+    chunks = [len(part) for part in x.chunk(len(sizes))]
+    explain(gaps[0], _largest(apart), {
+        none: 0.0, signed: min(apart.max().item(), -apart.min().item()),
+        "that is the mean difference": apart.abs().mean().item(),
+        "that is the difference in the first part only": _largest(apart[: sizes[0]]),
+        "that is the difference between the two largest outputs": _largest(outputs.max() - output.max()),
+        "did whole and parts go through copies of `layer`, or through a new one?": _largest(fresh_outputs - fresh_output),
+        "is the batch cut as `sizes` says?": lambda: _largest(_run_split(layer, x, chunks)[3] - output),
+    }, said=f"the outputs' gap is {gaps[0]:.7g}", close=close,
+        otherwise="is each part normalised by its own mean and variance, and the whole batch by its own?")  # fmt: skip
+    chained = copy.deepcopy(layer)
+    for part in x.split(sizes):
+        chained(part)
+    mean = sum(means) / len(means)  # one that is weighted by samples is the whole batch's, up to rounding
+    explain(gaps[1], _largest(means[0]), {
+        signed: min(means[0].max().item(), -means[0].min().item()),
+        "that is for the mean over all replicas, and only replica 0's running_mean is kept": _largest(mean),
+        f"{none} Or is that for a mean over all replicas? Only replica 0's is kept": 0.0,
+        "did all parts go through one replica? Each has its own": _largest(chained.running_mean - whole.running_mean),
+        "that is the largest over all replicas, and replica 0's is kept": max(map(_largest, means)),
+        "that is the last replica's, and replica 0's is kept": _largest(means[-1]),
+        "that is the mean difference": means[0].abs().mean().item(),
+        "that is how far replica 0 moved from where it started": _largest(replicas[0].running_mean - layer.running_mean),
+        "how much of a batch's mean comes into `running_mean`?": _largest(means[0]) / layer.momentum,
+    }, said=f"running_mean's gap is {gaps[1]:.7g}", close=close,
+        otherwise="which running_mean was compared with that after the whole batch?")  # fmt: skip
+
+
+def _run_split(layer, x, sizes):
+    """A copy of the layer that saw the whole batch, those that saw the parts, and the outputs of both."""
+    whole, replicas = copy.deepcopy(layer), [copy.deepcopy(layer) for _ in sizes]
+    return whole, replicas, whole(x), torch.cat([replica(part) for replica, part in zip(replicas, x.split(sizes))])
+
+
+def _largest(difference):
+    return difference.abs().max().item()

@@ -1,459 +1,441 @@
 """Checks of chapter 10: shards by hand, and what they cost."""
 
 import itertools
-import weakref
+import math
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from .wrong import DEADLOCK_S, EQUAL, expect, is_whole, judge_in_worker, max_difference, run_answer
+from .expect import case, expect, expect_number, expect_tensor, explain, same, short, unchanged
+from .judge import run
+from .watch.collectives import Collectives
+from .watch.fake_gpus import try_on_gpus
+from .watch.weights import Weights
 
 
 def _numbers(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
+def _flat(tensors):
+    return torch.cat([t.detach().reshape(-1) for t in tensors])
+
+
 def _padded(flat, world_size):
-    """The parts of a flat tensor after padding, the truth for the checks."""
+    """The parts of a flat tensor, a row for each rank."""
     length = -(-flat.numel() // world_size)
-    whole = flat.new_zeros(length * world_size)
-    whole[: flat.numel()] = flat
-    return whole.view(world_size, length)
+    return F.pad(flat, (0, length * world_size - flat.numel())).view(world_size, length)
 
 
-def _expect_shard(shard, truth, case, whole_numel, storage_bytes):
-    """`shard` is a tensor like `truth`, with memory of its own of `storage_bytes`. The caller judges its numbers."""
-    expect(isinstance(shard, torch.Tensor), f"{case}, the answer was {shard!r:.80}, not a tensor")
-    expect(shard.dtype == truth.dtype, f"{case}, the shard's dtype is {shard.dtype}, and the tensors' is {truth.dtype}")
-    expect(shard.ndim == 1, f"{case}, the shard has shape {tuple(shard.shape)}, and should be flat")
-    expect(
-        shard.numel() == truth.numel(),
-        f"{case}, the shard has {shard.numel()} numbers and should have {truth.numel()}: equally many on every rank, and no more "
-        f"than {whole_numel} numbers need",
-    )
-    expect(not shard.requires_grad, f"{case}, the shard requires a gradient: it should be numbers alone")
-    expect(
-        storage_bytes <= truth.nbytes,
-        f"{case}, the shard is a view of {storage_bytes} bytes, all of which it keeps in memory; by itself it needs {truth.nbytes}",
-    )
+def _expect_shard(shard, truth, num_numbers, world_size, num_bytes):
+    """Return `shard` if it is like `truth`, flat and in memory of its own, of `num_bytes`; its numbers are judged elsewhere."""
+    if isinstance(shard, torch.Tensor):
+        expect(shard.dim() == 1, f"the shard is {short(shard)}: one flat row of numbers is asked")
+        n = len(shard)
+        told = f"the shard has the length {n}, {world_size} of these hold {world_size * n} numbers, and there are {num_numbers}"
+        expect(n >= len(truth), f"{told}: where do all of them go, if every part is equally long?")
+        expect(n <= len(truth), f"{told}: are so many zeros needed for equal parts?")
+    shard = expect_tensor(shard, truth, "the shard")
+    is_own = num_bytes <= truth.nbytes
+    expect(is_own, f"the shard is a view of {num_bytes} bytes, and keeps all of them in memory: how many are its own?")
+    return shard
 
 
-def _storage_bytes(tensor):
-    return tensor.untyped_storage().nbytes() if isinstance(tensor, torch.Tensor) else None
+def _num_bytes(shard):
+    return shard.untyped_storage().nbytes() if isinstance(shard, torch.Tensor) else 0
 
 
 # ---- 10.1 ---------------------------------------------------------------------------------------------------------
 
+_LISTS = {
+    "a 3×5 and a 4-vector": lambda: [_numbers(3, 5), _numbers(4, seed=1)],
+    "a vector of 10 numbers alone": lambda: [_numbers(10, seed=2)],
+    "the parameters of a linear layer": lambda: list(nn.Linear(7, 3).parameters()),
+    "a transposed 3×4 and a single number": lambda: [_numbers(4, 3, seed=3).T, _numbers(seed=4)],
+    "every second column of a 3×6": lambda: [_numbers(3, 6, seed=6)[:, ::2]],
+    "two numbers in bfloat16": lambda: [_numbers(2, seed=5, dtype=torch.bfloat16)],
+    "an empty tensor and 2×2×2 whole numbers": lambda: [torch.arange(0), torch.arange(1, 9).view(2, 2, 2)],
+    "a product, which has a graph": lambda: [_numbers(3, seed=7).requires_grad_() * 2],
+}
+
 
 def check_10_1(flatten_pad_shard):
     """`flatten_pad_shard(tensors, rank, world_size)` returns one rank's part of the flattened, padded tensors."""
-    judge_in_worker(_judge_shards, flatten_pad_shard)
-    return "lists of many shapes and dtypes, for 1 to 7 ranks, also of fewer numbers than ranks: equal parts, in memory of their own."
-
-
-def _lists_of_tensors():
-    yield "a 3×5 and a 4-vector", [_numbers(3, 5), _numbers(4, seed=1)]
-    yield "a vector of 10 numbers alone", [_numbers(10, seed=2)]
-    yield "parameters of a linear layer", list(nn.Linear(7, 3).parameters())
-    yield "a transposed matrix and a single number", [_numbers(4, 3, seed=3).T, _numbers(seed=4)]
-    yield "two numbers in bfloat16", [_numbers(2, seed=5, dtype=torch.bfloat16)]
-    yield "an empty tensor and 2×2×2 whole numbers", [torch.empty(0, dtype=torch.int64), torch.arange(1, 9).view(2, 2, 2)]
+    run(_judge_shards, flatten_pad_shard)
+    return "lists of many shapes and dtypes, for 1 to 7 ranks, also fewer numbers than ranks: equal parts, in memory of their own."
 
 
 def _judge_shards(flatten_pad_shard):
     dist.destroy_process_group()  # the answer is told its rank; one that asks for it would hear 0 of 1
-    for what, tensors in _lists_of_tensors():
-        before = [t.detach().clone() for t in tensors]
-        flat = torch.cat([t.reshape(-1) for t in before])
-        for world_size in (1, 2, 3, 4, 7):
-            parts = _padded(flat, world_size)
-            for rank, truth in enumerate(parts):
-                case = f"with {what}, rank {rank} of {world_size}"
-                shard = flatten_pad_shard(list(tensors), rank, world_size)
-                _expect_shard(shard, truth, case, flat.numel(), _storage_bytes(shard))
-                expect(
-                    all(torch.equal(a, b) for a, b in zip(tensors, before)), f"{case}, the tensors given have been changed"
-                )
-                mine = shard.untyped_storage().data_ptr()
-                expect(
-                    not mine or all(t.untyped_storage().data_ptr() != mine for t in tensors),
-                    f"{case}, the shard shares memory with a tensor given: where that is freed or changed, so is the shard",
-                )
-                if torch.equal(shard, truth):
-                    continue
-                num_real = max(0, min(len(truth), flat.numel() - rank * len(truth)))
-                expect(
-                    not torch.equal(shard[:num_real], truth[:num_real]),
-                    f"{case}, the numbers are right, and the padding is {shard[num_real:].tolist()}, not zeros",
-                )
-                expect(
-                    not any(torch.equal(shard, part) for part in parts), f"{case}, the shard belongs to another rank"
-                )
-                expect(
-                    not torch.equal(shard.sort()[0], truth.sort()[0]), f"{case}, the shard's numbers stand in another order"
-                )
-                expect(False, f"{case}, the shard is {_short(shard)}, and should be {_short(truth)}")
+    for (what, make), world_size in itertools.product(_LISTS.items(), (4, 3, 2, 1, 7)):
+        for rank in range(world_size):
+            with case(f"with {what}"), case(f"rank {rank} of {world_size}"):
+                _judge_shard(flatten_pad_shard, make(), rank, world_size)
+    try_on_gpus(lambda gpus: _shard_on(flatten_pad_shard, gpus[0]))
 
 
-def _short(tensor):
-    return [round(value, 3) for value in tensor.tolist()]
+def _judge_shard(flatten_pad_shard, tensors, rank, world_size):
+    flat, places = _flat(tensors), [t.data_ptr() for t in tensors]
+    with unchanged(tensors=tensors):
+        shard = flatten_pad_shard(tensors, rank, world_size)
+    expect([t.data_ptr() for t in tensors] == places, "a tensor that was given lies elsewhere in memory now: it is the caller's")
+    memory = [t.untyped_storage().data_ptr() for t in (*tensors, shard) if isinstance(t, torch.Tensor)]
+    parts = _padded(flat, world_size)
+    truth, num_zeros = parts[rank], parts.numel() - len(flat)
+    numbers = _expect_shard(shard, truth, len(flat), world_size, _num_bytes(shard))
+    is_shared = memory[-1] in memory[:-1] and memory[-1]
+    expect(not is_shared, "the shard shares memory with a tensor that was given: where that is freed or changed, so is the shard")
+    expect(not shard.requires_grad, "the shard requires a gradient: numbers alone are asked")
+    num_real = max(0, min(len(truth), len(flat) - rank * len(truth)))
+    suspects = {
+        "its numbers are right, and what fills it up is not zeros": torch.cat([truth[:num_real], numbers[num_real:]]),
+        "it is another rank's": next((part for part in parts if torch.equal(part, numbers)), None),
+        "do the zeros stand in front?": F.pad(flat, (num_zeros, 0)).view_as(parts)[rank],
+        "was each tensor cut up by itself?": torch.cat([_padded(t.detach().reshape(-1), world_size)[rank] for t in tensors]),
+        "were the numbers dealt out one by one? A part is one piece": F.pad(flat, (0, num_zeros))[rank::world_size],
+        "do they stand in the order of memory?": _padded(_flat(map(_transposed, tensors)), world_size)[rank],
+        "do they stand in another order?": numbers if torch.equal(numbers.sort()[0], truth.sort()[0]) else None,
+    }
+    explain(numbers, truth, suspects, said=f"the shard holds {short([round(n, 3) for n in numbers.tolist()])}", close=0,
+            otherwise="which numbers stand where in the row that is cut up?")  # fmt: skip
+
+
+def _transposed(tensor):
+    return tensor.mT if tensor.dim() == 2 else tensor
+
+
+def _shard_on(flatten_pad_shard, gpu):
+    shard = flatten_pad_shard([torch.ones(3, 5, device=gpu), torch.ones(4, device=gpu)], 1, 2)
+    expect(shard.device == gpu, f"with tensors on a GPU, the shard is on {shard.device}: where is it needed?")
 
 
 # ---- 10.2 ---------------------------------------------------------------------------------------------------------
 
-# (what kind of gradient, its scale on each of three ranks, max_norm)
-_CLIPS = (
-    ("a gradient twenty times too long", (1.0, 1.0, 1.0), 0.2),
-    ("a gradient that is short enough", (0.01, 0.01, 0.01), 5.0),
-    ("a gradient that is long on rank 1 alone", (0.01, 2.0, 0.01), 1.0),
-    ("a gradient that is short on each rank, and too long in all", (0.3, 0.3, 0.3), 1.2),
-    ("a gradient of zeros", (0.0, 0.0, 0.0), 1.0),
-)
-_LR = 0.5
+_CLIPS = {  # {ranks: (numbers of each shard, ((what kind of gradient, its scale on each rank, max_norm), …))}
+    3: ((4, 3), (
+        ("a gradient twenty times too long", (1.0, 1.0, 1.0), 0.2),
+        ("a gradient that is short enough", (0.01, 0.01, 0.01), 5),
+        ("a gradient that is long on rank 1 alone", (0.01, 2.0, 0.01), 1.0),
+        ("a gradient that is short on each rank, and too long in all, in float32", (0.3, 0.3, 0.3), 1.2),
+        ("a gradient of zeros", (0.0, 0.0, 0.0), 1.0),
+    )),
+    2: ((5, 2, 1), (("a gradient that is too long, on 2 ranks", (0.5, 1.0), 1.0),)),
+    1: ((6,), (("a gradient that is too long, on a single rank", (1.0,), 1.0),)),
+}  # fmt: skip
+_LR, _DECAY = 0.5, 0.1
 
 
 def check_10_2(clipped_step):
     """`clipped_step(optimizer, shards, max_norm)` makes one step with gradients clipped by the norm over all ranks."""
-    for case, ranks in zip(_CLIPS, zip(*run_answer(_clip, clipped_step, world_size=3, timeout=DEADLOCK_S))):
-        what, _, max_norm = case
-        squares = [[float((g**2).sum()) for g in each["gradients"]] for each in ranks]
-        norm = sum(map(sum, squares)) ** 0.5
-        scale = min(1.0, max_norm / norm) if norm else 1.0
-        for rank, each in enumerate(ranks):
-            told, moved, gradients = each["told"], each["moved"], each["gradients"]
-            where = f"for {what} (norm {norm:.4g}, limit {max_norm:g}), rank {rank}"
-            own = sum(squares[rank]) ** 0.5
-            expect(each["steps"] == 1, f"{where} made {each['steps']} optimizer steps, and should make one")
-            expect(all(m.isfinite().all() for m in moved), f"{where}'s parameters are no finite numbers: what divides what?")
-            expect(
-                isinstance(told, (int, float)) and not isinstance(told, bool),
-                f"{where} returned {told!r:.60}, not the norm as a float",
-            )
-            steps = [-m / _LR for m in moved]  # plain SGD: a step is minus the rate times the gradient
-            expect(
-                max_difference(steps, [scale * g for g in gradients]) < 1e-5 * max(norm, 1),
-                f"{where}: {_why_clipped(steps, gradients, squares, rank, norm, max_norm)}",
-            )
-            expect(
-                abs(told - norm) < 1e-6 * max(norm, 1),
-                f"{where} returned {told:.4g}, "
-                + ("which is the norm of its own shards" if abs(told - own) < 1e-9 else "and not the norm before scaling"),
-            )
-    return f"{len(_CLIPS)} gradients, cut over 3 ranks and 2 shards each, were clipped as if they were whole."
+    for world_size, (_, clips) in _CLIPS.items():
+        for (what, _, max_norm), ranks in zip(clips, zip(*run(_clip, clipped_step, world_size=world_size))):
+            gradients = [each["gradients"] for each in ranks]
+            norm = _norm([g for own in gradients for g in own])
+            with case(f"for {what} (norm {norm:.4g}, limit {max_norm:g})"):
+                for rank, each in enumerate(ranks):
+                    with case(f"rank {rank}"):
+                        _judge_step(each, gradients, norm, max_norm)
+                        _judge_norm(each["told"], each["gradients"], gradients, norm, max_norm)
+    return f"{sum(len(clips) for _, clips in _CLIPS.values())} gradients, cut over 1 to 3 ranks, were clipped as if whole."
 
 
-def _why_clipped(steps, gradients, squares, rank, norm, max_norm):
-    def is_scaled_by(factors):
-        return max_difference(steps, [f * g for f, g in zip(factors, gradients)]) < 1e-4 * max(norm, max_norm)
-
-    own = sum(squares[rank]) ** 0.5
-    added = sum(sum(square) ** 0.5 for square in squares)
-    of_tensors = sum(s**0.5 for square in squares for s in square)
-    reasons = (
-        ((1, 1), "the step was made with the gradient as it was: was it scaled before the step?"),
-        ((min(1, max_norm / (own or 1)),) * 2, "the step was clipped by the norm of this rank's shards alone"),
-        ([min(1, max_norm / (s**0.5 or 1)) for s in squares[rank]], "each shard was clipped by its own norm"),
-        ((max_norm / (norm or 1),) * 2, "a gradient that was short enough has been stretched to the limit"),
-        ((min(1, max_norm / (added or 1)),) * 2, "the ranks' norms were added up: does the norm of a whole come from sums of norms?"),
-        ((min(1, max_norm / (of_tensors or 1)),) * 2, "norms were added up: does the norm of a whole come from sums of norms?"),
-        ((min(1, max_norm / (norm**2 or 1)),) * 2, "the factor comes from the square of the norm"),
-        ((min(1, max_norm / (norm / 3**0.5 or 1)),) * 2, "the squares were averaged over ranks, and must be added"),
-    )
-    right = min(1, max_norm / (norm or 1))
-    for factors, reason in reasons:
-        if is_scaled_by(factors) and max(abs(f - right) for f in factors) > 1e-2 * right:
-            return reason
-    if max_difference(steps, [right * g for g in gradients]) < 1e-2 * right * max(norm, max_norm):
-        return "the step is nearly that of the clipped gradient: what was rounded, or added to the norm?"
-    return "the step is not that of the clipped gradient"
+def _norm(gradients):
+    return math.hypot(*(number for g in gradients for number in g.tolist()))
 
 
 def _clip(clipped_step):
-    rank, seen = dist.get_rank(), []
-    for i, (_, scales, max_norm) in enumerate(_CLIPS):
-        shards = [nn.Parameter(_numbers(4, seed=i)), nn.Parameter(_numbers(3, seed=50 + i))]
-        optimizer = torch.optim.SGD(shards, lr=_LR)
-        steps = []
-        optimizer.register_step_pre_hook(lambda *_, steps=steps: steps.append(1))
+    rank, seen, (lengths, clips) = dist.get_rank(), [], _CLIPS[dist.get_world_size()]
+    for i, (what, scales, max_norm) in enumerate(clips):
+        dtype = torch.float32 if "float32" in what else torch.float64
+        shards = [nn.Parameter(_numbers(n, seed=i + 50 * k, dtype=dtype)) for k, n in enumerate(lengths)]
         for k, shard in enumerate(shards):
-            shard.grad = scales[rank] * _numbers(len(shard), seed=100 + 10 * i + 3 * rank + k)
-        gradients, before = [s.grad.clone() for s in shards], [s.detach().clone() for s in shards]
-        told = clipped_step(optimizer, shards, max_norm)
-        told = told.item() if isinstance(told, torch.Tensor) and told.numel() == 1 else told
-        moved = [s.detach() - b for s, b in zip(shards, before)]
-        seen.append({"told": told, "moved": moved, "gradients": gradients, "steps": len(steps)})
+            shard.grad = scales[rank] * _numbers(len(shard), seed=100 + 10 * i + 3 * rank + k, dtype=dtype)
+        gradients, before, used = [s.grad.clone() for s in shards], [s.detach().clone() for s in shards], []
+        optimizer = torch.optim.SGD(shards, lr=_LR, weight_decay=_DECAY)
+        optimizer.register_step_pre_hook(lambda *_, used=used, of=shards: used.append([s.grad.clone() for s in of]))
+        with case(f"for {what}"), unchanged(shards=shards, allow=("values", "grad")):
+            with Collectives() as collectives:
+                told = clipped_step(optimizer, shards, max_norm)
+            collectives.expect_waited()
+        after = [s.detach().clone() for s in shards]
+        seen.append({"told": told, "used": used, "gradients": gradients, "before": before, "after": after})
     return seen
+
+
+def _judge_step(each, gradients, norm, max_norm):
+    steps, own = each["used"], each["gradients"]
+    expect(len(steps) == 1, f"{len(steps)} optimizer steps were made, and one is asked")
+    (used,) = steps
+    is_finite = all(g.isfinite().all() for g in used)
+    expect(is_finite, "the step was made with a gradient that is no finite number: what divides what?")
+    factor = min(1.0, max_norm / (norm or 1.0))
+    apart = _norm([u - factor * g for u, g in zip(used, own)])
+    if apart > 1e-5 * norm:
+        nearly = "it is nearly that: what was rounded, or added to the norm?" if apart < 2e-2 * factor * norm else ""
+        suspects = _suspects_of_step(own, gradients, norm, max_norm)
+        explain(used, None, suspects, said="the step was not made with the clipped gradient", close=1e-4,
+                otherwise=nearly or "by which factor was it scaled, and is that the same on all ranks?")
+    moved = [b - _LR * (g + _DECAY * b) for b, g in zip(each["before"], used)]
+    has_moved = same(each["after"], moved, 1e-5)
+    expect(has_moved, "the parameters are not where the optimizer's step puts them: what else has changed?")
+
+
+def _suspects_of_step(own, gradients, norm, max_norm):
+    of_shards = [_norm([g]) for each in gradients for g in each]
+    by = {
+        "it was clipped by the norm of this rank's shards alone": _norm(own),
+        "the ranks' norms were added up: does the norm of a whole come from sums of norms?": sum(map(_norm, gradients)),
+        "the shards' norms were added up: does the norm of a whole come from sums of norms?": sum(of_shards),
+        "the longest rank's norm decided": max(map(_norm, gradients)),
+        "the factor comes from the square of the norm": norm**2,
+        "the squares were averaged over ranks": norm / len(gradients) ** 0.5,
+    }
+    factors = {
+        "it is the gradient as it was: was it scaled before the step?": [1.0] * len(own),
+        **{reason: [min(1.0, max_norm / (length or 1.0))] * len(own) for reason, length in by.items()},
+        "each shard was clipped by its own norm": [min(1.0, max_norm / (_norm([g]) or 1.0)) for g in own],
+        "a gradient that was short enough has been stretched to the limit": [max_norm / (norm or 1.0)] * len(own),
+    }
+    right = min(1.0, max_norm / norm)
+    far = {reason: fs for reason, fs in factors.items() if max(abs(f - right) for f in fs) > 1e-2 * right}
+    suspects = {reason: [f * g for f, g in zip(fs, own)] for reason, fs in far.items()}
+    return {**suspects, "each number was clipped by itself": [g.clamp(-max_norm, max_norm) for g in own]}
+
+
+def _judge_norm(told, own, gradients, norm, max_norm):
+    expect(told is not None, "what came back is None: is the norm returned, or only computed?")
+    expect(not isinstance(told, torch.Tensor), f"what came back is a tensor, {short(told)}, and a float is asked")
+    told = expect_number(told, "what came back")
+    suspects = {
+        "that is the norm of its own shards": _norm(own),
+        "that is the norm after scaling": min(norm, max_norm),
+        "that is the square of the norm": norm**2,
+        "that is a sum of norms: does the norm of a whole come from sums of norms?": sum(map(_norm, gradients)),
+    }
+    explain(told, norm, suspects, said=f"{told:.4g} came back as the norm", close=1e-5, otherwise="of what is it the norm?")
 
 
 # ---- 10.3 ---------------------------------------------------------------------------------------------------------
 
-_WIDTHS = (5, 7, 3, 6, 4, 9)  # of layer i: from _WIDTHS[i] to _WIDTHS[i + 1], each pair another shape
+_NETWORKS = {  # {ranks: ((dtype, widths), …)}; layer i goes from widths[i] to widths[i + 1], and each has another pair of them
+    3: ((torch.float64, (5, 7, 3, 6, 4, 9)), (torch.float32, (3, 8))),
+    4: ((torch.float64, (5, 3, 1, 2, 7)),),  # two weights have fewer numbers than there are ranks
+    2: ((torch.float64, (4, 5, 3)),),
+}
 
 
 def check_10_3(forward_prefetched):
     """`forward_prefetched(shards, shapes, x)` computes a sharded network, with the next layer's weights under way."""
-    num_layers = len(_WIDTHS) - 1
-    for rank, seen in enumerate(run_answer(_forward, forward_prefetched, world_size=3, timeout=DEADLOCK_S)):
-        first = {event: i for i, event in reversed(list(enumerate(seen["events"])))}  # where each event came first
-        gathers = [layer for kind, layer in seen["events"] if kind == "gather"]
-        expect(gathers, f"rank {rank} called no all-gather (all_gather_into_tensor or all_gather)")
-        expect(isinstance(seen["result"], torch.Tensor), f"rank {rank} returned {seen['result']!r:.60}, not a tensor")
-        expect(
-            len(gathers) == num_layers,
-            f"rank {rank} gathered {len(gathers)} times for {num_layers} layers: each weight is gathered once",
-        )
-        expect(all(seen["asynchronous"]), f"rank {rank} waited inside an all-gather: start it with async_op=True, and wait later")
-        unfinished = sum(("wait", layer) not in first for layer in gathers)
-        expect(
-            not unfinished,
-            f"rank {rank} never waited for {unfinished} of its gathers: until then a tensor holds nothing of use",
-        )
-        apart = max_difference(seen["result"], seen["truth"])
-        expect(apart < EQUAL, f"rank {rank}'s result differs by {apart:.2g} from that of whole weights: {_why_forward(seen)}")
-        expect(seen["is_whole"], f"rank {rank}'s x has been changed: the caller may still need it")
-        for layer in gathers[1:]:
-            computed = first.get(("compute", layer - 1), len(seen["events"]))  # by an operation that is not watched
-            when = f"rank {rank}: when layer {layer - 1} computed, the gather of layer {layer} had"
-            expect(first["gather", layer] < computed, f"{when} not been started")
-            expect(("compute", layer - 1) not in first or computed < first["wait", layer], f"{when} been waited for already")
-        expect(
-            seen["alive"] <= 2,
-            f"rank {rank}: {seen['alive']} gathered weights were alive at once, and two are allowed: what still has a name "
-            "when the next gather is started?",
-        )
-    return f"{num_layers} layers on 3 ranks: right, each weight on its way while the layer before it computed, never more than two."
+    for world_size, networks in _NETWORKS.items():
+        for (dtype, widths), ranks in zip(networks, zip(*run(_forward, forward_prefetched, world_size=world_size))):
+            for rank, seen in enumerate(ranks):
+                with case(_layers(widths, world_size)), case(f"rank {rank}"):
+                    _judge_forward(seen, *_network(dtype, widths, rank), world_size)
+                    _judge_order(seen, len(widths) - 1)
+    return "networks of 1 to 5 layers: right, each weight on its way while the layer before it computed, never more than two."
 
 
-def _why_forward(seen):
-    if not seen["result"].isfinite().all():
-        return "was something read before its gather was waited for?"
-    return "which numbers of a gathered tensor are the weight, and which are padding?"
+def _layers(widths, world_size):
+    return f"{len(widths) - 1} layer{'s' * (len(widths) > 2)} on {world_size} ranks"
 
 
-class _Weights(TorchDispatchMode):
-    """Notes in which order weights are gathered, waited for and computed with, and how many were alive at once.
-
-    The gathers come in the layers' order, and the shapes tell which layer's matrix product is made.
-    """
-
-    def __init__(self, shapes):
-        super().__init__()
-        self._layers = {frozenset(shape): i for i, shape in enumerate(shapes)}
-        self._holders = {}  # {storage: (layer, weak reference)}; a buffer that is used again changes hands
-        self.events, self.most_alive = [], 0
-
-    def note(self, event, layer, tensors=()):
-        self.events.append((event, layer))
-        for storage in (t.untyped_storage() for t in tensors):
-            self._holders[storage._cdata] = layer, weakref.ref(storage)
-        self.most_alive = max(self.most_alive, len({layer for layer, ref in self._holders.values() if ref() is not None}))
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.__name__.split(".")[0] in ("mm", "addmm", "bmm", "matmul", "linear"):
-            for tensor in tree_leaves(args):
-                layer = self._layers.get(frozenset(tensor.shape[-2:])) if isinstance(tensor, torch.Tensor) else None
-                if layer is not None:
-                    self.note("compute", layer, [tensor])  # it may be a copy of what was gathered
-        return function(*args, **(kwargs or {}))
-
-
-class _Late:
-    """The work of a gather that runs when it is waited for: whoever does not wait finds NaN, and not luck."""
-
-    def __init__(self, run):
-        self._run = run
-
-    def wait(self, *_):
-        if self._run:
-            run, self._run = self._run, None
-            run()
-        return True
+def _network(dtype, widths, rank):
+    weights = [_numbers(b, a, seed=i, dtype=dtype) / a**0.5 for i, (a, b) in enumerate(itertools.pairwise(widths))]
+    return weights, _numbers(11, widths[0], seed=99 + rank, dtype=dtype)
 
 
 def _forward(forward_prefetched):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    shapes = [(b, a) for a, b in itertools.pairwise(_WIDTHS)]
-    weights = [_numbers(*shape, seed=i) for i, shape in enumerate(shapes)]
-    shards = [_padded(w.view(-1), world_size)[rank].clone() for w in weights]
-    x = _numbers(2, _WIDTHS[0], seed=99 + rank)
-    given, truth = x.clone(), x
-    for weight in weights:
-        truth = torch.tanh(truth @ weight.T)
-    watch, asynchronous = _Weights(shapes), []
+    rank, world_size, everything = dist.get_rank(), dist.get_world_size(), []
+    for dtype, widths in _NETWORKS[world_size]:
+        weights, x = _network(dtype, widths, rank)
+        shapes = [tuple(w.shape) for w in weights]
+        shards = [_padded(w.view(-1), world_size)[rank].clone() for w in weights]
+        with case(_layers(widths, world_size)), unchanged(shards=shards, shapes=shapes, x=x), Weights(shapes) as watch:
+            result = forward_prefetched(shards, shapes, x)
+        everything.append({"result": result, "events": watch.events, "alive": watch.most_alive})
+    return everything
 
-    def watched(gather):
-        def start(output, given, *args, async_op=False, **kwargs):
-            layer = len(asynchronous)
-            asynchronous.append(async_op)
-            tensors = list(output) if isinstance(output, (list, tuple)) else [output]
-            watch.note("gather", layer, tensors)
-            for t in tensors:
-                t.fill_(torch.nan)
 
-            def run():
-                watch.note("wait", layer)
-                arrived = [torch.empty_like(t) for t in tensors]  # gloo's thread holds on to what it has filled
-                gather(arrived if isinstance(output, (list, tuple)) else arrived[0], given, *args, **kwargs)
-                for t, numbers in zip(tensors, arrived):
-                    t.copy_(numbers)
+def _forwards(x, weights, last=torch.tanh):
+    for weight in weights[:-1]:
+        x = torch.tanh(x @ weight.T)
+    return last(x @ weights[-1].T)
 
-            return _Late(run) if async_op else run()
 
-        return start
+def _judge_forward(seen, weights, x, world_size):
+    num_gathers, num_waits = (sum(event == kind for event, _ in seen["events"]) for kind in ("gather", "wait"))
+    expect(num_gathers, "no all-gather was called (all_gather_into_tensor or all_gather): how do the others' numbers come?")
+    expect(num_gathers == len(weights), f"{num_gathers} gathers were called for {len(weights)} layers: each weight comes once")
+    forgotten = num_gathers - num_waits
+    expect(not forgotten, f"nobody waited for {forgotten} of the {num_gathers} gathers: until then a tensor holds nothing of use")
+    truth, result = _forwards(x, weights), seen["result"]
+    is_strange = isinstance(result, torch.Tensor) and not result.isfinite().all()
+    expect(not is_strange, "the result holds what is no number: was something read before its gather was waited for?")
+    ends = [_padded(w.view(-1), world_size).view(-1)[-w.numel() :].view_as(w) for w in weights]
+    suspects = {
+        "is there a tanh behind the last layer?": _forwards(x, weights, last=lambda y: y),
+        "which of the gathered numbers are the weight, and which are padding?": _forwards(x, ends),
+    }
+    explain(expect_tensor(result, truth, "the result"), truth, suspects, close=1e-9 if truth.dtype == torch.float64 else 1e-5,
+            otherwise="is x = torch.tanh(x @ W.T) computed with every weight, one after the other?")  # fmt: skip
 
-    for name in ("all_gather_into_tensor", "all_gather", "all_gather_single"):
-        if hasattr(dist, name):
-            setattr(dist, name, watched(getattr(dist, name)))
-    with torch.no_grad(), watch:
-        result = forward_prefetched(list(shards), list(shapes), x)
-    return {"result": result, "truth": truth, "events": watch.events, "asynchronous": asynchronous, "alive": watch.most_alive,
-            "is_whole": torch.equal(x, given)}  # fmt: skip
+
+def _judge_order(seen, num_layers):
+    first = {event: i for i, event in reversed(list(enumerate(seen["events"])))}  # where each event came first
+    for layer in range(1, num_layers):
+        computed = first.get(("compute", layer - 1))  # None: by an operation that is not watched
+        when = f"when layer {layer - 1} computed, the gather of layer {layer} had"
+        expect(computed is None or first["gather", layer] < computed, f"{when} not been started: what was on its way meanwhile?")
+        is_over = computed is not None and first["wait", layer] < computed
+        expect(not is_over, f"{when} been waited for already: what was still on its way?")
+    expect(seen["alive"] <= 2, f"{seen['alive']} gathered weights were alive at once, and two are allowed: what still has a name "
+           "when the next gather is started?")  # fmt: skip
 
 
 # ---- 10.4 ---------------------------------------------------------------------------------------------------------
 
 _SHAPES = ((3, 4), (5,), (2, 3), ())  # 24 numbers: 8 a rank on three, and with the last alone 7, 6 and 1
-_MISSING = ({}, {1: (0, 1, 2)}, {0: (1,), 2: (0, 2), 3: (1,)}, {k: (0, 1, 2) for k in range(4)})  # {parameter: ranks}
+_REDUCTIONS = (  # ranks, shapes, {parameter: ranks without its gradient}, what is special
+    (3, _SHAPES, {}, ""),
+    (3, _SHAPES, {1: (0, 1, 2)}, "on every rank"),
+    (3, _SHAPES, {0: (1,), 2: (0, 2), 3: (1,)}, "on some ranks"),
+    (3, _SHAPES, {k: (0, 1, 2) for k in range(4)}, "on every rank"),
+    (3, _SHAPES, {k: (1,) for k in range(4)}, "on rank 1 alone"),
+    (3, ((7,), (3, 2), (1,)), {1: (2,)}, "on rank 2"),  # 14 numbers: 5 a rank, one of padding
+    (3, ((2,),), {}, ""),  # fewer numbers than ranks
+    (3, ((3, 4), (5,)), {}, "in float32"),
+    (2, ((3, 5), (4, 2)), {}, "transposed in memory"),
+    (1, ((5,), (2, 2)), {1: (0,)}, "on the only rank"),
+)
 
 
 def check_10_4(reduce_scatter_gradients):
     """`reduce_scatter_gradients(parameters)` returns this rank's shard of the mean gradient, and frees the gradients."""
-    ranks = run_answer(_reduce, reduce_scatter_gradients, world_size=3, timeout=DEADLOCK_S)
-    for i, (shapes, missing) in enumerate(_cases()):
-        held = [[_gradient(shape, i, k, rank, missing) for k, shape in enumerate(shapes)] for rank in range(3)]
-        flat = [torch.cat([g.reshape(-1) for g in each]) for each in held]
-        truth, total = (_padded(sum(flat) / n, 3) for n in (3, 1))
-        for rank, each in enumerate(seen[i] for seen in ranks):
-            gone = f", the gradients of {sorted(missing)} missing" if missing else ""
-            where = f"with parameters of shapes {list(shapes)}{gone}, rank {rank}"
-            _expect_shard(each["shard"], truth[rank], where, flat[0].numel(), each["bytes"])
-            expect(not each["left"], f"{where} still holds {each['left']} gradients: they should be None afterwards")
-            expect(each["is_whole"], f"{where}'s parameters have been changed: only their gradients go")
-            shard = each["shard"]
-            for wrong, reason in (
-                (total[rank], "the shard is a sum and no mean"),
-                (_padded(flat[rank], 3)[rank], "the shard is of this rank's own gradients"),
-                (total[rank] / 9, "the mean was taken twice"),
-            ):
-                is_other = max_difference(wrong, truth[rank]) > 1e-6
-                expect(not (is_other and max_difference(shard, wrong) < EQUAL), f"{where}: {reason}")
-            far = max_difference(shard, truth[rank])
-            expect(far < EQUAL, f"{where}: the shard is not that of the mean gradient (max difference {far:.2g})")
-            names = each["messages"]
-            expect(
-                names and all("reduce_scatter" in name for name in names),
-                f"{where} is right, and has sent {', '.join(sorted(set(names))) or 'nothing'}: a reduce-scatter is enough",
-            )
-    return f"{len(list(_cases()))} cases on 3 ranks, with padding and missing gradients: the mean's shards, by a reduce-scatter alone."
+    for world_size in (3, 2, 1):
+        reductions = [reduction for reduction in _REDUCTIONS if reduction[0] == world_size]
+        for reduction, seen in zip(reductions, zip(*run(_reduce, reduce_scatter_gradients, world_size=world_size))):
+            with case(_words(reduction)):
+                _judge_reduction(seen, [_flat(_gradients(reduction, rank, or_zeros=True)) for rank in range(world_size)])
+    return f"{len(_REDUCTIONS)} cases on 1 to 3 ranks, with padding and missing gradients: shards of the mean, by a reduce-scatter alone."
 
 
-def _cases():
-    for missing in _MISSING:
-        yield _SHAPES, missing
-    yield ((7,), (3, 2), (1,)), {1: (2,)}  # 14 numbers: 5 a rank, one of padding
-    yield ((2,),), {}  # fewer numbers than ranks
+def _words(reduction):
+    _, shapes, missing, how = reduction
+    which = f"of which {', '.join(map(str, missing))} ha{'ve' if len(missing) > 1 else 's'} no gradient" if missing else "all with gradients"
+    return f"with parameters of shapes {list(shapes)}, {which} {how}".rstrip()
 
 
-def _gradient(shape, case, k, rank, missing):
-    gone = rank in missing.get(k, ())
-    return _numbers(*shape, seed=1000 * case + 10 * k + rank) * (not gone)
-
-
-class _Messages(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.namespace == "c10d":
-            self.names.append(function.__name__.split(".")[0].strip("_"))
-            if self.names[-1] == "reduce_scatter_base":
-                part, all_parts = args[:2]
-                if all_parts.numel() != dist.get_world_size() * part.numel():
-                    raise ValueError(f"{all_parts.numel()} numbers cannot be cut into {dist.get_world_size()} equal parts of {part.numel()}")
-                if part.ndim != 1 or all_parts.ndim != 1:  # which gloo answers with an abort
-                    raise ValueError(f"reduce_scatter_tensor was given shapes {(*part.shape,)} and {(*all_parts.shape,)}: gloo takes flat tensors")
-        return function(*args, **(kwargs or {}))
+def _gradients(reduction, rank, or_zeros=False):
+    """This rank's gradients; None, or zeros, where one is missing."""
+    _, shapes, missing, how = reduction
+    dtype = torch.float32 if how == "in float32" else torch.float64
+    gradients = [_numbers(*shape, seed=10 * k + rank, dtype=dtype) for k, shape in enumerate(shapes)]
+    if how == "transposed in memory":
+        gradients = [g.mT.contiguous().mT for g in gradients]
+    return [(g * 0 if or_zeros else None) if rank in missing.get(k, ()) else g for k, g in enumerate(gradients)]
 
 
 def _reduce(reduce_scatter_gradients):
-    rank, seen = dist.get_rank(), []
-    for i, (shapes, missing) in enumerate(_cases()):
-        parameters = [nn.Parameter(_numbers(*shape, seed=900 + k)) for k, shape in enumerate(shapes)]
-        before = [p.detach().clone() for p in parameters]
-        for k, p in enumerate(parameters):
-            if rank not in missing.get(k, ()):
-                p.grad = _gradient(p.shape, i, k, rank, missing)
-        with _Messages() as messages:
-            shard = reduce_scatter_gradients(list(parameters))
-        left = sum(p.grad is not None for p in parameters)
-        seen.append({"shard": shard, "bytes": _storage_bytes(shard), "left": left, "messages": messages.names,
-                     "is_whole": all(map(torch.equal, parameters, before))})  # fmt: skip
-    return seen
+    rank, everything = dist.get_rank(), []
+    for reduction in (reduction for reduction in _REDUCTIONS if reduction[0] == dist.get_world_size()):
+        parameters = [nn.Parameter(torch.ones_like(g)) for g in _gradients(reduction, rank, or_zeros=True)]
+        for p, gradient in zip(parameters, _gradients(reduction, rank)):
+            p.grad = gradient
+        with case(_words(reduction)), unchanged(parameters=parameters, allow=("grad",)):
+            with Collectives() as collectives:
+                shard = reduce_scatter_gradients(parameters)
+            collectives.expect_waited()
+        shard, left = shard.detach() if isinstance(shard, torch.Tensor) else shard, sum(p.grad is not None for p in parameters)
+        sent = [name for name, _ in collectives.collectives]
+        sent = collectives.called if len(collectives.called) == len(sent) else sent
+        sent = sent + ["messages from rank to rank"] * bool(collectives.sent)
+        everything.append({"shard": shard, "bytes": _num_bytes(shard), "left": left, "sent": sent})
+    return everything
+
+
+def _judge_reduction(seen, held):
+    world_size, total = len(held), _padded(sum(held), len(held))
+    for rank, (each, truth) in enumerate(zip(seen, total / world_size)):
+        with case(f"rank {rank} of {world_size}"):
+            shard = _expect_shard(each["shard"], truth, len(held[0]), world_size, each["bytes"])
+            suspects = {
+                "it is a sum and no mean": total[rank],
+                "it is of this rank's own gradients": _padded(held[rank], world_size)[rank],
+                "the mean was taken twice": truth / world_size,
+                "it is another rank's": next((part for part in total / world_size if same(part, shard)), None),
+            }
+            nearly = "it is nearly that: what is rounded, or cast?" if same(shard, truth, 1e-5) else ""
+            explain(shard, truth, suspects, close=1e-9 if truth.dtype == torch.float64 else 1e-6,
+                    otherwise=nearly or "over how many ranks is the mean, and as what does a missing one count?")  # fmt: skip
+            left, sent = each["left"], ", ".join(each["sent"])
+            expect(not left, f"it still holds {left} gradient{'s' * (left > 1)}: what should a .grad be afterwards?")
+            is_one = len(each["sent"]) == 1 and "reduce_scatter" in sent or world_size == 1 and not sent
+            expect(is_one, f"the shard is right, but it took {sent or 'nothing'}: one reduce-scatter is enough")
 
 
 # ---- 10.5 ---------------------------------------------------------------------------------------------------------
 
-
-def check_10_5(peak_bytes):
-    """`peak_bytes(numels, world_size, reshard)` returns the bytes of a rank at the worst moment of a step."""
-    judge_in_worker(_judge_peaks, peak_bytes)
-    return f"{2 * len(_PEAKS)} steps, the largest unit first, in the middle and last: the bytes at their worst moments."
-
-
-_PEAKS = (
-    ((8, 8, 8), 4), ((16,), 2), ((100, 10, 10, 10), 4), ((10, 10, 10, 100), 4), ((10, 10, 60, 10, 10), 2), ((7, 5, 9), 4),
+_STEPS = (  # parameters of each unit, ranks
+    ((16, 12, 20, 8), 4), ((16,), 2), ((100, 10, 10, 10), 4), ((10, 10, 10, 100), 4), ((10, 10, 60, 10, 10), 2), ((7, 5, 9), 4),
     ((3,), 8), ((65792, 525568, 525568, 525568, 2560), 4), ((12, 30, 31, 6), 1), ((41, 40, 39, 43, 1), 16),
+    ((5, 200, 1, 90, 90, 3), 3), ((2_500_000_001, 5_000_000_000), 1024),
 )  # fmt: skip
 
 
-def _moments(numels, world_size, reshard):
-    """The bytes held at each moment of a step, one event after the other."""
-    shards = [-(-n // world_size) for n in numels]
-    whole = [world_size * s for s in shards]
-    always, gathered, gradient, gradient_shards = 12 * sum(shards), set(), 0, 0
-
-    def held():
-        return always + 4 * sum(whole[i] for i in gathered) + 4 * gradient + 4 * gradient_shards
-
-    for i in range(len(numels)):
-        gathered.add(i)
-        yield held()
-        if reshard:
-            gathered.remove(i)
-    for i in reversed(range(len(numels))):
-        gathered.add(i)
-        gradient = whole[i]
-        gradient_shards += shards[i]
-        yield held()
-        gathered.remove(i)
-        gradient = 0
+def check_10_5(peak_bytes):
+    """`peak_bytes(numels, world_size, reshard)` returns the bytes of a rank at the worst moment of a step."""
+    run(_judge_peaks, peak_bytes)
+    return f"{2 * len(_STEPS)} steps, the largest unit first, in the middle and last: the bytes at their worst moments."
 
 
 def _judge_peaks(peak_bytes):
-    for reshard in (True, False):
-        for numels, world_size in _PEAKS:
-            case = f"peak_bytes({list(numels)}, {world_size}, {reshard})"
-            answer = peak_bytes(list(numels), world_size, reshard)
-            is_bytes = is_whole(answer) or (isinstance(answer, float) and answer.is_integer())
-            expect(is_bytes, f"{case} returned {answer!r:.60}, not a whole number of bytes")
-            truth = max(_moments(numels, world_size, reshard))
-            if answer == truth:
-                continue
-            shards = [-(-n // world_size) for n in numels]
-            kept = max(world_size * (sum(shards) + shard) + sum(shards[k:]) for k, shard in enumerate(shards))
-            for wrong, reason in (
-                (12 * sum(shards) + 4 * kept, "in which units stay gathered when their backward pass is over"),
-                (max(_moments(numels, world_size, not reshard)), "which is right for the other value of reshard"),
-                (truth - 12 * sum(shards), "in which the shards of parameters and Adam's numbers are missing"),
-                (truth + 4 * sum(shards[: len(shards) - 1]), "which counts shards of gradients that are not made yet"),
-                (12 * sum(shards) + 4 * world_size * max(shards), "which is the peak of the forward pass"),
-                (16 * sum(shards), "which is what is held between steps"),
-            ):
-                expect(answer != wrong or wrong == truth, f"{case} returned {answer:,}, {reason}")
-            by = f"{abs(answer - truth):,} bytes too {'many' if answer > truth else 'few'}"
-            padding = " (does every shard have its padding?)" if any(n % world_size for n in numels) else ""
-            expect(False, f"{case} returned {answer:,}, {by}{padding}: go through the moments of the step one by one")
+    for reshard, (numels, world_size) in itertools.product((True, False), _STEPS):
+        with case(f"peak_bytes({list(numels)}, {world_size}, {reshard})"):
+            numels = list(numels)
+            with unchanged(numels=numels):
+                answer = peak_bytes(numels, world_size, reshard)
+            _judge_peak(expect_number(answer, "what came back"), numels, world_size, reshard)
+
+
+def _judge_peak(answer, numels, N, reshard):
+    truth, shards = _peak(numels, N, reshard), [-(-n // N) for n in numels]
+    unpadded = _peak(numels, N, reshard, length=lambda n: n / N)
+    suspects = {
+        "that is right for the other value of reshard": _peak(numels, N, not reshard),
+        "that is the peak of the forward pass alone": _peak(numels, N, reshard, backward=("free",)),
+        "that is what is held between steps": 16 * sum(shards),
+        "units stay gathered in it when their backward pass is over": _peak(numels, N, reshard, stay=True),
+        "something is missing in it that is always there": answer if truth - answer in [4 * k * sum(shards) for k in (1, 2, 3)] else None,
+        "the whole gradients are missing in it": _peak(numels, N, reshard, backward=("shard",)),
+        "the shards of gradients are missing in it": _peak(numels, N, reshard, backward=("whole",)),
+        "a whole gradient goes in it before its shard has come": _peak(numels, N, reshard, backward=("whole", "free", "shard")),
+        "shards of gradients are in it that are not made yet": _peak(numels, N, reshard, backward=("whole",), reduced=sum(shards)),
+        "its backward pass begins with the first unit": _peak(numels[::-1], N, reshard),
+        "that is right as a number of numbers: how many bytes has one?": truth / 4,
+        "the padding is missing in it": answer if abs(answer - unpadded) < 1 else None,
+    }
+    much = "much" if answer > truth else "little"
+    explain(answer, truth, suspects, said=f"{answer:,} came back", otherwise=f"that is too {much}: what is there in each moment?")
+
+
+def _peak(numels, N, reshard, *, backward=("whole", "shard", "free"), reduced=0, stay=False, length=None):
+    """The bytes at the worst moment, by going through a step event by event; the last four arguments are for mistakes."""
+    shards = [length(n) if length else -(-n // N) for n in numels]
+    gathered, moments = set(), []
+    for unit in range(len(numels)):
+        gathered.add(unit)
+        moments.append(N * sum(shards[i] for i in gathered))
+        if reshard:
+            gathered.remove(unit)
+    for unit in reversed(range(len(numels))):
+        gathered.add(unit)
+        gradient = 0
+        for event in backward:
+            gradient = {"whole": N * shards[unit], "shard": gradient, "free": 0}[event]
+            reduced += shards[unit] * (event == "shard")
+            moments.append(N * sum(shards[i] for i in gathered) + gradient + reduced)
+        if not stay:
+            gathered.remove(unit)
+    return 12 * sum(shards) + 4 * max(moments)

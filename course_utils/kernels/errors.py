@@ -8,4 +8,7 @@ class KernelError(WorkerError):
 
     It is a WorkerError because the simulator runs in a worker: a check that runs a student's kernel there reports both
     alike. Of its fields, `type_name` and `message` are those of an exception in the kernel; the others mean nothing here.
+    `results`: where one of several simulations failed, what those before it did; None where nothing was simulated.
     """
+
+    results = None

@@ -21,11 +21,14 @@ _STACK_BYTES = 1 << 20  # of each thread; 8 MiB would be asked for 1024 times
 
 
 class Refused(Exception):
-    """The kernel failed: what happened, the frames (file name, line number, function) where, and the exception, if it was one."""
+    """The kernel failed: what happened, the frames (file name, line number, function) where, and the exception, if it was one.
 
-    def __init__(self, what, frames=(), error=None):
+    `advice` is for whoever chose the launch.
+    """
+
+    def __init__(self, what, frames=(), error=None, advice=""):
         super().__init__(what)
-        self.what, self.frames = what, tuple(frames)
+        self.what, self.frames, self.advice = what, tuple(frames), advice
         self.exception = ("", "") if error is None else (type(error).__name__, str(error))
 
 
@@ -33,7 +36,7 @@ def run_cases(pickled, cases, timeout):
     """Run the pickled kernel on each `(grid, block, args)`.
 
     Returns the list of (args afterwards, touches, num_touches, races), and None or, from the first case that fails,
-    (what went wrong, frames, (name of the exception, its message)).
+    (what went wrong, frames, (name of the exception, its message), advice).
     """
     os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before numba's first import, which unpickling the kernel may be
     import cloudpickle
@@ -45,7 +48,7 @@ def run_cases(pickled, cases, timeout):
         for grid, block, args in cases:
             results.append(_run_case(kernel, grid, block, args, timeout))
     except Refused as refused:
-        return results, (refused.what, refused.frames, refused.exception)
+        return results, (refused.what, refused.frames, refused.exception, refused.advice)
     return results, None
 
 
@@ -122,9 +125,9 @@ class _Launch:
         if not self.paused.acquire(timeout=max(0, self.deadline - time.monotonic())):
             frames = _frames(traceback.walk_stack(sys._current_frames()[thread.ident]))[::-1]
             raise Refused(
-                f"the kernel had not ended after {self.timeout:g} s, and was stopped in {thread}: does its loop come to an "
-                "end? (If it only needs longer: fewer threads, or a smaller array.)",
+                f"no end after {self.timeout:g} s, so the kernel was stopped in {thread}: does its loop come to an end?",
                 frames,
+                advice="If it only needs longer: fewer threads, or a smaller array.",
             )
         if thread.error is not None:
             raise _refusal(thread)
@@ -200,6 +203,7 @@ def _thread_class():
                     raise BadAccess(f"{what}, but a kernel returns nothing: it writes into its arguments")
             except BaseException as error:  # noqa: BLE001 sys.exit too: whoever waits for this thread says so
                 self.error = error
+            self.error = self.launch.observer.refused or self.error
             self.launch.paused.release()
 
         def syncthreads(self):

@@ -69,7 +69,7 @@ def _plain(error):
 
 def _with_helpers(function, cuda, done):
     """The function, with its plain helper functions compiled for the GPU; the simulator takes them as they are."""
-    used = {name for code in _codes(function.__code__) for name in code.co_names}
+    used = {name for code in codes(function.__code__) for name in code.co_names}
     helpers = {name: value for name in used if isinstance(value := function.__globals__.get(name), types.FunctionType)}
     if not helpers:
         return function
@@ -83,8 +83,8 @@ def _with_helpers(function, cuda, done):
     return functools.update_wrapper(copy, function)
 
 
-def _codes(code):
+def codes(code):
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes(constant)

@@ -62,6 +62,12 @@ class Observer:
         self.touches, self.num_touches = [], 0
         self.races, self._raced = [], set()
         self._followed = {"read": {}, "write": {}}
+        self.refused = None  # the first BadAccess, also where the kernel catches it: on a GPU there is nothing to catch
+
+    def refuse(self, words):
+        error = BadAccess(words)
+        self.refused = self.refused or error
+        raise error
 
     def note(self, array, element, kind):
         if not array.is_inner:
@@ -125,7 +131,7 @@ class Array:
     def __setitem__(self, index, value):
         element = self._element(index, "write")
         if not isinstance(value, (int, float, complex, np.number, np.bool_)):
-            raise BadAccess(f"writes a {type(value).__name__} into {self.name}[{_text(element)}], which holds one number")
+            self._observer.refuse(f"writes a {type(value).__name__} into {self.name}[{_text(element)}], which holds one number")
         self._observer.note(self, element, "write")
         self._values[element] = value
 
@@ -136,17 +142,17 @@ class Array:
             parts = tuple(map(operator.index, parts))
         except TypeError:
             shown = ", ".join("a:b" if isinstance(part, slice) else _short(part) for part in parts)
-            raise BadAccess(
+            self._observer.refuse(
                 f"{kind}s {self.name}[{shown}], but an index is a whole number (of two whole numbers, // gives one and / "
                 "does not)"
-            ) from None
+            )
         if len(parts) != self.ndim:
-            raise BadAccess(
+            self._observer.refuse(
                 f"{kind}s {self.name}[{_text(parts)}], but {self.name} has shape {self.shape} and needs {self.ndim} "
                 f"{'index' if self.ndim == 1 else 'indices'}"
             )
         if not all(0 <= part < length for part, length in zip(parts, self.shape)):
-            raise BadAccess(f"{kind}s {self.name}[{_text(parts)}], {self._limits(parts)}")
+            self._observer.refuse(f"{kind}s {self.name}[{_text(parts)}], {self._limits(parts)}")
         return parts if self.ndim > 1 else parts[0]
 
     def _limits(self, parts):
@@ -173,7 +179,7 @@ def _short(value):
 
 
 def _whole(self, *_):
-    raise BadAccess(f"computes with all of {self.name}: a thread works on single elements, such as {self.name}[i]")
+    self._observer.refuse(f"computes with all of {self.name}: a thread works on single elements, such as {self.name}[i]")
 
 
 for _operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge"):

@@ -4,8 +4,12 @@ The simulator has to be chosen before numba is first imported, and the notebook 
 kernel travels to a worker as bytes, and is unpickled when the worker has chosen.
 """
 
+import contextlib
 import inspect
 import io
+import os
+import pickle
+import sys
 import types
 
 from .. import cells
@@ -54,26 +58,50 @@ def simulate(kernel, grid, block, *args, timeout=30):
 def simulate_many(kernel, cases, timeout=30):
     """Return a Simulated for each `(grid, block, args)` in `cases`, all run by one worker: starting it takes 0.3 s.
 
-    `timeout` is for each case. Raises KernelError as `simulate` does, for the first case that fails.
+    `timeout` is for each case. Raises KernelError as `simulate` does, for the first case that fails; the error's `results`
+    are those of the cases before. Inside a worker that has not imported numba without the simulator, it is run there.
     """
     from . import in_worker
 
     cases = [checked(kernel, grid, block, args) for grid, block, args in cases]
-    pickled = _pickled(kernel)
-    limit = timeout * len(cases) + _GRACE_S
-    try:
-        with unannounced():
-            run = launch(in_worker.run_cases, pickled, cases, timeout, world_size=1, backend=None, timeout=limit)
-    except WorkerError as error:
-        raise KernelError(f"the simulator's worker failed:\n{error.text}") from None
-    results, refusal = run.results[0]
+    pickled = pickled_kernel(kernel)
+    if os.environ.get("COURSE_IN_WORKER"):
+        if "numba" in sys.modules and not sys.modules["numba"].config.ENABLE_CUDASIM:
+            raise KernelError("this worker has numba without its simulator: call simulate from the notebook")
+        results, refusal = in_worker.run_cases(pickled, pickle.loads(pickle.dumps(cases)), timeout)
+    else:
+        limit = timeout * len(cases) + _GRACE_S
+        try:
+            with unannounced():
+                run = launch(in_worker.run_cases, pickled, cases, timeout, world_size=1, backend=None, timeout=limit)
+        except WorkerError as error:
+            raise KernelError(f"the simulator's worker failed:\n{error.text}") from None
+        results, refusal = run.results[0]
+    results = [Simulated(*result) for result in results]
     if refusal is not None:
-        what, frames, exception = refusal
-        place = cells.own_line(frames)
-        error = KernelError(what + (f"\n  at {place}" if place else ""))
-        error.type_name, error.message = exception
-        raise error
-    return [Simulated(*result) for result in results]
+        raise _refusal(results, *refusal)
+    return results
+
+
+def _refusal(results, what, frames, exception, advice):
+    place = cells.own_line(frames)
+    error = KernelError(what + (f"\n  at {place}" if place else ""), advice=advice)
+    error.type_name, error.message = exception
+    error.results = results
+    return error
+
+
+@contextlib.contextmanager
+def simulator_in_workers():
+    """Workers that are launched inside have numba's simulator, so that a function that runs there may call `simulate`."""
+    before = os.environ.get("NUMBA_ENABLE_CUDASIM")
+    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # workers take over the environment, and unpickle their function after it
+    try:
+        yield
+    finally:
+        del os.environ["NUMBA_ENABLE_CUDASIM"]
+        if before is not None:
+            os.environ["NUMBA_ENABLE_CUDASIM"] = before
 
 
 def checked(kernel, grid, block, args, max_threads=MAX_THREADS):
@@ -130,14 +158,14 @@ def _is_of_numpy(dtype):
     return True
 
 
-def _pickled(kernel):
+def pickled_kernel(kernel):
     """The kernel as bytes, with the functions and constants of the notebook that it uses. Raises KernelError."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, obj):
             if hasattr(obj, "py_func") and type(obj).__module__.startswith("numba"):  # a decorated helper
-                return _same, (obj.py_func,)
+                return _helper, (obj.py_func,)
             return super().reducer_override(obj)
 
     stream = io.BytesIO()
@@ -151,5 +179,8 @@ def _pickled(kernel):
     return stream.getvalue()
 
 
-def _same(obj):
-    return obj
+def _helper(function):
+    """What a worker takes for a decorated helper: the simulator calls the function itself, numba's compiler wants it decorated."""
+    from numba import config, cuda
+
+    return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)

@@ -187,6 +187,8 @@ def _story(fate, of_many=False):
     if cells.innermost(fate.frames) is None and any(function == "wait_for_gpus" for _, _, function in fate.frames):
         its = "their GPUs still wait" if of_many else "its GPU still waits"
         return f"had come to the end of the worker function, but {its} for a message of ranks that sent none"
+    if any(function == "wait_for_the_others" for _, _, function in fate.where):
+        return "had come to the end of your function"  # a check of an exercise waits there
     if fate.has_lost_connection:
         its, it = ("their", "they") if of_many else ("its", "it")
         return f"lost {its} connection when {it} {_whereabouts(fate.where, of_many)}"
@@ -217,6 +219,8 @@ def _whereabouts(frames, of_many=False):
     """`was in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`."""
     was = "were" if of_many else "was"
     own = cells.innermost(frames)
+    if any(function == "wait_for_the_others" for _, _, function in frames):
+        return "had come to the end of your function"
     if own is None:
         silent = f"{was} running ({'they' if of_many else 'it'} did not say where)"
         return f"{was} in {frames[-1][2]}" if frames else silent

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 
-from .. import hardware
+from .. import cells, hardware
 from ..processes import linux, payload
 from . import rendezvous
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned
@@ -128,8 +128,7 @@ def _report(error, doing, is_ours):
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
-    if doing:
-        trace = None  # the launcher's own frames
+    trace = None if doing else cells.from_own(trace)  # what leads there, the launcher's or a check's, teaches nothing
     described = traceback.TracebackException(type(error), error, trace)
     is_exit = isinstance(error, SystemExit)
     text = message = _text_of(error)

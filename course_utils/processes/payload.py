@@ -6,6 +6,8 @@ receiver maps them in place. So four workers that receive one data set share one
 to its own (the mapping is private), and a result of a gigabyte needs no pipe to be drained.
 """
 
+import dataclasses
+import functools
 import importlib
 import io
 import os
@@ -38,6 +40,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj):
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # cloudpickle knows only plain ones
             return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
+        if (carried := _of_functools(obj)) is not None:
+            return carried
         torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
             # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.
@@ -65,6 +69,46 @@ class _Unpickler(pickle.Unpickler):
         if name != "_class_setstate" or not module.startswith("cloudpickle"):
             return found
         return lambda cls, state: cls if cls in self._own else found(cls, state)
+
+
+def _of_functools(obj):
+    """How to make anew what functools and dataclasses have made of a cell's own; None for all else.
+
+    Their objects are pickled by name, which a worker's `__main__` does not have, or hold locks and weak references.
+    """
+    if isinstance(obj, functools._lru_cache_wrapper) and _is_of_a_cell(obj):
+        return _cached, (obj.__wrapped__, obj.cache_parameters())
+    if isinstance(obj, types.FunctionType) and obj.__code__ is _DISPATCHER and _is_of_a_cell(obj):
+        others = [(kind, function) for kind, function in obj.registry.items() if kind is not object]
+        return functools.singledispatch, (obj.registry[object],), others, None, None, _register
+    if type(obj) is functools.cached_property:  # holds a lock before Python 3.12
+        return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
+    if obj is dataclasses.MISSING:
+        return getattr, (dataclasses, "MISSING")
+    return None
+
+
+_DISPATCHER = functools.singledispatch(len).__code__
+
+
+def _is_of_a_cell(obj):
+    module = sys.modules.get(obj.__module__)
+    return obj.__module__ == "__main__" or _attribute(module, getattr(obj, "__qualname__", "")) is not obj
+
+
+def _attribute(module, path):
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
+def _cached(function, parameters):
+    return functools.lru_cache(**parameters)(function)
+
+
+def _register(dispatcher, functions):
+    for kind, function in functions:
+        dispatcher.register(kind, function)
 
 
 def _same(obj):

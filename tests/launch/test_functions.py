@@ -30,6 +30,70 @@ def test_a_module_that_is_an_object_of_a_class_of_its_own(notebook):
     assert notebook.run("launch(worker, world_size=2)[1]").value == "none"
 
 
+MADE_BY_FUNCTOOLS = """
+import collections, dataclasses, typing
+@functools.cache
+def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+@functools.lru_cache(maxsize=2, typed=True)
+def plus_one(n): return n + 1
+@functools.singledispatch
+def describe(x): return "other"
+@describe.register
+def _(x: int): return f"int {x}"
+@describe.register(list)
+def _(x): return [describe(each) for each in x]
+def twice(f):
+    @functools.wraps(f)
+    def inner(*args): return [f(*args), f(*args)]
+    return inner
+@twice
+def third(x): return x / 3
+Pair = collections.namedtuple("Pair", "a b")
+class Named(typing.NamedTuple):
+    a: int
+    b: int = 3
+@dataclasses.dataclass
+class Row:
+    rank: int
+    seen: list = dataclasses.field(default_factory=list)
+class Counter:
+    def __init__(self): self.n = 0
+    def __call__(self, by):
+        self.n += by
+        return self.n
+    @functools.cached_property
+    def limit(self): return 7
+    @functools.lru_cache
+    def times(self, x): return x * 2
+    @functools.singledispatchmethod
+    def kind(self, x): return "other"
+    @kind.register
+    def _(self, x: int): return "int"
+    @staticmethod
+    @functools.cache
+    def half(x): return x // 2
+def look():
+    defaults = [field.default is dataclasses.MISSING for field in dataclasses.fields(Row)]
+    counter = Counter()
+    return (fibonacci(20), fibonacci.cache_info().hits > 0, plus_one(1), plus_one.cache_parameters()["maxsize"],
+            describe([1, "a", [2]]), third(3), third.__wrapped__(6), Pair(1, 2)._replace(a=5) == (5, 2), Named(1)._asdict(),
+            dataclasses.replace(Row(1), rank=3) == Row(3), defaults, counter.limit, counter.times(4), counter.kind(3), Counter.half(9))
+"""
+
+
+def test_what_functools_and_dataclasses_make_of_a_cells_own_travels(notebook):
+    notebook.run(MADE_BY_FUNCTOOLS.strip())
+    assert notebook.run("launch(look, world_size=1)[0]").value == (
+        6765, True, 2, 2, ["int 1", "other", ["int 2"]], [1, 1], 2, True, {"a": 1, "b": 3}, True, [True, True], 7, 8, "int", 4,
+    )  # fmt: skip
+    for call, value in (("fibonacci, 10", 55), ("describe, [3]", ["int 3"]), ("functools.partial(fibonacci, 10)", 55),
+                        ("Counter(), 2", 2), ("Counter().times, 3", 6), ("twice(plus_one), 1", [2, 2]), ("third, 3", [1, 1])):
+        assert notebook.run(f"launch({call}, world_size=1)[0]").value == value
+    value = notebook.run("launch(lambda: (plus_one, Pair(1, 2), Row(4)), world_size=1)[0]\n(_[0](3), _[1] == Pair(1, 2), _[2] == Row(4))"
+                         .replace("launch", "_ = launch", 1)).value
+    assert value == (4, True, True), "and back"
+
+
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_every_kind_of_function(notebook, world_size):
     # The class of an enumeration travels by value too, and its members stay the same objects.

@@ -1,78 +1,45 @@
-"""Exercise 0.1: answers that its check must refuse, each with words from the reason that it must give."""
-
-import os
-
-import torch
-import torch.distributed as dist
-
-
-def prints_instead_of_returning():
-    print(dist.get_rank(), dist.get_world_size())
-
-
-def takes_the_environment_as_it_is():
-    return os.environ["RANK"], os.environ["WORLD_SIZE"]
-
-
-def swaps_the_two():
-    return dist.get_world_size(), dist.get_rank()
-
-
-def returns_the_rank_alone():
-    return dist.get_rank()
-
-
-def counts_from_one():
-    return dist.get_rank() + 1, dist.get_world_size()
-
-
-def assumes_four_workers():
-    return dist.get_rank(), 4
-
-
-def counts_cores_for_workers():
-    return dist.get_rank(), os.cpu_count()
-
-
-def writes_the_rank_of_the_first():
-    return 0, dist.get_world_size()
-
-
-def takes_the_process_for_the_rank():
-    return os.getpid(), dist.get_world_size()
-
-
-def returns_a_tensor():
-    return torch.tensor([dist.get_rank(), dist.get_world_size()])
-
-
-def wants_the_rank_as_an_argument(rank):
-    return rank, dist.get_world_size()
-
-
-WRONG = [
-    (prints_instead_of_returning, "only what it returns comes back"),
-    (takes_the_environment_as_it_is, "the environment holds texts"),
-    (swaps_the_two, "which of the two numbers comes first"),
-    (returns_the_rank_alone, "rank 0 returned 0, not a pair"),
-    (counts_from_one, "ranks count from 0"),
-    (assumes_four_workers, "ask, do not assume"),
-    (counts_cores_for_workers, "ask, do not assume"),
-    (writes_the_rank_of_the_first, "each worker must tell its own"),
-    (takes_the_process_for_the_rank, "ranks count from 0"),
-    (returns_a_tensor, "not a pair (rank, world_size)"),
-    (wants_the_rank_as_an_argument, "missing 1 required positional argument: 'rank'"),
-]
-
-
-def reads_the_environment():
-    return [int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])]
-
-
-def asks_everyone():
+# %% right (asks everyone)
+def whoami():
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, os.getpid())
     return everyone.index(os.getpid()), len(everyone)
 
+# %% right (counts once, with NumPy's numbers and a tensor's)
+import functools
+import numpy as np
 
-RIGHT = [reads_the_environment, asks_everyone]
+
+@functools.cache
+def world():
+    return torch.tensor(int(os.environ["WORLD_SIZE"]))
+
+
+def whoami():
+    return [np.int64(os.environ["RANK"]), world()]
+
+# %% right (reads the environment)
+def whoami():
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+# %% wrong (prints instead of returning): only what it returns comes back
+# return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → print(dist.get_rank(), dist.get_world_size())
+# %% wrong (takes the environment as it is): the environment holds texts
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → os.environ["RANK"], os.environ["WORLD_SIZE"]
+# %% wrong (swaps the two): which of the two numbers comes first
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_world_size(), dist.get_rank()
+# %% wrong (returns the rank alone): what rank 0 returned is 0, not a list or tuple
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_rank()
+# %% wrong (returns a tensor): not a list or tuple of rank and world_size
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → torch.tensor([dist.get_rank(), dist.get_world_size()])
+# %% wrong (adds its name): holds 3 items, not 2
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_rank(), dist.get_world_size(), os.getpid()
+# %% wrong (returns floats): not a whole number
+# int(os.environ["RANK"]) → float(os.environ["RANK"])
+# %% wrong (counts from one): ranks count from 0
+# int(os.environ["RANK"]) → int(os.environ["RANK"]) + 1
+# %% wrong (assumes two workers): ask, do not assume
+# int(os.environ["WORLD_SIZE"]) → 2
+# %% wrong (writes the rank of the first): each worker must tell its own
+# int(os.environ["RANK"]) → 0
+# %% wrong (wants the rank as an argument): missing 1 required positional argument: 'rank'
+# def whoami(): → def whoami(rank):

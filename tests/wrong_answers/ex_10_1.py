@@ -1,181 +1,94 @@
-"""Exercise 10.1: answers that its check must refuse, each with words from the reason that it must give."""
+# %% wrong (does not pad): where do all of them go
+# F.pad(flat, (0, length * world_size - flat.numel())) → flat
+# %% wrong (one part more than needed): are so many zeros needed
+# length = -(-flat.numel() // world_size)  # rounded up → length = flat.numel() // world_size + 1
+# %% wrong (returns a view): is a view of
+# (rank + 1) * length].clone() → (rank + 1) * length]
+# %% wrong (a view where nothing is padded): shares memory with a tensor that was given
+# -     flat = F.pad(flat, (0, length * world_size - flat.numel()))
+# -     return flat[rank * length : (rank + 1) * length].clone()
+# +     if len(tensors) == world_size == 1:
+# +         return tensors[0].detach().view(-1)
+# +     flat = F.pad(flat, (0, length * world_size - flat.numel()))
+# +     return flat[rank * length : (rank + 1) * length].clone()
+# %% wrong (deals them out): were the numbers dealt out one by one?
+# [rank * length : (rank + 1) * length] → [rank::world_size]
+# %% wrong (takes its neighbour's): it is another rank's
+# [rank * length : (rank + 1) * length] → .roll(-length)[rank * length : (rank + 1) * length]
+# %% wrong (keeps two dimensions): one flat row of numbers is asked
+# [rank * length : (rank + 1) * length] → .view(world_size, length)[rank : rank + 1]
+# %% wrong (repeats numbers): what fills it up is not zeros
+# F.pad(flat, (0, length * world_size - flat.numel())) → torch.cat([flat, flat])
+# %% wrong (pads in front): do the zeros stand in front?
+# (0, length * world_size - flat.numel()) → (length * world_size - flat.numel(), 0)
+# %% wrong (sorts them): do they stand in another order?
+# length].clone() → length].sort()[0]
+# %% wrong (turns them round): which numbers stand where
+# length].clone() → length].neg()
+# %% wrong (reads transposed ones as they lie): do they stand in the order of memory?
+# t.detach().reshape(-1) → (t.mT if t.dim() == 2 else t).detach().reshape(-1)
+# %% wrong (always float32): is float32, and should be float64
+# t.detach().reshape(-1) → t.detach().float().reshape(-1)
+# %% wrong (views instead of reshaping): view size is not compatible
+# reshape → view
+# %% wrong (asks for its rank): Default process group has not been initialized
+# flat = torch.cat → rank = dist.get_rank(); flat = torch.cat
+# %% wrong (returns nothing): is None: is it returned
+# return flat → flat
+# %% wrong (keeps the gradient): requires a gradient
+# t.detach() → t
+# %% wrong (empties what it was given): tensors[0] was changed in place
+# -     length = -(-flat.numel() // world_size)  # rounded up
+# +     length = -(-flat.numel() // world_size)
+# +     for t in tensors:
+# +         t.data.zero_()
+# %% wrong (freezes the parameters): tensors[0].requires_grad was changed
+# t.detach() → t.requires_grad_(False)
+# %% wrong (lets the parameters go on in one flat tensor): lies elsewhere in memory now
+# -     length = -(-flat.numel() // world_size)  # rounded up
+# +     length = -(-flat.numel() // world_size)
+# +     for t, piece in zip(tensors, flat.split([t.numel() for t in tensors])):
+# +         t.data = piece.view_as(t)
+# %% wrong (empties the caller's list): tensors holds other items
+# -     length = -(-flat.numel() // world_size)  # rounded up
+# +     length = -(-flat.numel() // world_size)
+# +     tensors.clear()
+# %% wrong (leaves gradients switched off): grad mode is False afterwards
+# flat = torch.cat → torch.set_grad_enabled(False); flat = torch.cat
+# %% wrong (pads with zeros from the CPU): fails on a GPU at
+# F.pad(flat, (0, length * world_size - flat.numel())) → torch.cat([flat, torch.zeros(length * world_size - len(flat), dtype=flat.dtype)])
 
-import math
-
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-
-
-def does_not_pad(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    return flat.chunk(world_size)[rank].clone()
-
-
-def cuts_the_rest_off(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = flat.numel() // world_size
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def pads_when_it_divides(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = flat.numel() // world_size + 1
-    flat = F.pad(flat, (0, length * world_size - flat.numel()))
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def returns_a_view(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    flat = F.pad(flat, (0, length * world_size - flat.numel()))
-    return flat[rank * length : (rank + 1) * length]
-
-
-def keeps_the_gradient(tensors, rank, world_size):
-    flat = torch.cat([t.reshape(-1) for t in tensors])
-    length = math.ceil(flat.numel() / world_size)
-    flat = F.pad(flat, (0, length * world_size - flat.numel()))
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def deals_them_out(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    return F.pad(flat, (0, length * world_size - flat.numel()))[rank::world_size].clone()
-
-
-def pads_with_ones(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    flat = torch.cat([flat, flat.new_ones(length * world_size - flat.numel())])
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def pads_in_front(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    flat = F.pad(flat, (length * world_size - flat.numel(), 0))
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def shards_each_tensor(tensors, rank, world_size):
+# %% wrong (shards each tensor): was each tensor cut up by itself?
+def flatten_pad_shard(tensors, rank, world_size):
     parts = []
     for t in tensors:
-        flat = t.detach().reshape(-1)
-        length = -(-flat.numel() // world_size)
-        parts.append(F.pad(flat, (0, length * world_size - flat.numel()))[rank * length : (rank + 1) * length])
+        length = -(-t.numel() // world_size)
+        flat = F.pad(t.detach().reshape(-1), (0, length * world_size - t.numel()))
+        parts.append(flat[rank * length : (rank + 1) * length])
     return torch.cat(parts)
 
-
-def always_float32(tensors, rank, world_size):
-    flat = torch.cat([t.detach().float().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    flat = F.pad(flat, (0, length * world_size - flat.numel()))
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def views_instead_of_reshaping(tensors, rank, world_size):
-    flat = torch.cat([t.detach().view(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    flat = F.pad(flat, (0, length * world_size - flat.numel()))
-    return flat[rank * length : (rank + 1) * length].clone()
-
-
-def asks_for_its_rank(tensors, rank, world_size):
-    return does_not_pad(tensors, dist.get_rank(), dist.get_world_size())
-
-
-def returns_all_parts(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    return F.pad(flat, (0, length * world_size - flat.numel())).view(world_size, length)
-
-
-def returns_nothing(tensors, rank, world_size):
-    does_not_pad(tensors, 0, 1)
-
-
-def _cut(tensors, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    return F.pad(flat, (0, length * world_size - flat.numel())).view(world_size, length)
-
-
-def repeats_numbers(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = -(-flat.numel() // world_size)
-    return torch.cat([flat, flat])[rank * length : (rank + 1) * length].clone()
-
-
-def one_part_too_long(tensors, rank, world_size):
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors])
-    length = flat.numel() // world_size + 1
-    return F.pad(flat, (0, length * world_size - flat.numel()))[rank * length : (rank + 1) * length].clone()
-
-
-def keeps_two_dimensions(tensors, rank, world_size):
-    return _cut(tensors, world_size)[rank : rank + 1].clone()
-
-
-def returns_a_parameter(tensors, rank, world_size):
-    shard = _cut(tensors, world_size)[rank].clone()
-    return torch.nn.Parameter(shard) if shard.is_floating_point() else shard
-
-
-def changes_what_it_was_given(tensors, rank, world_size):
-    shard = _cut(tensors, world_size)[rank].clone()
-    for t in tensors:
-        t.data.zero_()
-    return shard
-
-
-WRONG = [
-    (does_not_pad, "equally many on every rank"),
-    (cuts_the_rest_off, "and should have"),
-    (pads_when_it_divides, "no more than"),
-    (returns_a_view, "is a view of"),
-    (keeps_the_gradient, "requires a gradient"),
-    (deals_them_out, "the shard is ["),
-    (pads_with_ones, "not zeros"),
-    (pads_in_front, "the shard is ["),
-    (shards_each_tensor, "and should be ["),
-    (always_float32, "dtype is torch.float32"),
-    (views_instead_of_reshaping, "view size is not compatible"),
-    (asks_for_its_rank, "process group"),
-    (returns_all_parts, "should be flat"),
-    (returns_nothing, "was None, not a tensor"),
-    (repeats_numbers, "not zeros"),
-    (one_part_too_long, "no more than"),
-    (keeps_two_dimensions, "should be flat"),
-    (returns_a_parameter, "requires a gradient"),
-    (changes_what_it_was_given, "have been changed"),
-]
-
-
-def fills_an_empty_shard(tensors, rank, world_size):
+# %% right (fills an empty shard)
+def flatten_pad_shard(tensors, rank, world_size):
     with torch.no_grad():
-        total = sum(t.numel() for t in tensors)
-        length = (total + world_size - 1) // world_size
-        shard = torch.zeros(length, dtype=tensors[0].dtype)
+        length = (sum(t.numel() for t in tensors) + world_size - 1) // world_size
+        shard = torch.zeros(length, dtype=tensors[0].dtype, device=tensors[0].device)
         mine = torch.cat([t.flatten() for t in tensors])[rank * length : (rank + 1) * length]
         shard[: len(mine)] = mine
     return shard
 
+# %% wrong (fills it on the CPU): the shard is on cpu
+# .dtype, device=tensors[0].device) → .dtype)
 
-def in_lists(tensors, rank, world_size):
+# %% right (in lists)
+def flatten_pad_shard(tensors, rank, world_size):
     numbers = [value for t in tensors for value in t.detach().flatten().tolist()]
-    while len(numbers) % world_size:
-        numbers.append(0)
+    numbers += [0] * (-len(numbers) % world_size)
     length = len(numbers) // world_size
-    return torch.tensor(numbers[rank * length : (rank + 1) * length], dtype=tensors[0].dtype)
+    return torch.tensor(numbers[rank * length : (rank + 1) * length], dtype=tensors[0].dtype, device=tensors[0].device)
 
-
-def looks_each_number_up(tensors, rank, world_size):
-    flat = torch.cat([t.detach().ravel() for t in tensors])
-    length = math.ceil(len(flat) / world_size)
-    places = torch.arange(rank * length, (rank + 1) * length)
-    return torch.where(places < len(flat), flat[places.clamp(max=len(flat) - 1)], torch.zeros((), dtype=flat.dtype))
-
-
-RIGHT = [fills_an_empty_shard, in_lists, looks_each_number_up]
+# %% right (looks each number up)
+def flatten_pad_shard(tensors, rank, world_size):
+    flat = torch.cat([t.data.contiguous().view(-1) for t in tensors])
+    length = -(len(flat) // -world_size)
+    places = torch.arange(rank * length, (rank + 1) * length, device=flat.device)
+    return flat[places.clamp(max=len(flat) - 1)] * (places < len(flat))

@@ -1,231 +1,121 @@
-"""Exercise 12.1: answers that its check must refuse, each with words from the reason that it must give."""
+# %% wrong (exchanges them): are the two functions exchanged?
+# return Copy.apply, Sum.apply → return Sum.apply, Copy.apply
+# %% wrong (changes the copy): is not what it was given
+# return x.view_as(x) → return x + 1
+# %% wrong (sums nothing backward): the gradient behind copy_to_ranks is not the sum over ranks: it is this rank's own
+# return summed(gradient) → return gradient.clone()
+# %% wrong (sums both ways): it was summed over ranks that all have the same
+# return gradient → return summed(gradient).clone()
+# %% wrong (scales the gradient): is not the sum's own
+# return gradient → return 2 * gradient
+# %% wrong (sums and divides backward): is right, but all_reduce was called for it
+# return gradient → return summed(gradient) / dist.get_world_size()
+# %% wrong (sums in place): the tensor given to sum_over_ranks was changed in place
+# return summed(x) → dist.all_reduce(x); return x
+# %% wrong (sums the gradient in place): the gradient handed to copy_to_ranks was changed in place
+# return summed(gradient) → dist.all_reduce(gradient); return gradient.clone()
+# %% wrong (averages): it is the mean over ranks
+# dist.all_reduce(total) → dist.all_reduce(total, op=dist.ReduceOp.AVG)
+# %% wrong (takes the largest): it is the largest of the ranks'
+# dist.all_reduce(total) → dist.all_reduce(total, op=dist.ReduceOp.MAX)
+# %% wrong (copies from rank 0): it is this rank's own
+# dist.all_reduce(total) → dist.broadcast(total, src=0)
+# %% wrong (sums on rank 0 only): rank 1 of 3: the gradient behind copy_to_ranks is not the sum
+# dist.all_reduce(total) → dist.reduce(total, dst=0); total = total if dist.get_rank() == 0 else tensor.clone()
+# %% wrong (knows three ranks): what is added to what?
+# dist.all_reduce(total) → dist.all_reduce(total); total = total * 3 / dist.get_world_size()
+# %% wrong (sums where there is something to sum): the ranks do not do the same
+# dist.all_reduce(total) → total.sum() > 0 and dist.all_reduce(total)
+# %% wrong (does not wait): nobody waited for a collective
+# dist.all_reduce(total) → dist.all_reduce(total, async_op=True)
+# %% wrong (adds in float64): is float64, and should be float32
+# tensor.detach().clone() → tensor.detach().double().clone()
+# %% wrong (makes sure of the copy): is right, but broadcast was called for it
+# return x.view_as(x) → y = x.clone(); dist.broadcast(y, src=0); return y
+# %% wrong (works without autograd): has no autograd graph
+# return Copy.apply, Sum.apply → return Copy.apply, summed
+# %% wrong (gives no gradient): its input has no gradient
+# return summed(gradient) → return None
+# %% wrong (takes the library's sum): torch.distributed.nn's all_reduce was called
+# return Copy.apply, Sum.apply → from torch.distributed.nn import functional; return Copy.apply, functional.all_reduce
+# %% wrong (takes the course's pair): course_utils.parallel.tensor's copy_to_ranks was called
+# return Copy.apply, Sum.apply → return tensor_parallel.copy_to_ranks, tensor_parallel.sum_over_ranks
+# %% wrong (takes the course's class): course_utils.parallel.tensor's _SumOverRanks
+# return Copy.apply, Sum.apply → return Copy.apply, lambda x: tensor_parallel._SumOverRanks.apply(x, None)
+# %% wrong (lets DTensor sum): torch.distributed.tensor's
+# -     return Copy.apply, Sum.apply
+# +     def sum_over_ranks(x):
+# +         from torch.distributed.tensor import Partial
+# +
+# +         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+# +         return DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]).to_local()
+# +
+# +     return Copy.apply, sum_over_ranks
+# %% wrong (returns one class): not a list or tuple of the two functions
+# return Copy.apply, Sum.apply → return Copy
+# %% wrong (returns what it was to make): autograd_pair returned [None, None], not the two functions
+# return Copy.apply, Sum.apply → return None, None
+# %% wrong (keeps one buffer): what the first of two sum_over_ranks returned was changed
+# def summed(tensor): → def summed(tensor, buffers={}):
+# total = tensor.detach().clone()  # → total = buffers.setdefault(tensor.shape, tensor.detach().clone()).copy_(tensor.detach())  #
+# %% wrong (keeps one gradient): the gradient of the first of two copy_to_ranks was changed
+# return summed(gradient) → Copy.total = getattr(Copy, "total", {}); return Copy.total.setdefault(gradient.shape, gradient.clone()).copy_(summed(gradient))
+# %% wrong (sums once): a second backward pass through copy_to_ranks gave another gradient
+# return summed(gradient) → ctx.was = getattr(ctx, "was", 0) + 1; return summed(gradient) / ctx.was
+# %% wrong (remembers where it was wrong before): in an MLP between your two functions
+# return summed(gradient) → return summed(gradient) if gradient.dim() != 2 or len(gradient) < 7 else gradient.clone()
+# %% wrong (needs a gradient): element 0 of tensors does not require grad
+# return Copy.apply, Sum.apply → return Copy.apply, lambda x: Sum.apply(x) + 0 * torch.autograd.grad(x.sum(), x)[0]
 
-import torch
-import torch.distributed as dist
-import torch.distributed.nn.functional
-
-
-def summed(tensor):
-    total = tensor.detach().clone()
-    dist.all_reduce(total)
-    return total
-
-
-def same(tensor):
-    return tensor.view_as(tensor)
-
-
-def in_place(tensor):
-    dist.all_reduce(tensor)
-    return tensor
-
-
-def mean(tensor):
-    return summed(tensor) / dist.get_world_size()
-
-
-def doubled(tensor):
-    return 2 * tensor
-
-
-def pair_of(copy_forward, copy_backward, sum_forward, sum_backward):
-    def make(forward_of, backward_of):
-        class Function(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return forward_of(x)
-
-            @staticmethod
-            def backward(ctx, gradient):
-                return backward_of(gradient)
-
-        return Function.apply
-
-    return make(copy_forward, copy_backward), make(sum_forward, sum_backward)
-
-
-def exchanges_them():
-    return pair_of(same, summed, summed, same)[::-1]
-
-
-def sums_nothing_backward():
-    return pair_of(same, same, summed, same)
-
-
-def sums_both_ways():
-    return pair_of(same, summed, summed, summed)
-
-
-def sums_in_place():
-    return pair_of(same, summed, in_place, same)
-
-
-def sums_the_gradient_in_place():
-    return pair_of(same, in_place, summed, same)
-
-
-def averages_backward():
-    return pair_of(same, mean, summed, same)
-
-
-def averages_forward():
-    return pair_of(same, summed, mean, same)
-
-
-def scales_the_gradient():
-    return pair_of(same, summed, summed, doubled)
-
-
-def works_without_autograd():
-    return same, summed
-
-
-def loses_the_graph():
-    return (lambda x: x.detach()), (lambda x: summed(x))
-
-
-def takes_the_libraries_sum():
-    def sum_over_ranks(x):
-        return torch.distributed.nn.functional.all_reduce(x)
-
-    return pair_of(same, summed, summed, same)[0], sum_over_ranks
-
-
-def returns_the_classes():
-    class Copy(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return same(x)
-
-    return Copy
-
-
-def gives_no_gradient():
-    return pair_of(same, lambda gradient: None, summed, same)
-
-
-def copies_from_rank_0():
-    def backward(gradient):
-        total = gradient.clone()
-        dist.broadcast(total, src=0)
+# %% wrong (hooks its argument): and only one came through copy_to_ranks
+def autograd_pair():
+    def summed(x):
+        total = x.detach().clone()
+        dist.all_reduce(total)
         return total
 
-    return pair_of(same, backward, summed, same)
-
-
-def sums_on_rank_0_only():
-    def forward(x):
-        total = x.detach().clone()
-        dist.reduce(total, dst=0)
-        return total if dist.get_rank() == 0 else x.clone()
-
-    return pair_of(same, summed, forward, same)
-
-
-def sums_and_divides_backward():
-    return pair_of(same, summed, summed, mean)
-
-
-def makes_sure_of_the_copy():
-    def forward(x):
-        y = x.clone()
-        dist.broadcast(y, src=0)
-        return y
-
-    return pair_of(forward, summed, summed, same)
-
-
-def hooks_its_argument():
     def copy_to_ranks(x):
-        x.register_hook(summed)  # sees all of x's gradient, also what did not come through here
+        if x.requires_grad:
+            x.register_hook(summed)  # sees all of x's gradient, also what did not come through here
         return x.view_as(x)
 
-    return copy_to_ranks, pair_of(same, summed, summed, same)[1]
+    return copy_to_ranks, lambda x: x + (summed(x) - x).detach()
 
+# %% right (uses hooks)
+def autograd_pair():
+    def summed(x):
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x.detach().contiguous(), async_op=True).wait()
+        return sum(parts)
 
-def keeps_one_buffer():
-    buffers = {}
-
-    def forward(x):
-        buffer = buffers.setdefault(x.shape, torch.empty_like(x))
-        dist.all_reduce(buffer.copy_(x.detach()))
-        return buffer
-
-    return pair_of(same, summed, forward, same)
-
-
-def does_not_wait():
-    def started(tensor):
-        total = tensor.detach().clone()
-        dist.all_reduce(total, async_op=True)
-        return total
-
-    return pair_of(same, started, started, same)
-
-
-def takes_the_largest():
-    def largest(tensor):
-        total = tensor.detach().clone()
-        dist.all_reduce(total, op=dist.ReduceOp.MAX)
-        return total
-
-    return pair_of(same, summed, largest, same)
-
-
-def adds_in_float32():
-    return pair_of(same, summed, lambda x: summed(x.float()).double(), same)
-
-
-WRONG = [
-    (exchanges_them, "are the two functions exchanged?"),
-    (sums_nothing_backward, "it is this rank's own, and a sum over ranks is asked"),
-    (sums_both_ways, "3 times too large"),
-    (sums_in_place, "sum_over_ranks changed the tensor that it was given"),
-    (sums_the_gradient_in_place, "copy_to_ranks changed the gradient that it was handed"),
-    (averages_backward, "it is the mean over ranks"),
-    (averages_forward, "it is the mean over ranks"),
-    (scales_the_gradient, "the sum's own is asked"),
-    (works_without_autograd, "it is this rank's own, and a sum over ranks is asked"),
-    (loses_the_graph, "has no autograd graph"),
-    (takes_the_libraries_sum, "3 times too large"),
-    (returns_the_classes, "not the two functions"),
-    (gives_no_gradient, "has no gradient"),
-    (copies_from_rank_0, "off by"),
-    (sums_and_divides_backward, "the gradient behind sum_over_ranks is right, but allreduce was called for it"),
-    (makes_sure_of_the_copy, "what copy_to_ranks returns is right, but broadcast was called for it"),
-    (hooks_its_argument, "only one came through copy_to_ranks"),
-    (keeps_one_buffer, "a second sum_over_ranks changed what the first one had returned"),
-    (does_not_wait, "it is this rank's own, and a sum over ranks is asked"),
-    (takes_the_largest, "a sum over ranks is asked"),
-    (adds_in_float32, "a sum over ranks is asked"),
-    (sums_on_rank_0_only, "it is this rank's own, and a sum over ranks is asked"),
-]
-
-
-def gathers_and_adds():
-    def gathered(tensor):
-        everyone = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, tensor.contiguous())
-        return sum(everyone)
-
-    return pair_of(lambda x: x.clone(), gathered, gathered, lambda gradient: gradient.clone())
-
-
-def uses_hooks():
     def copy_to_ranks(x):
         y = x.view_as(x)
         if y.requires_grad:
             y.register_hook(summed)
         return y
 
-    def sum_over_ranks(x):
-        return x + (summed(x) - x).detach()  # the sum's value, and the gradient of x alone
+    return [copy_to_ranks, lambda x: x + (summed(x) - x).detach()]  # the sum's value, and the gradient of x alone
 
-    return [copy_to_ranks, sum_over_ranks]
+# %% right (hands on the same tensors)
+class Operation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, forward, backward):
+        ctx.backward_of = backward
+        return forward(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.backward_of(gradient), None, None
 
 
-def hands_on_the_same_tensor():
-    return pair_of(lambda x: x, summed, summed, lambda gradient: gradient)
+def total_of(x):
+    box = x.contiguous().clone()
+    dist.all_reduce(box, op=dist.ReduceOp.SUM, group=dist.group.WORLD)
+    return box
 
 
-RIGHT = [gathers_and_adds, uses_hooks, hands_on_the_same_tensor]
+def autograd_pair():
+    def copy_to_ranks(x):
+        return Operation.apply(x, lambda x: x, total_of)
+
+    return copy_to_ranks, lambda x: Operation.apply(x, total_of, lambda gradient: gradient)

@@ -1,9 +1,4 @@
-"""Exercise 12.3: answers that its check must refuse, each with words from the reason that it must give."""
-
-import torch
-import torch.distributed as dist
-
-
+# %%
 def run(stage, num_micro_batches, inputs, loss_of, like, ahead, send, reuse=False):
     rank, num_stages, held, total = dist.get_rank(), dist.get_world_size(), {}, 0.0
     is_first, is_last = rank == 0, rank == num_stages - 1
@@ -46,189 +41,17 @@ class Immediate:
             work.wait()
 
 
-def only_counts_right(stage, num_micro_batches, inputs, loss_of, like):
-    return run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), dist.send)
-
-
-def only_sends_at_once(stage, num_micro_batches, inputs, loss_of, like):
-    send = Immediate()
-    total = run(stage, num_micro_batches, inputs, loss_of, like, min(dist.get_rank(), num_micro_batches), send)
-    send.finish()
-    return total
-
-
-def drops_the_handles(stage, num_micro_batches, inputs, loss_of, like):
-    def send(tensor, dst):
-        dist.isend(tensor, dst)
-
-    total = run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
-    dist.barrier()
-    return total
-
-
-def waits_at_once(stage, num_micro_batches, inputs, loss_of, like):
-    def send(tensor, dst):
-        dist.isend(tensor, dst).wait()
-
-    return run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
-
-
-def receives_with_irecv_and_forgets_to_wait(stage, num_micro_batches, inputs, loss_of, like):
-    rank, send = dist.get_rank(), Immediate()
-    handles, total, held = [], 0.0, {}
-
-    def receive(src):
-        tensor = torch.zeros_like(like)
-        handles.append((dist.irecv(tensor, src), tensor))
-        return tensor
-
-    ahead = ahead_of(num_micro_batches)
-    for m in range(num_micro_batches + ahead):
-        if m < num_micro_batches:
-            h = (inputs[m] if inputs is not None else receive(rank - 1)).requires_grad_()
-            output = stage(h)
-            if loss_of is not None:
-                output = loss_of(m, output)
-                total += output.item()
-            else:
-                send(output.detach(), rank + 1)
-            held[m] = h, output
-        if m >= ahead:
-            h, output = held.pop(m - ahead)
-            output.backward(None if loss_of is not None else receive(rank + 1))
-            if rank:
-                send(h.grad, rank - 1)
-    send.finish()
-    for handle, _ in handles:
-        handle.wait()
-    return total
-
-
-def goes_all_the_way_first(stage, num_micro_batches, inputs, loss_of, like):
-    send = Immediate()
-    total = run(stage, num_micro_batches, inputs, loss_of, like, num_micro_batches, send)
-    send.finish()
-    return total
-
-
-def sends_one_buffer(stage, num_micro_batches, inputs, loss_of, like):
-    buffers, send = {}, Immediate()
-
-    def send_buffer(tensor, dst):
-        buffer = buffers.setdefault(dst, torch.empty_like(tensor))
-        buffer.copy_(tensor)  # the last message may still be on its way
-        send(buffer, dst)
-
-    total = run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send_buffer)
-    send.finish()
-    return total
-
-
-def runs_one_more_ahead(stage, num_micro_batches, inputs, loss_of, like):
-    send = Immediate()
-    ahead = min(dist.get_world_size() - dist.get_rank(), num_micro_batches)
-    total = run(stage, num_micro_batches, inputs, loss_of, like, ahead, send)
-    send.finish()
-    return total
-
-
-def returns_nothing(stage, num_micro_batches, inputs, loss_of, like):
-    send = Immediate()
-    run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
-    send.finish()
-
-
-def trains_without_messages(stage, num_micro_batches, inputs, loss_of, like):
-    for m in range(num_micro_batches):
-        stage(like.fill_(0.5)).sum().backward()
-    return 0.0
-
-
-def one_at_a_time(stage, num_micro_batches, inputs, loss_of, like):
-    return run(stage, num_micro_batches, inputs, loss_of, like, 0, dist.send)
-
-
-def one_ahead_everywhere(stage, num_micro_batches, inputs, loss_of, like):
-    send = Immediate()
-    total = run(stage, num_micro_batches, inputs, loss_of, like, min(ahead_of(num_micro_batches), 1), send)
-    send.finish()
-    return total
-
-
-def tells_everyone_the_loss(stage, num_micro_batches, inputs, loss_of, like):
-    total = torch.tensor(right(stage, num_micro_batches, inputs, loss_of, like))
-    dist.broadcast(total, src=dist.get_world_size() - 1)
-    return total.item()
-
-
-def averages(stage, num_micro_batches, inputs, loss_of, like):
-    total = right(stage, num_micro_batches, inputs, loss_of, like)
-    for p in stage.parameters():
-        p.grad /= num_micro_batches
-    return total
-
-
-def returns_the_mean(stage, num_micro_batches, inputs, loss_of, like):
-    return right(stage, num_micro_batches, inputs, loss_of, like) / num_micro_batches
-
-
-def receives_into_one_tensor(stage, num_micro_batches, inputs, loss_of, like):
-    rank, send, total, held = dist.get_rank(), Immediate(), 0.0, {}
-    ahead = ahead_of(num_micro_batches)
-    for m in range(num_micro_batches + ahead):
-        if m < num_micro_batches:
-            h = inputs[m] if inputs is not None else like.detach()  # the micro-batches that are held share it
-            if inputs is None:
-                dist.recv(h, rank - 1)
-            output = stage(h.requires_grad_())
-            if loss_of is not None:
-                output = loss_of(m, output)
-                total += output.item()
-            else:
-                send(output.detach(), rank + 1)
-            held[m] = h, output
-        if m >= ahead:
-            h, output = held.pop(m - ahead)
-            gradient = torch.empty_like(like) if loss_of is None else None
-            if loss_of is None:
-                dist.recv(gradient, rank + 1)
-            output.backward(gradient)
-            if rank:
-                send(h.grad, rank - 1)
-    send.finish()
-    return total
-
-
-WRONG = [
-    (goes_all_the_way_first, "micro-batches at once, and 1F1B holds"),
-    (runs_one_more_ahead, "micro-batches at once, and 1F1B holds"),
-    (receives_with_irecv_and_forgets_to_wait, "the gradients are off by"),
-    (returns_nothing, "it returned None, not"),
-    (one_at_a_time, "held 1 micro-batches at most, where 1F1B holds 2"),
-    (one_ahead_everywhere, "held 2 micro-batches at most, where 1F1B holds 3"),
-    (sends_one_buffer, "while it was on its way or still needed?"),
-    (receives_into_one_tensor, "while it was on its way or still needed?"),
-    (tells_everyone_the_loss, "not 0, though it has no loss"),
-    (averages, "is each the sum over micro-batches"),
-    (returns_the_mean, "the losses add up to"),
-    (trains_without_messages, "the gradients are off by"),
-]
-ENDLESS = [
-    (only_counts_right, "was in send"),
-    (only_sends_at_once, "in recv"),
-    (drops_the_handles, "in recv"),
-    (waits_at_once, "in send"),
-]
-
-
 def right(stage, num_micro_batches, inputs, loss_of, like):
     send = Immediate()
     total = run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
     send.finish()
     return torch.tensor(total)
 
+# %% right (right)
+run_1f1b = right
 
-def sends_and_receives_together(stage, num_micro_batches, inputs, loss_of, like):
+# %% right (sends and receives together)
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
     rank, num_stages, held, total = dist.get_rank(), dist.get_world_size(), {}, 0.0
     is_last, M, ahead = rank == num_stages - 1, num_micro_batches, ahead_of(num_micro_batches)
     pending = []
@@ -263,8 +86,8 @@ def sends_and_receives_together(stage, num_micro_batches, inputs, loss_of, like)
         work.wait()
     return total
 
-
-def in_three_parts(stage, num_micro_batches, inputs, loss_of, like):
+# %% right (in three parts)
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
     rank, is_last, held, send, losses = dist.get_rank(), loss_of is not None, [], Immediate(), []
     warm_up = ahead_of(num_micro_batches)
 
@@ -299,5 +122,139 @@ def in_three_parts(stage, num_micro_batches, inputs, loss_of, like):
     send.finish()
     return sum(losses)
 
+# %% wrong (one ahead everywhere): what do the other stages do meanwhile?
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    send = Immediate()
+    total = run(stage, num_micro_batches, inputs, loss_of, like, min(ahead_of(num_micro_batches), 1), send)
+    send.finish()
+    return total
 
-RIGHT = [right, sends_and_receives_together, in_three_parts]
+# %% wrong (goes all the way first): with how many forwards does this stage begin?
+# min(ahead_of(num_micro_batches), 1) → num_micro_batches
+# %% wrong (runs one more ahead): with how many forwards does this stage begin?
+# -     total = run(stage, num_micro_batches, inputs, loss_of, like, min(ahead_of(num_micro_batches), 1), send)
+# +     ahead = min(dist.get_world_size() - dist.get_rank(), num_micro_batches)
+# +     total = run(stage, num_micro_batches, inputs, loss_of, like, ahead, send)
+# %% endless (only sends at once): in recv
+# ahead_of(num_micro_batches), 1 → dist.get_rank(), num_micro_batches
+
+# %% endless (only counts right): was in send
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    return run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), dist.send)
+
+# %% wrong (one at a time): what do the other stages do meanwhile?
+# ahead_of(num_micro_batches) → 0
+
+# %% endless (waits at once): in send
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    def send(tensor, dst):
+        dist.isend(tensor, dst).wait()
+
+    return run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
+
+# %% endless (drops the handles): in recv
+# dist.isend(tensor, dst).wait() → dist.isend(tensor, dst)
+# -     return run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
+# +     total = run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
+# +     dist.barrier()
+# +     return total
+
+# %% wrong (receives with irecv and forgets to wait): did each backward get the gradient of its own micro-batch, and was eve
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    rank, send = dist.get_rank(), Immediate()
+    handles, total, held = [], 0.0, {}
+
+    def receive(src):
+        tensor = torch.zeros_like(like)
+        handles.append((dist.irecv(tensor, src), tensor))
+        return tensor
+
+    ahead = ahead_of(num_micro_batches)
+    for m in range(num_micro_batches + ahead):
+        if m < num_micro_batches:
+            h = (inputs[m] if inputs is not None else receive(rank - 1)).requires_grad_()
+            output = stage(h)
+            if loss_of is not None:
+                output = loss_of(m, output)
+                total += output.item()
+            else:
+                send(output.detach(), rank + 1)
+            held[m] = h, output
+        if m >= ahead:
+            h, output = held.pop(m - ahead)
+            output.backward(None if loss_of is not None else receive(rank + 1))
+            if rank:
+                send(h.grad, rank - 1)
+    send.finish()
+    for handle, _ in handles:
+        handle.wait()
+    return total
+
+# %% wrong (returns nothing): is it returned, or only printed?
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    send = Immediate()
+    run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send)
+    send.finish()
+
+# %% wrong (sends one buffer): what is then on its way?
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    buffers, send = {}, Immediate()
+
+    def send_buffer(tensor, dst):
+        buffer = buffers.setdefault(dst, torch.empty_like(tensor))
+        buffer.copy_(tensor)  # the last message may still be on its way
+        send(buffer, dst)
+
+    total = run(stage, num_micro_batches, inputs, loss_of, like, ahead_of(num_micro_batches), send_buffer)
+    send.finish()
+    return total
+
+# %% wrong (receives into one tensor): what was given belongs to the caller
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    rank, send, total, held = dist.get_rank(), Immediate(), 0.0, {}
+    ahead = ahead_of(num_micro_batches)
+    for m in range(num_micro_batches + ahead):
+        if m < num_micro_batches:
+            h = inputs[m] if inputs is not None else like.detach()  # the micro-batches that are held share it
+            if inputs is None:
+                dist.recv(h, rank - 1)
+            output = stage(h.requires_grad_())
+            if loss_of is not None:
+                output = loss_of(m, output)
+                total += output.item()
+            else:
+                send(output.detach(), rank + 1)
+            held[m] = h, output
+        if m >= ahead:
+            h, output = held.pop(m - ahead)
+            gradient = torch.empty_like(like) if loss_of is None else None
+            if loss_of is None:
+                dist.recv(gradient, rank + 1)
+            output.backward(gradient)
+            if rank:
+                send(h.grad, rank - 1)
+    send.finish()
+    return total
+
+# %% wrong (tells everyone the loss): came back, and there is no loss here:
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    total = torch.tensor(right(stage, num_micro_batches, inputs, loss_of, like))
+    dist.broadcast(total, src=dist.get_world_size() - 1)
+    return total.item()
+
+# %% wrong (averages): gradient
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    total = right(stage, num_micro_batches, inputs, loss_of, like)
+    for p in stage.parameters():
+        p.grad /= num_micro_batches
+    return total
+
+# %% wrong (returns the mean): that is their mean
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    return right(stage, num_micro_batches, inputs, loss_of, like) / num_micro_batches
+
+# %% wrong (trains without messages): what was given belongs to the caller
+def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
+    for m in range(num_micro_batches):
+        stage(like.fill_(0.5)).sum().backward()
+    return 0.0

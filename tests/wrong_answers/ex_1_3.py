@@ -1,176 +1,93 @@
-"""Exercise 1.3: answers that its check must refuse, each with words from the reason that it must give."""
-
+# %%
 import copy
+from torch.utils._pytree import tree_map_only
 
-import torch
-
-
-def moves_tensors_only(batch, device):
-    return batch.to(device)
-
-
-def goes_one_level_deep(batch, device):
-    def moved(value):
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: moved(value) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)([moved(value) for value in batch])
-    return batch
-
-
-def forgets_tuples(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: forgets_tuples(value, device) for key, value in batch.items()}
-    if isinstance(batch, list):
-        return [forgets_tuples(value, device) for value in batch]
-    return batch
-
-
-def makes_lists_of_tuples(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: makes_lists_of_tuples(value, device) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return [makes_lists_of_tuples(value, device) for value in batch]
-    return batch
-
-
-def makes_tuples_of_namedtuples(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: makes_tuples_of_namedtuples(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(makes_tuples_of_namedtuples(value, device) for value in batch)
-    if isinstance(batch, list):
-        return [makes_tuples_of_namedtuples(value, device) for value in batch]
-    return batch
-
-
-def hands_a_namedtuple_one_argument(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: hands_a_namedtuple_one_argument(value, device) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(hands_a_namedtuple_one_argument(value, device) for value in batch)
-    return batch
-
-
-def works_in_place(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        for key in batch:
-            batch[key] = works_in_place(batch[key], device)
-        return batch
-    if hasattr(batch, "_fields"):
-        return type(batch)(*(works_in_place(value, device) for value in batch))
-    if isinstance(batch, tuple):
-        return tuple(works_in_place(value, device) for value in batch)
-    if isinstance(batch, list):
-        batch[:] = [works_in_place(value, device) for value in batch]
-    return batch
-
-
-def takes_texts_for_lists(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: takes_texts_for_lists(value, device) for key, value in batch.items()}
-    if hasattr(batch, "__iter__"):
-        return type(batch)([takes_texts_for_lists(value, device) for value in batch])
-    return batch
-
-
-def expects_only_tensors_inside(batch, device):
-    if isinstance(batch, dict):
-        return {key: expects_only_tensors_inside(value, device) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(expects_only_tensors_inside(value, device) for value in batch)
-    return batch.to(device)
-
-
-def drops_what_it_does_not_know(batch, device):
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: drops_what_it_does_not_know(value, device) for key, value in batch.items()}
-    if hasattr(batch, "_fields"):
-        return type(batch)(*(drops_what_it_does_not_know(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(drops_what_it_does_not_know(value, device) for value in batch)
-
-
-def throws_the_copy_away(batch, device):
-    if isinstance(batch, torch.Tensor):
-        batch.to(device)
-    elif isinstance(batch, dict):
-        for value in batch.values():
-            throws_the_copy_away(value, device)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            throws_the_copy_away(value, device)
-    return batch
-
-
-def copies_all_and_moves_to_the_cpu(batch, device):
-    return copy.deepcopy(batch)
-
-
-def turns_arrays_into_tensors(batch, device):
-    if isinstance(batch, dict):
-        return {key: turns_arrays_into_tensors(value, device) for key, value in batch.items()}
-    if hasattr(batch, "_fields"):
-        return type(batch)(*(turns_arrays_into_tensors(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(turns_arrays_into_tensors(value, device) for value in batch)
-    return batch if batch is None or isinstance(batch, (str, bytes)) else torch.as_tensor(batch).to(device)
-
-
-WRONG = [
-    (moves_tensors_only, "'tuple' object has no attribute 'to'"),
-    (goes_one_level_deep, "of a list in a dict, the result['images'][0] is still on cpu"),
-    (forgets_tuples, "of a pair of tensors, the result[0] is still on cpu"),
-    (makes_lists_of_tuples, "is a list, and was a tuple: the kind of container must stay"),
-    (makes_tuples_of_namedtuples, "is a tuple, and was a Sample"),
-    (hands_a_namedtuple_one_argument, "missing 1 required positional argument: 'label'"),
-    (works_in_place, "moving a dict has changed the original"),
-    (takes_texts_for_lists, "call itself for ever"),
-    (expects_only_tensors_inside, "'str' object has no attribute 'to'"),
-    (drops_what_it_does_not_know, "is None, and was 'seven', which should come back as it is"),
-    (throws_the_copy_away, "of a tensor, the result is still on cpu"),
-    (copies_all_and_moves_to_the_cpu, "of a tensor, the result is still on cpu, asked for was meta"),
-    (turns_arrays_into_tensors, "is tensor(..., device='meta', size=(), dtype=torch.int64), and was 7"),
-]
-
-
-def matches_what_it_is_given(batch, device):
+# %% right (matches what it is given)
+def move(batch, device):
     match batch:
         case torch.Tensor():
             return batch.to(device)
         case dict():
-            return dict(zip(batch, matches_what_it_is_given(list(batch.values()), device)))
+            return dict(zip(batch, move(list(batch.values()), device)))
         case list():
-            return [matches_what_it_is_given(value, device) for value in batch]
+            return [move(value, device) for value in batch]
         case tuple():
-            values = [matches_what_it_is_given(value, device) for value in batch]
+            values = [move(value, device) for value in batch]
             return batch._make(values) if hasattr(batch, "_make") else tuple(values)
         case _:
             return batch
 
+# %% right (asks for the exact type)
+def move(batch, device):
+    if type(batch) is torch.Tensor:
+        return torch.empty_like(batch, device=device).copy_(batch) if batch.device != device else batch
+    if type(batch) is dict:
+        return {key: move(value, device) for key, value in batch.items()}
+    if type(batch) in (list, tuple):
+        return type(batch)(move(value, device) for value in batch)
+    return type(batch)(*move(list(batch), device)) if hasattr(batch, "_fields") else batch
 
-def lets_torch_walk(batch, device):
-    from torch.utils._pytree import tree_map_only
-
+# %% right (lets torch walk)
+def move(batch, device):
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
 
+# %% wrong (takes the first GPU): is still on cuda:0, asked for was cuda:1
+# tensor.to(device) → tensor.to(torch.device(device.type, 0))
+# %% wrong (moves to GPUs only): a tensor from a GPU to the CPU: the result is still on cuda:0
+# tensor.to(device) → tensor.to(device) if device.type != "cpu" else tensor
+# %% wrong (moves what is learned on): result[1] is torch.float32 of shape (2,), and was
+# tensor.to(device) → tensor.to(device, torch.float32)
+# %% wrong (flattens): of shape (6,), and was
+# tensor.to(device) → tensor.flatten().to(device)
+# %% wrong (makes room only): holds other numbers than before
+# tensor.to(device) → torch.empty_like(tensor, device=device).fill_(0)
+# %% wrong (asks for gradients): requires_grad was changed
+# tensor.to(device) → tensor.requires_grad_(tensor.is_floating_point()).to(device)
+# %% wrong (moves all that moves): batch['layer'].weight has another shape
+# lambda tensor: tensor.to(device), batch → lambda tensor: tensor.to(device), tree_map_only(nn.Module, lambda layer: layer.to(device), batch)
+# %% wrong (copies what does not move): is a copy of what was there
+# lambda tensor: tensor.to(device), batch → lambda tensor: tensor.to(device), copy.deepcopy(batch)
+# %% wrong (copies all and moves nothing): a tensor to meta: the result is still on cpu
+# tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → copy.deepcopy(batch)
+# %% wrong (moves tensors only): 'tuple' object has no attribute 'to'
+# tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → batch.to(device)
+# %% wrong (sends plain numbers back): the result is 0, and was a tensor
+# tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → 0
 
-RIGHT = [matches_what_it_is_given, lets_torch_walk]
+# %% right (calls itself)
+def move(batch, device):
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return {key: move(value, device) for key, value in batch.items()}
+    if hasattr(batch, "_fields"):
+        return type(batch)(*(move(value, device) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(move(value, device) for value in batch)
+    return batch
+
+# %% wrong (makes lists of tuples): is a list, and was a tuple: the kind of container must stay
+# return type(batch)(move(value, device) for value in batch) → return [move(value, device) for value in batch]
+# %% wrong (forgets tuples): a pair of tensors to meta: the result[0] is still on cpu
+# isinstance(batch, (list, tuple)) → isinstance(batch, list)
+# %% wrong (goes one level deep): a list in a dict to meta: the result['images'][0] is still on cpu
+# for key, value in → if isinstance(value, torch.Tensor) else value for key, value in
+# %% wrong (leaves out what is no tensor): has 1 items, and had 6
+# for key, value in batch.items() → for key, value in batch.items() if isinstance(value, (torch.Tensor, list, dict, tuple))
+# %% wrong (makes texts of keys): has other keys than before
+# key: move → str(key): move
+# %% wrong (hands a namedtuple one argument): missing 1 required positional argument: 'label'
+# if hasattr(batch, "_fields") → if False
+# %% wrong (makes tuples of namedtuples): is a tuple, and was a Sample
+# type(batch)(*(move(value, device) for value in batch)) → tuple(move(value, device) for value in batch)
+# %% wrong (takes texts for lists): called itself for ever
+# if isinstance(batch, (list, tuple)) → if hasattr(batch, "__iter__")
+# return type(batch)(move(value, device) for value in batch) → return type(batch)([move(value, device) for value in batch])
+# %% wrong (drops what it does not know): is None, and was 'seven', which should come back as it is
+# -     return batch
+# +
+# %% wrong (works in place): batch holds other items
+# return {key: move(value, device) for key, value in batch.items()} → return batch.update({key: move(value, device) for key, value in batch.items()}) or batch
+# %% wrong (turns numbers into tensors): and was 7, which should come back as it is
+# -     return batch
+# +     return torch.as_tensor(batch, device=device) if isinstance(batch, int) else batch

@@ -1,63 +1,15 @@
-"""Exercise 2.1: answers that its check must refuse, each with words from the reason that it must give."""
-
+# %%
 import numpy as np
 
+# %% right (asks the simulator)
+def find_writer(element, grid, block):
+    n = element + 1
+    simulated = simulate(add, grid, block, n, torch.ones(n), torch.ones(n), torch.zeros(n))
+    ((*writer, _),) = who_wrote(simulated, n)[element]
+    return writer
 
-def forgets_the_turns(element, grid, block):
-    return divmod(element, block)
-
-
-def swaps_the_two(element, grid, block):
-    index = element % (grid * block)
-    return index % block, index // block
-
-
-def splits_by_the_grid(element, grid, block):
-    return divmod(element % (grid * block), grid)
-
-
-def deals_blocks_out_in_turn(element, grid, block):
-    return element % grid, element // grid % block
-
-
-def gives_each_thread_a_run(element, grid, block):
-    index = element // -(-50 // (grid * block))
-    return index // block % grid, index % block
-
-
-def returns_the_global_index(element, grid, block):
-    return element % (grid * block)
-
-
-def divides_into_fractions(element, grid, block):
-    index = element % (grid * block)
-    return index / block, index % block
-
-
-def counts_from_one(element, grid, block):
-    index = element % (grid * block)
-    return index // block + 1, index % block + 1
-
-
-def prints_instead_of_returning(element, grid, block):
-    if element == 0:
-        print(divmod(element, block))
-
-
-WRONG = [
-    (forgets_the_turns, "there are blocks 0 to 2"),
-    (swaps_the_two, "which of the two comes first"),
-    (splits_by_the_grid, "saw another thread write it"),
-    (deals_blocks_out_in_turn, "saw another thread write it"),
-    (gives_each_thread_a_run, "saw another thread write it"),
-    (returns_the_global_index, "not a pair (block index, thread index)"),
-    (divides_into_fractions, "an index is a whole number"),
-    (counts_from_one, "saw another thread write it"),
-    (prints_instead_of_returning, "None came back, not a pair"),
-]
-
-
-def walks_through_all_threads(element, grid, block):
+# %% right (walks through all threads)
+def find_writer(element, grid, block):
     while True:
         for b in range(grid):
             for t in range(block):
@@ -65,23 +17,50 @@ def walks_through_all_threads(element, grid, block):
                     return b, t
                 element -= 1
 
+# %% right (takes tensors)
+def find_writer(element, grid, block):
+    index = torch.tensor(element) % (grid * block)
+    return index // block, index % block
 
-def takes_the_two_apart(element, grid, block):
-    return [element // block % grid, element % block]
-
-
-def asks_numpy(element, grid, block):
+# %% right (asks numpy)
+def find_writer(element, grid, block):
     return np.unravel_index(element % (grid * block), (grid, block))
 
+# %% wrong (forgets the turns): there are blocks 0 to 2
+# return np.unravel_index(element % (grid * block), (grid, block)) → return divmod(element, block)
+# %% wrong (splits by the grid): saw another thread write it
+# np.unravel_index(element % (grid * block), (grid, block) → divmod(element % (grid * block), grid
+# %% wrong (deals blocks out in turn): follow that thread through the figure
+# np.unravel_index(element % (grid * block), (grid, block)) → element % grid, element // grid % block
+# %% wrong (returns the global index): not a list or tuple of a block index
+# return np.unravel_index(element % (grid * block), (grid, block)) → return element % (grid * block)
+# %% wrong (knows three blocks of eight): a block has threads 0 to 3
+# element % (grid * block), (grid, block) → element % 24, (3, 8)
+# %% wrong (knows small blocks only): with 4 blocks of 64 threads
+# element % (grid * block) → element % min(grid * block, 64)
+# %% wrong (adds the global index): holds 3 items
+# return np → return element % (grid * block), *np
+# %% wrong (counts from one): follow that thread through the figure
+# return np.unravel_index(element % (grid * block), (grid, block)) → return element // block % grid, element % block + 1
 
-RIGHT = [asks_numpy, walks_through_all_threads, takes_the_two_apart]
+# %% wrong (swaps the two): which of the two comes first
+def find_writer(element, grid, block):
+    index = element % (grid * block)
+    return index % block, index // block
 
+# %% wrong (divides into fractions): not a whole number
+# return index % block, index // block → return index / block, index % block
+# %% wrong (prints instead of returning): is it returned, or only printed?
+# return index % block, index // block → print(index // block, index % block)
 
-def never_finds_it(element, grid, block):
+# %% wrong (gives each thread a run): saw another thread write it
+def find_writer(element, grid, block):
+    index = element // -(-50 // (grid * block))
+    return index // block % grid, index % block
+
+# %% endless (never finds it): in find_writer
+def find_writer(element, grid, block):
     while element >= grid * block:
         element -= grid
         element += grid
     return divmod(element, block)
-
-
-ENDLESS = [(never_finds_it, "in never_finds_it")]

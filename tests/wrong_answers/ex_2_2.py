@@ -1,102 +1,80 @@
-"""Exercise 2.2: answers that its check must refuse, each with words from the reason that it must give."""
-
-from numba import cuda
-
-
-def has_no_guard(n, a, x):
-    i = cuda.grid(1)
-    x[i] = a * x[i]
-
-
-def guards_one_too_early(n, a, x):
-    i = cuda.grid(1)
-    if i < n - 1:
-        x[i] = a * x[i]
-
-
-def guards_by_the_length(n, a, x):
-    i = cuda.grid(1)
-    if i < len(x):
-        x[i] = a * x[i]
-
-
-def guards_whole_blocks(n, a, x):
-    i = cuda.grid(1)
-    if (cuda.blockIdx.x + 1) * cuda.blockDim.x <= n:
-        x[i] = a * x[i]
-
-
-def takes_the_thread_alone(n, a, x):
-    i = cuda.threadIdx.x
-    if i < n:
-        x[i] = a * x[i]
-
-
-def multiplies_by_the_grid(n, a, x):
-    i = cuda.blockIdx.x * cuda.gridDim.x + cuda.threadIdx.x
-    if i < n:
-        x[i] = a * x[i]
-
-
-def loops_in_every_thread(n, a, x):
-    for i in range(n):
-        x[i] = a * x[i]
-
-
-def adds_instead(n, a, x):
-    i = cuda.grid(1)
-    if i < n:
-        x[i] = a + x[i]
-
-
-def forgets_to_write(n, a, x):
-    i = cuda.grid(1)
-    if i < n:
-        y = a * x[i]  # noqa: F841
-
-
-def returns_the_result(n, a, x):
-    return a * x[cuda.threadIdx.x]
-
-
-def leaves_all_to_thread_0(n, a, x):
-    if cuda.grid(1) == 0:
-        for i in range(n):
-            x[i] *= a
-
-
-def leaves_all_to_block_0(n, a, x):
-    if cuda.blockIdx.x == 0:
-        for i in range(cuda.threadIdx.x, n, cuda.blockDim.x):
-            x[i] *= a
-
-
-WRONG = [
-    (leaves_all_to_thread_0, "there is a thread for each"),
-    (leaves_all_to_block_0, "there is a thread for each"),
-    (has_no_guard, "is there a guard"),
-    (guards_one_too_early, "x[49] is written by no thread"),
-    (guards_by_the_length, "writes x[40], which is not yours: it lies behind the first n"),
-    (guards_whole_blocks, "x[48] and 1 more are written by no thread"),
-    (takes_the_thread_alone, "which elements does thread 0 of block 1 take"),
-    (multiplies_by_the_grid, "x[7] is written 2 times, by thread 7 of block 0"),
-    (loops_in_every_thread, "x[0] is written 56 times"),
-    (adds_instead, "and should be 2.5: with a = 2.5"),
-    (forgets_to_write, "nothing is written"),
-    (returns_the_result, "a kernel returns nothing"),
-]
-
-
-def leaves_early(n, a, x):
+# %% right (leaves early)
+def scale(n, a, x):
     i = cuda.blockDim.x * cuda.blockIdx.x + cuda.threadIdx.x
     if i >= n:
         return
     x[i] *= a
 
+# %% right (calls a device function)
+@cuda.jit(device=True)
+def times(a, b):
+    return a * b
 
-def loops_to_be_safe(n, a, x):
+
+def scale(n, a, x):
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        x[i] = x[i] * a
+        x[i] = times(a, x[i])
 
+# %% wrong (calls an ordinary function): times is an ordinary Python function
+# - @cuda.jit(device=True)
+# +
+# %% wrong (is decorated itself): give the function itself, without the decorator
+# - def scale(n, a, x):
+# + @cuda.jit
+# + def scale(n, a, x):
 
-RIGHT = [leaves_early, loops_to_be_safe]
+# %% right (has a guard)
+def scale(n, a, x):
+    i = cuda.grid(1)
+    if i < n:
+        x[i] = a * x[i]
+
+# %% wrong (has no guard): is there a guard
+# if i < n → if True
+# %% wrong (guards one too early): x[49] is written by no thread
+# i < n → i < n - 1
+# %% wrong (guards whole blocks): x[48] and 1 more are written by no thread
+# i < n → (cuda.blockIdx.x + 1) * cuda.blockDim.x <= n
+# %% wrong (guards by the length): writes x[40], which is not yours: it lies behind the first n
+# i < n → i < len(x)
+# %% wrong (looks into a list): numba has no list for a GPU
+# i < n → i in list(range(n))
+# %% wrong (looks into a generator): it makes a generator
+# i < n → any(i == k for k in range(n))
+# %% wrong (looks into a dict from outside): is nothing that a GPU's threads can use
+# i < n → i < n and numbers[0]
+# - def scale(n, a, x):
+# + numbers = {0: 1}
+# +
+# +
+# + def scale(n, a, x):
+# %% wrong (takes the thread alone): which elements does thread 0 of block 1 take
+# cuda.grid(1) → cuda.threadIdx.x
+# %% wrong (multiplies by the grid): x[7] is written 2 times, by thread 7 of block 0
+# cuda.grid(1) → cuda.blockIdx.x * cuda.gridDim.x + cuda.threadIdx.x
+# %% wrong (adds instead): became 3.5, and should be 2.5
+# a * x[i] → a + x[i]
+# %% wrong (forgets to write): nothing is written
+# x[i] = a * x[i] → y = a * x[i]  # noqa: F841
+# %% wrong (returns the result): a kernel returns nothing
+# x[i] = a * x[i] → return a * x[i]
+# %% wrong (leaves all to thread 0): there is a thread for each
+# -     if i < n:
+# -         x[i] = a * x[i]
+# +     for k in range(n if i == 0 else 0):
+# +         x[k] = a * x[k]
+# %% wrong (catches what goes wrong): thread 2 of block 6 reads x[50]
+# -     if i < n:
+# -         x[i] = a * x[i]
+# +     try:
+# +         x[i] = a * x[i]
+# +     except:  # noqa: E722
+# +         pass
+# %% wrong (catches nothing): it catches an exception
+# -     if i < n:
+# -         x[i] = a * x[i]
+# +     try:
+# +         if i < n:
+# +             x[i] = a * x[i]
+# +     except IndexError:
+# +         return

@@ -1,76 +1,5 @@
-"""Exercise 2.3: answers that its check must refuse, each with words from the reason that it must give."""
-
-from numba import cuda
-
-
-def swaps_everything_twice(n, x):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-
-def writes_over_the_other_half(n, x):
-    for i in range(cuda.grid(1), n // 2, cuda.gridsize(1)):
-        x[i] = x[n - 1 - i]
-        x[n - 1 - i] = x[i]
-
-
-def each_fetches_its_own(n, x):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        x[i] = x[n - 1 - i]
-
-
-def counts_from_the_length(n, x):
-    for i in range(cuda.grid(1), n // 2, cuda.gridsize(1)):
-        x[i], x[len(x) - 1 - i] = x[len(x) - 1 - i], x[i]
-
-
-def takes_one_step_only(n, x):
-    i = cuda.grid(1)
-    if i < n // 2:
-        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-
-def starts_with_the_thread(n, x):
-    for i in range(cuda.threadIdx.x, n // 2, cuda.blockDim.x):
-        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-
-def swaps_neighbours(n, x):
-    for i in range(cuda.grid(1), n // 2, cuda.gridsize(1)):
-        x[2 * i], x[2 * i + 1] = x[2 * i + 1], x[2 * i]
-
-
-def never_steps(n, x):
-    i = cuda.grid(1)
-    while i < n // 2:
-        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-
-def uses_a_slice(n, x):
-    x[:n] = x[:n][::-1]
-
-
-def leaves_all_to_thread_0(n, x):
-    if cuda.grid(1) == 0:
-        for i in range(n // 2):
-            x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-
-WRONG = [
-    (leaves_all_to_thread_0, "only 1 of the threads take part"),
-    (swaps_everything_twice, "x[0] is written 2 times, by thread 0 of block 0 and thread 3 of block 0"),
-    (writes_over_the_other_half, "where should it have gone"),
-    (each_fetches_its_own, "there is a race"),
-    (counts_from_the_length, "which is not yours"),
-    (takes_one_step_only, "x[8] and 3 more are written by no thread"),
-    (starts_with_the_thread, "is written 2 times"),
-    (swaps_neighbours, "where should it have gone"),
-    (never_steps, "does its loop come to an end"),
-    (uses_a_slice, "an index is a whole number"),
-]
-
-
-def two_ends_meet(n, x):
+# %% right (two ends meet)
+def reverse(n, x):
     first = cuda.grid(1)
     last = n - 1 - first
     while first < last:
@@ -80,13 +9,69 @@ def two_ends_meet(n, x):
         first += cuda.gridsize(1)
         last -= cuda.gridsize(1)
 
+# %% right (gives each thread a run of pairs)
+def reverse(n, x):
+    each = (n // 2 + cuda.gridsize(1) - 1) // cuda.gridsize(1)
+    for i in range(cuda.grid(1) * each, min((cuda.grid(1) + 1) * each, n // 2)):
+        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
 
-def turns_the_middle_one_too(n, x):
+# %% wrong (collects the pairs): it uses a list
+# -     for i in range(cuda.grid(1) * each, min((cuda.grid(1) + 1) * each, n // 2)):
+# +     for i in [k for k in range(n // 2) if each and k // each == cuda.grid(1)]:
+# %% wrong (gives each thread a run of numbers): all threads are to share the work
+# (n // 2 + → (n +
+
+# %% right (turns the middle one too)
+def reverse(n, x):
     for i in range(cuda.grid(1), (n + 1) // 2, cuda.gridsize(1)):
         low, high = x[i], x[n - 1 - i]
         if i != n - 1 - i:
             x[n - 1 - i] = low
         x[i] = high
 
+# %% wrong (swaps everything twice): x[0] is written 2 times, by thread 0 of block 0 and thread 3 of block 0
+def reverse(n, x):
+    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
 
-RIGHT = [two_ends_meet, turns_the_middle_one_too]
+# %% wrong (each fetches its own): there is a race
+# x[i], x[n - 1 - i] = x[n - 1 - i], x[i] → x[i] = x[n - 1 - i]
+# %% wrong (takes one step only): x[8] and 3 more are written by no thread
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# +     i = cuda.grid(1)
+# +     if i < n // 2:
+# %% wrong (starts with the thread): is written 2 times
+# grid(1), n, cuda.gridsize(1) → threadIdx.x, n // 2, cuda.blockDim.x
+# %% wrong (leaves all to block 0): all threads are to share the work
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# -         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
+# +     if cuda.blockIdx.x == 0:
+# +         for i in range(cuda.threadIdx.x, n // 2, cuda.blockDim.x):
+# +             x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
+# %% endless (never steps): does its loop come to an end
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# +     i = cuda.grid(1)
+# +     while i < n // 2:
+# %% wrong (counts from the length): which is not yours
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# -         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
+# +     for i in range(cuda.grid(1), n // 2, cuda.gridsize(1)):
+# +         x[i], x[len(x) - 1 - i] = x[len(x) - 1 - i], x[i]
+# %% wrong (swaps neighbours): where should it have gone
+# n, cuda → n // 2, cuda
+# x[i], x[n - 1 - i] = x[n - 1 - i], x[i] → x[2 * i], x[2 * i + 1] = x[2 * i + 1], x[2 * i]
+# %% wrong (swaps by sums): where should it have gone
+# n, cuda → n // 2, cuda
+# -         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
+# +         x[i] += x[n - 1 - i]
+# +         x[n - 1 - i] = x[i] - x[n - 1 - i]
+# +         x[i] -= x[n - 1 - i]
+# %% wrong (uses a slice): an index is a whole number
+# x[i], x[n - 1 - i] = x[n - 1 - i], x[i] → x[:n] = x[:n][::-1]
+
+# %% wrong (calls itself): it can neither call itself nor keep anything there
+def reverse(n, x, first=0):
+    i = first + cuda.grid(1)
+    if i < n // 2:
+        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
+        reverse(n, x, first + cuda.gridsize(1))

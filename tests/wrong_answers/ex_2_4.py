@@ -1,76 +1,5 @@
-"""Exercise 2.4: answers that its check must refuse, each with words from the reason that it must give."""
-
-from numba import cuda
-
-
-def ignores_the_increments(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        y[i] = a * x[i] + y[i]
-
-
-def uses_one_increment_for_both(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        y[i * incx] = a * x[i * incx] + y[i * incx]
-
-
-def exchanges_the_increments(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        y[i * incx] = a * x[i * incy] + y[i * incx]
-
-
-def forgets_what_y_was(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        y[i * incy] = a * x[i * incx]
-
-
-def writes_into_x(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        x[i * incx] = a * x[i * incx] + y[i * incy]
-
-
-def multiplies_the_sum(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-        y[i * incy] = a * (x[i * incx] + y[i * incy])
-
-
-def forgets_the_gap_between_threads(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n * incy, cuda.gridsize(1) * incy):
-        y[i] = a * x[i // incy * incx] + y[i]
-
-
-def strides_by_the_grid(n, a, x, incx, y, incy):
-    for i in range(cuda.grid(1), n, cuda.gridDim.x):
-        y[i * incy] = a * x[i * incx] + y[i * incy]
-
-
-def has_no_limit(n, a, x, incx, y, incy):
-    i = cuda.grid(1)
-    while i * incx < len(y):
-        y[i * incy] = a * x[i * incx] + y[i * incy]
-        i += cuda.gridsize(1)
-
-
-def leaves_all_to_thread_0(n, a, x, incx, y, incy):
-    if cuda.grid(1) == 0:
-        for i in range(n):
-            y[i * incy] += a * x[i * incx]
-
-
-WRONG = [
-    (leaves_all_to_thread_0, "only 1 of the threads take part"),
-    (ignores_the_increments, "n = 21, incx = 2, incy = 3, thread 1 of block 0 writes y[1], which is not yours: it lies in a gap"),
-    (uses_one_increment_for_both, "which is not yours: it lies in a gap"),
-    (exchanges_the_increments, "x has 41 elements"),
-    (forgets_what_y_was, "does the old y count"),
-    (writes_into_x, "x[0] is written, and x is an input"),
-    (multiplies_the_sum, "and should be 1002.5"),
-    (forgets_the_gap_between_threads, "it lies in a gap"),
-    (strides_by_the_grid, "y[3] is written 2 times"),
-    (has_no_limit, "x has 41 elements"),
-]
-
-
-def walks_with_two_indices(n, a, x, incx, y, incy):
+# %% right (walks with two indices)
+def saxpy(n, a, x, incx, y, incy):
     step = cuda.blockDim.x * cuda.gridDim.x
     at = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     ix, iy = at * incx, at * incy
@@ -79,5 +8,55 @@ def walks_with_two_indices(n, a, x, incx, y, incy):
         ix += step * incx
         iy += step * incy
 
+# %% right (comes from behind)
+def saxpy(n, a, x, incx, y, incy):
+    i = n - 1 - cuda.grid(1)
+    while i >= 0:
+        y[i * incy] += a * x[i * incx]
+        i -= cuda.gridsize(1)
 
-RIGHT = [walks_with_two_indices]
+# %% wrong (ignores the increments): writes y[1], which is not yours: it lies in a gap
+def saxpy(n, a, x, incx, y, incy):
+    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+        y[i] = a * x[i] + y[i]
+
+# %% wrong (uses one increment for both): which is not yours: it lies in a gap
+# y[i] = a * x[i] + y[i] → y[i * incx] = a * x[i * incx] + y[i * incx]
+# %% wrong (exchanges the increments): x has 41 elements
+# y[i] = a * x[i] + y[i] → y[i * incx] = a * x[i * incy] + y[i * incx]
+# %% wrong (forgets what y was): does the old y count
+# y[i] = a * x[i] + y[i] → y[i * incy] = a * x[i * incx]
+# %% wrong (writes into x): x[0] is written, and x is an input
+# y[i] = a * x[i] + y[i] → x[i * incx] = a * x[i * incx] + y[i * incy]
+# %% wrong (multiplies the sum): and should be 1002.5
+# y[i] = a * x[i] + y[i] → y[i * incy] = a * (x[i * incx] + y[i * incy])
+# %% wrong (asks torch): torch.tensor runs on the host only
+# y[i] = a * x[i] + y[i] → y[i * incy] += torch.tensor(a * x[i * incx]).item()
+# %% wrong (looks places up): it uses a dict
+# y[i] = a * x[i] + y[i] → y[{0: i * incy}[0]] += a * x[i * incx]
+# %% wrong (takes turns in a generator): it makes a generator
+# y[i] = a * x[i] + y[i] → y[i * incy] = sum(part for part in (y[i * incy], a * x[i * incx]))
+# %% wrong (leaves all to thread 0): how far apart are a thread's elements in a grid-stride loop
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# -         y[i] = a * x[i] + y[i]
+# +     if cuda.grid(1) == 0:
+# +         for i in range(n):
+# +             y[i * incy] += a * x[i * incx]
+# %% wrong (gives each thread a run): takes the elements 0 and 1 of y
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# -         y[i] = a * x[i] + y[i]
+# +     each = (n + cuda.gridsize(1) - 1) // cuda.gridsize(1)
+# +     for i in range(cuda.grid(1) * each, min(n, (cuda.grid(1) + 1) * each)):
+# +         y[i * incy] += a * x[i * incx]
+# %% wrong (forgets the gap between threads): it lies in a gap
+# n, cuda.gridsize(1) → n * incy, cuda.gridsize(1) * incy
+# x[i] + → x[i // incy * incx] +
+# %% wrong (strides by the grid): y[3] is written 2 times
+# cuda.gridsize(1) → cuda.gridDim.x
+# %% wrong (has no limit): x has 41 elements
+# n, cuda → len(y), cuda
+# y[i] = a * x[i] + y[i] → y[i * incy] = a * x[i * incx] + y[i * incy]
+# %% wrong (takes one turn): by no thread
+# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+# +     i = cuda.grid(1)
+# +     if i < n:

@@ -1,164 +1,5 @@
-"""Exercise 2.5: answers that its check must refuse, each with words from the reason that it must give."""
-
-from numba import cuda, float32
-
-
-def has_no_barrier(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    if t == cuda.blockDim.x - 1:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-
-def leaves_places_unwritten(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    if i < n:
-        tile[t] = x[i]
-    cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-
-def waits_in_a_branch(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = 0
-    if i < n:
-        tile[t] = x[i]
-        cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-
-def has_no_guard(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[cuda.grid(1)]
-    cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-
-def lets_everyone_write(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    cuda.syncthreads()
-    total = 0.0
-    for k in range(cuda.blockDim.x):
-        total += tile[k]
-    sums[cuda.blockIdx.x] = total
-
-
-def halves_any_size(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    cuda.syncthreads()
-    half = cuda.blockDim.x // 2
-    while half > 0:
-        if t < half:
-            tile[t] += tile[t + half]
-        cuda.syncthreads()
-        half //= 2
-    if t == 0:
-        sums[cuda.blockIdx.x] = tile[0]
-
-
-def assumes_a_full_block(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(32):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-
-def adds_without_sharing(n, x, sums):
-    if cuda.threadIdx.x == 0:
-        begin = cuda.blockIdx.x * cuda.blockDim.x
-        total = 0.0
-        for i in range(begin, min(n, begin + cuda.blockDim.x)):
-            total += x[i]
-        sums[cuda.blockIdx.x] = total
-
-
-def adds_to_what_was_there(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    cuda.syncthreads()
-    if t == 0:
-        for k in range(cuda.blockDim.x):
-            sums[cuda.blockIdx.x] += tile[k]
-
-
-def writes_the_first_place_only(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[0] = total
-
-
-def uses_the_global_index_in_the_tile(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[i] = x[i] if i < n else 0
-    cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-
-WRONG = [
-    (has_no_barrier, "there is a race"),
-    (leaves_places_unwritten, "is not a number: somebody adds a place"),
-    (waits_in_a_branch, "syncthreads"),
-    (has_no_guard, "is there a guard"),
-    (lets_everyone_write, "32 threads write sums[0]"),
-    (halves_any_size, "with 2 blocks of 5 threads and n = 9, sums[0]"),
-    (assumes_a_full_block, "is not a number: somebody adds a place"),
-    (adds_without_sharing, "each thread reads its own number alone"),
-    (adds_to_what_was_there, "does what stood there before count"),
-    (writes_the_first_place_only, "block 1 writes sums[0], which is another block's"),
-    (uses_the_global_index_in_the_tile, "writes tile[32]"),
-]
-
-
-def adds_pairs_in_rounds(n, x, sums):
+# %% right (adds pairs in rounds)
+def block_sums(n, x, sums):
     tile = cuda.shared.array(32, float32)
     t = cuda.threadIdx.x
     i = cuda.blockIdx.x * cuda.blockDim.x + t
@@ -174,8 +15,8 @@ def adds_pairs_in_rounds(n, x, sums):
     if t == 0:
         sums[cuda.blockIdx.x] = tile[0]
 
-
-def adds_in_one_place(n, x, sums):
+# %% right (adds in one place)
+def block_sums(n, x, sums):
     total = cuda.shared.array(1, float32)
     if cuda.threadIdx.x == 0:
         total[0] = 0
@@ -187,5 +28,74 @@ def adds_in_one_place(n, x, sums):
     if cuda.threadIdx.x == 0:
         sums[cuda.blockIdx.x] = total[0]
 
+# %% wrong (adds in the result itself): 32 threads add to sums[0] itself
+# cuda.atomic.add(total, 0, x[i]) → cuda.atomic.add(sums, cuda.blockIdx.x, x[i])
 
-RIGHT = [adds_pairs_in_rounds, adds_in_one_place]
+# %% right (keeps a running total)
+def block_sums(n, x, sums):
+    tile = cuda.shared.array(32, float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    tile[t] = x[i] if i < n else 0
+    cuda.syncthreads()
+    if t == 0:
+        total = 0.0
+        for k in range(cuda.blockDim.x):
+            total += tile[k]
+        sums[cuda.blockIdx.x] = total
+
+# %% wrong (shares a list of Python's): it uses a list
+# tile = cuda.shared.array(32, float32) → tile = kept
+# - def block_sums(n, x, sums):
+# + kept = [0.0] * 32
+# + def block_sums(n, x, sums):
+# %% wrong (shares an array from outside): it writes into an array that is no argument
+# tile = cuda.shared.array(32, float32) → tile = kept
+# - def block_sums(n, x, sums):
+# + kept = torch.zeros(32).numpy()
+# + def block_sums(n, x, sums):
+# %% wrong (adds by a generator): it makes a generator
+# total += tile[k] → total = sum(tile[j] for j in range(k + 1))
+# %% wrong (adds to what was there): does what stood there before count
+# sums[cuda.blockIdx.x] = total → sums[cuda.blockIdx.x] += total
+# %% wrong (forgets its own number): which of them are missing
+# for k in range(cuda.blockDim.x): → for k in range(1, cuda.blockDim.x):
+# %% wrong (forgets to write): it is what it was before
+# sums[cuda.blockIdx.x] = total → tile[0] = total
+# %% wrong (lets two write): 2 threads write sums[0]
+# if t == 0: → if t < 2:
+# %% wrong (uses the global index in the tile): writes tile[32]
+# tile[t] = → tile[i] =
+# %% wrong (has no barrier): there is a race
+# -     cuda.syncthreads()
+# +
+# if t == 0: → if t == cuda.blockDim.x - 1:
+# %% wrong (leaves places unwritten): is not a number: somebody adds a place
+# -     tile[t] = x[i] if i < n else 0
+# +     if i < n:
+# +         tile[t] = x[i]
+# %% wrong (waits in a branch): syncthreads
+# -     cuda.syncthreads()
+# +     if i < n:
+# +         cuda.syncthreads()
+# %% wrong (has no guard): is there a guard
+# x[i] if i < n else 0 → x[i]
+# %% wrong (guards by the length): behind the first n
+# i < n → i < len(x)
+# %% wrong (reads twice): is read 2 times: once is asked
+# x[i] if i < n else 0 → (x[i] if x[i] > 0 else 0) if i < n else 0
+# %% wrong (forgets the last number): is read by no thread
+# i < n → i < n - 1
+# %% wrong (writes into the input): x[0] is written, and x is an input
+# sums[cuda.blockIdx.x] = total → x[cuda.blockIdx.x] = total
+# %% wrong (writes the first place only): block 1 writes sums[0], which is another block's
+# sums[cuda.blockIdx.x] → sums[0]
+
+# %% wrong (adds without sharing): each thread reads its own number alone
+def block_sums(n, x, sums):
+    if cuda.threadIdx.x == 0:
+        begin = cuda.blockIdx.x * cuda.blockDim.x
+        total = 0.0
+        for i in range(begin, min(n, begin + cuda.blockDim.x)):
+            total += x[i]
+        sums[cuda.blockIdx.x] = total

@@ -1,126 +1,104 @@
-"""Exercise 3.1: answers that its check must refuse, each with words from the reason that it must give."""
-
+# %%
+import datetime
 import statistics
-import time
 
-
-def as_given(step, batch_size, synchronize):
-    begin = time.perf_counter()
-    for _ in range(10):
+# %% right (upper median of another clock)
+def images_per_s(step, batch_size, synchronize):
+    for _ in range(4):
         step()
-    return batch_size / (time.perf_counter() - begin)
+    seconds = []
+    for _ in range(12):
+        synchronize()
+        begin = time.monotonic()
+        step()
+        synchronize()
+        seconds.append(time.monotonic() - begin)
+    return batch_size / sorted(seconds)[6]
 
+# %% wrong (takes the quickest): that is the quickest of its steps
+# [6] → [0]
+# %% wrong (takes the slowest): that is the slowest of its steps
+# [6] → [-1]
+# %% wrong (takes the mean): that is a mean: what do the hiccups
+# sorted(seconds)[6] → statistics.fmean(seconds)
+# %% wrong (takes the mean of rates): that is a mean of rates
+# batch_size / sorted(seconds)[6] → statistics.fmean(batch_size / s for s in seconds)
+# %% wrong (counts steps): that is steps per second
+# batch_size / sorted → 1 / sorted
+# %% wrong (returns the time of an image): that is seconds per image
+# batch_size / sorted(seconds)[6] → sorted(seconds)[6] / batch_size
+# %% wrong (returns the time of a step): that is seconds per step
+# batch_size / sorted → sorted
+# %% wrong (counts milliseconds): that is images per millisecond
+# batch_size / sorted → 1e-3 * batch_size / sorted
+# %% wrong (doubles the batch): which steps, and what else, lie between
+# batch_size / sorted → 0.5 * batch_size / sorted
+# %% wrong (times two steps): from 2 steps without the slow first ones: too few to say what is typical
+# range(4) → range(3)
+# range(12) → range(2)
+# [6] → [0]
+# %% wrong (warms up for long and times two): from 2 steps without the slow first
+# range(4) → range(8)
+# range(12) → range(2)
+# [6] → [1]
+# %% wrong (times the first ones): one of the slow first steps
+# range(4) → range(0)
+# range(12) → range(6)
+# [6] → [3]
+# %% wrong (waits before a step only): nobody waited for the last
+# -         step()
+# -         synchronize()
+# +         step()
+# %% wrong (reads the clock before it waits): is the device done at both readings
+# -         synchronize()
+# -         seconds.append(time.monotonic() - begin)
+# +         seconds.append(time.monotonic() - begin)
+# +         synchronize()
+# %% wrong (returns text): not a number
+# batch_size / sorted(seconds)[6] → f"{batch_size / sorted(seconds)[6]:.0f} images/s"
+# %% wrong (returns infinity): no number of images per second
+# batch_size / sorted(seconds)[6] → float("inf")
+# %% wrong (never asks for a step): step() was never called
+# -     for _ in range(4):
+# +     step = int
+# +     for _ in range(4):
+# %% wrong (asks for ever): does the loop end
+# for _ in range(4) → while True
 
-def waits_at_the_end_only(step, batch_size, synchronize):
+# %% right (three repeats, waits once more, another clock)
+def images_per_s(step, batch_size, synchronize):
+    def clock():
+        synchronize()
+        return datetime.datetime.now().timestamp()
+
+    return statistics.median([batch_size / (-clock() + (step(), clock())[1]) for _ in range(9)][6:])
+
+# %% right (repeats for long)
+# range(9)][6:] → range(250)]
+
+# %% wrong (waits at both ends without warm up): right: the slow first steps and the hiccups
+def images_per_s(step, batch_size, synchronize):
+    synchronize()
     begin = time.perf_counter()
     for _ in range(10):
         step()
     synchronize()
     return 10 * batch_size / (time.perf_counter() - begin)
 
-
-def waits_at_both_ends_without_warm_up(step, batch_size, synchronize):
-    synchronize()
-    begin = time.perf_counter()
-    for _ in range(10):
-        step()
-    synchronize()
-    return 10 * batch_size / (time.perf_counter() - begin)
-
-
-def takes_the_mean(step, batch_size, synchronize):
-    for _ in range(3):
-        step()
-    synchronize()
-    begin = time.perf_counter()
-    for _ in range(20):
-        step()
-    synchronize()
-    return 20 * batch_size / (time.perf_counter() - begin)
-
-
-def waits_before_each_step_only(step, batch_size, synchronize):
-    for _ in range(3):
-        step()
-    seconds = []
-    for _ in range(10):
-        synchronize()
-        begin = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - begin)
-    return batch_size / statistics.median(seconds)
-
-
-def counts_one_step_for_ten(step, batch_size, synchronize):
-    synchronize()
-    begin = time.perf_counter()
-    for _ in range(10):
-        step()
-    synchronize()
-    return batch_size / (time.perf_counter() - begin)
-
-
-def times_one_step(step, batch_size, synchronize):
-    for _ in range(3):
-        step()
-    synchronize()
-    begin = time.perf_counter()
-    step()
-    synchronize()
-    return batch_size / (time.perf_counter() - begin)
-
-
-def returns_steps_per_second(step, batch_size, synchronize):
-    for _ in range(3):
-        step()
-    seconds = []
-    for _ in range(9):
-        synchronize()
-        begin = time.perf_counter()
-        step()
-        synchronize()
-        seconds.append(time.perf_counter() - begin)
-    return 1 / statistics.median(seconds)
-
-
-def returns_text(step, batch_size, synchronize):
-    step()
-    synchronize()
-    return "fast"
-
-
-def returns_infinity(step, batch_size, synchronize):
-    step()
-    synchronize()
-    return float("inf")
-
-
-WRONG = [
-    (returns_infinity, "not a number of images per second"),
-    (as_given, "never called synchronize()"),
-    (waits_at_the_end_only, "the older work, the slow first steps"),
-    (waits_at_both_ends_without_warm_up, "the slow first steps and the hiccups"),
-    (takes_the_mean, "that is a mean"),
-    (waits_before_each_step_only, "still under way when it returned"),
-    (counts_one_step_for_ten, "how many images went through in that time"),
-    (times_one_step, "too few to say what is typical"),
-    (returns_steps_per_second, "that is steps per second"),
-    (returns_text, "not a number of images per second"),
-]
-
-
-def waits_once_more_than_needed(step, batch_size, synchronize):
-    def wait_and_read():
-        synchronize()
-        return time.monotonic()
-
-    times = []
-    for _ in range(16):
-        begin = wait_and_read()
-        step()
-        times.append(wait_and_read() - begin)
-    typical = sorted(times[4:])[len(times[4:]) // 2]
-    return batch_size / typical
-
-
-RIGHT = [waits_once_more_than_needed]
+# %% wrong (waits at the end only): the older work, the slow first steps
+# - def images_per_s(step, batch_size, synchronize):
+# -     synchronize()
+# + def images_per_s(step, batch_size, synchronize):
+# %% wrong (counts one step for ten): how many images went through in that time
+# return 10 * batch_size → return batch_size
+# %% wrong (never waits): never called synchronize()
+# -     synchronize()
+# -     begin = time.perf_counter()
+# +     begin = time.perf_counter()
+# -     synchronize()
+# -     return 10 * batch_size / (time.perf_counter() - begin)
+# +     return batch_size / (time.perf_counter() - begin)
+# %% endless (loops without a step): no end after
+# range(10) → iter(int, 1)
+# -         step()
+# +         pass

@@ -1,125 +1,66 @@
-"""Exercise 3.2: answers that its check must refuse, each with words from the reason that it must give."""
-
+# %%
 import math
-
 import numpy as np
-
-
-def answer(weights, gradients, state, on_gpu):
-    return {"weights": weights, "gradients": gradients, "optimizer state": state, "weights on a GPU": on_gpu}
-
-
-def sizes_of(shapes):
-    return [4 * math.prod(shape) for shape in shapes]
 
 
 def up(size):
     return -(-size // 512) * 512
 
-
-def numbers_of(optimizer):
-    return {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
-
-
-def counts_numbers(shapes, optimizer):
-    n = sum(math.prod(shape) for shape in shapes)
-    return answer(n, n, numbers_of(optimizer) * n, up(n))
-
-
-def forgets_the_counters(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, numbers_of(optimizer) * n, sum(map(up, sizes_of(shapes))))
-
-
-def has_one_counter(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, numbers_of(optimizer) * n + 4 * (optimizer == "adam"), sum(map(up, sizes_of(shapes))))
-
-
-def state_for(shapes, optimizer):
-    return numbers_of(optimizer) * sum(sizes_of(shapes)) + 4 * len(shapes) * (optimizer == "adam")
-
-
-def rounds_the_sum(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, state_for(shapes, optimizer), up(n))
-
-
-def rounds_down(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, state_for(shapes, optimizer), sum(size // 512 * 512 for size in sizes_of(shapes)))
-
-
-def rounds_nothing(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, state_for(shapes, optimizer), n)
-
-
-def always_adds_a_block(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, state_for(shapes, optimizer), sum((size // 512 + 1) * 512 for size in sizes_of(shapes)))
-
-
-def gives_sgd_a_state(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, n, sum(map(up, sizes_of(shapes))))
-
-
-def adam_as_momentum(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n, n, 0 if optimizer == "sgd" else n, sum(map(up, sizes_of(shapes))))
-
-
-def returns_floats(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return answer(n / 1, n, state_for(shapes, optimizer), up(n))
-
-
-def leaves_one_out(shapes, optimizer):
-    n = sum(sizes_of(shapes))
-    return {"weights": n, "gradients": n, "optimizer state": state_for(shapes, optimizer)}
-
-
-def returns_a_tuple(shapes, optimizer):
-    return (0, 0, 0, 0)
-
-
-WRONG = [
-    (counts_numbers, "is the number of numbers; how many bytes"),
-    (forgets_the_counters, "Adam counts its steps"),
-    (has_one_counter, "one step counter, or one for each tensor"),
-    (rounds_the_sum, "each tensor is allocated by itself"),
-    (rounds_down, "rounded down, and must have room"),
-    (rounds_nothing, "nothing was rounded up"),
-    (always_adds_a_block, "needs no more"),
-    (gives_sgd_a_state, "plain SGD keeps nothing"),
-    (adam_as_momentum, "Adam keeps more"),
-    (returns_floats, "is not a whole number; bytes are"),
-    (leaves_one_out, "has no 'weights on a GPU'"),
-    (returns_a_tuple, "not a dict"),
-]
-
-
-def adds_up_in_a_loop(shapes, optimizer):
-    total = dict.fromkeys(("weights", "gradients", "optimizer state", "weights on a GPU"), 0)
-    for shape in shapes:
-        numbers = 1
-        for length in shape:
-            numbers *= length
-        total["weights"] += 4 * numbers
-        total["gradients"] += 4 * numbers
-        if optimizer == "momentum":
-            total["optimizer state"] += 4 * numbers
-        if optimizer == "adam":
-            total["optimizer state"] += 8 * numbers + 4
-        total["weights on a GPU"] += math.ceil(4 * numbers / 512) * 512
-    return total
-
-
-def counts_with_numpy(shapes, optimizer):
+# %% right (counts with numpy)
+def predict_bytes(shapes, optimizer):
     sizes = np.array([4 * np.prod(shape) for shape in shapes])
     state = {"sgd": 0 * sizes, "momentum": sizes, "adam": 2 * sizes + 4}[optimizer]
-    return answer(sizes.sum(), sizes.sum(), state.sum(), (-(-sizes // 512) * 512).sum())
+    return dict(zip(("weights", "gradients", "optimizer state", "weights on a GPU"), (sizes.sum(), sizes.sum(), state.sum(), up(sizes).sum())))
 
+# %% right (asks PyTorch)
+def predict_bytes(shapes, optimizer):
+    parameters = [torch.zeros(shape, requires_grad=True) for shape in shapes]
+    made = torch.optim.Adam(parameters) if optimizer == "adam" else torch.optim.SGD(parameters, momentum=0.9 * (optimizer == "momentum"))
+    sum(p.sum() for p in parameters).backward()
+    made.step()
+    n = torch.tensor([p.nbytes for p in parameters])
+    state = sum(t.nbytes for kept in made.state.values() for t in kept.values() if t is not None)
+    return {"weights": n.sum(), "gradients": n.sum(), "optimizer state": state, "weights on a GPU": up(n).sum(), "more": None}
 
-RIGHT = [counts_with_numpy, adds_up_in_a_loop]
+# %% right (adds up)
+def predict_bytes(shapes, optimizer):
+    sizes = [4 * math.prod(shape) for shape in shapes]
+    n = sum(sizes)
+    state = {"sgd": 0, "momentum": n, "adam": 2 * n + 4 * len(sizes)}[optimizer]
+    return {"weights": n, "gradients": n, "optimizer state": state, "weights on a GPU": sum(map(up, sizes))}
+
+# %% wrong (rounds the sum): each tensor is allocated by itself
+# sum(map(up, sizes)) → up(n)
+# %% wrong (rounds down): rounded down, and must have room
+# sum(map(up, sizes)) → sum(size // 512 * 512 for size in sizes)
+# %% wrong (rounds nothing): nothing was rounded up
+# sum(map(up, sizes)) → n
+# %% wrong (always adds a block): needs no more
+# sum(map(up, sizes)) → sum((size // 512 + 1) * 512 for size in sizes)
+# %% wrong (rounds to kilobytes): bytes too many
+# sum(map(up, sizes)) → 2 * sum(up(size // 2) for size in sizes)
+# %% wrong (forgets the counters): Adam counts its steps
+# "adam": 2 * n + 4 * len(sizes) → "adam": 2 * n
+# %% wrong (has one counter): one step counter, or one for each tensor
+# 4 * len(sizes) → 4
+# %% wrong (counts in int64): how many bytes has a step counter
+# 4 * len(sizes) → 8 * len(sizes)
+# %% wrong (adam as momentum): Adam keeps more
+# "adam": 2 * n + 4 * len(sizes) → "adam": n
+# %% wrong (gives sgd a state): what must plain SGD remember
+# "sgd": 0 → "sgd": n
+# %% wrong (gives momentum none): what does momentum remember
+# "momentum": n → "momentum": 0
+# %% wrong (returns floats): is 480312.0, not a whole number
+# {"weights": n → {"weights": n / 1
+# %% wrong (leaves one out): has no 'weights on a GPU'
+# on a GPU → with a GPU
+# %% wrong (counts numbers): is that the number of numbers
+# 4 * math.prod(shape) → math.prod(shape)
+# %% wrong (takes two dims): a tensor of five dims
+# math.prod(shape) → math.prod(shape[:4])
+# %% wrong (takes the caller's list): shapes holds other items
+# -     n = sum(sizes)
+# +     n = sum(sizes) + len([shapes.pop() for _ in sizes]) * 0
+# %% wrong (returns a tuple): not a dict
+# return { → return {*()}, {

@@ -1,91 +1,49 @@
-"""Exercise 3.3: answers that its check must refuse, each with words from the reason that it must give."""
-
-
-def parts(C, S):
-    return 3 * S * S * 4, C * S * S * 4, 40, 8  # image, maps, log-probabilities, label
-
-
-def right_c(C):
-    return 8 * C + 4
-
-
-def counts_numbers(C, S):
-    image, maps, logs, label = parts(C, S)
-    return (image + 2 * maps + logs + label) // 4, right_c(C)
-
-
-def counts_relu_twice(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 3 * maps + logs + label, right_c(C)
-
-
-def forgets_batch_norms_input(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + maps + logs + label, right_c(C)
-
-
-def forgets_the_image(C, S):
-    image, maps, logs, label = parts(C, S)
-    return 2 * maps + logs + label, right_c(C)
-
-
-def forgets_the_label(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps + logs, right_c(C)
-
-
-def gives_a_label_four_bytes(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps + logs + 4, right_c(C)
-
-
-def forgets_the_loss(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps, right_c(C)
-
-
-def statistics_per_image(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps + logs + label + 8 * C, 4
-
-
-def forgets_the_statistics(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps + logs + label, 4
-
-
-def keeps_the_mean_only(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps + logs + label, 4 * C + 4
-
-
-def forgets_the_losss_own(C, S):
-    image, maps, logs, label = parts(C, S)
-    return image + 2 * maps + logs + label, 8 * C
-
-
-def has_no_constant(C, S):
-    return sum(parts(C, S))
-
-
-WRONG = [
-    (counts_numbers, "a number of numbers meant as bytes"),
-    (counts_relu_twice, "counts twice"),
-    (forgets_batch_norms_input, "are two tensors"),
-    (forgets_the_image, "is the image itself in it"),
-    (forgets_the_label, "what is kept of the labels"),
-    (gives_a_label_four_bytes, "a label has 8 bytes"),
-    (forgets_the_loss, "what does the loss keep"),
-    (statistics_per_image, "once per batch, not once per image"),
-    (forgets_the_statistics, "what does BatchNorm keep for each channel"),
-    (keeps_the_mean_only, "two numbers for each channel"),
-    (forgets_the_losss_own, "keeps something of its own"),
-    (has_no_constant, "not a pair (a, c)"),
-]
-
-
-def in_closed_form(C, S):
+# %% right (in closed form)
+def predict_activations(C, S):
     return [12 * S * S + 8 * C * S * S + 48, 4 * (2 * C + 1)]
 
+# %% right (layer by layer)
+def predict_activations(C, S):
+    image, maps, logs, label = 3 * S * S * 4, C * S * S * 4, 40, 8
+    a = image + 2 * maps + logs + label
+    c = 8 * C + 4
+    return a, c
 
-RIGHT = [in_closed_form]
+# %% wrong (has no constant): not a list or tuple
+# return a, c → return a
+# %% wrong (returns floats): not a whole number
+# return a, c → return a / 1, c
+# %% wrong (counts numbers): is a number of numbers meant as bytes
+# return a, c → return a // 4, c
+# %% wrong (counts numbers once per batch): a is right; c is 17, 51 bytes too few: is a number of numbers
+# return a, c → return a, c // 4
+# %% wrong (counts relu twice): counts twice
+# 2 * maps → 3 * maps
+# %% wrong (forgets batch norm's input): are two tensors
+# 2 * maps → maps
+# %% wrong (forgets the image): is the image itself in it
+# image + 2 * → 2 *
+# %% wrong (forgets the label): what is kept of the labels
+# logs + label → logs
+# %% wrong (gives a label four bytes): a label has 8 bytes
+# 40, 8 → 40, 4
+# %% wrong (forgets the log-probabilities): what does the loss keep
+# logs + label → label
+# %% wrong (forgets the loss): of its input and of the labels
+# logs + label → 0
+# %% wrong (shrinks the maps): go through the layers one by one
+# C * S * S * 4 → C * (S - 2) ** 2 * 4
+# %% wrong (statistics per image): once per batch, not once per image
+# logs + label → logs + label + 8 * C
+# %% wrong (forgets the statistics): what does BatchNorm keep for each channel
+# c = 8 * C + 4 → c = 4
+# %% wrong (keeps the mean only): two numbers for each channel
+# c = 8 * C + 4 → c = 4 * C + 4
+# %% wrong (forgets the loss's own): keeps something of its own
+# c = 8 * C + 4 → c = 8 * C
+# %% wrong (has no constant part): and what does BatchNorm
+# c = 8 * C + 4 → c = 0
+# %% wrong (counts parameters): are parameters, and counted as such
+# c = 8 * C + 4 → c = 16 * C + 4
+# %% wrong (counts too much): what is kept once per batch
+# c = 8 * C + 4 → c = 8 * C + 44

@@ -1,146 +1,5 @@
-"""Exercise 3.4: answers that its check must refuse, each with words from the reason that it must give."""
-
-import sys
-
-import torch
-import torch.nn.functional as F
-
-
-def adds_means(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        F.cross_entropy(model(a), b).backward()
-    optimizer.step()
-
-
-def adds_sums(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        F.cross_entropy(model(a), b, reduction="sum").backward()
-    optimizer.step()
-
-
-def counts_pieces_alike(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    pieces = list(zip(x.split(micro_batch_size), y.split(micro_batch_size)))
-    for a, b in pieces:
-        (F.cross_entropy(model(a), b) / len(pieces)).backward()
-    optimizer.step()
-
-
-def steps_every_time(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
-        optimizer.step()
-
-
-def never_clears(model, optimizer, x, y, micro_batch_size):
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
-    optimizer.step()
-
-
-def clears_each_time(model, optimizer, x, y, micro_batch_size):
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        optimizer.zero_grad()
-        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
-    optimizer.step()
-
-
-def takes_the_whole_batch(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    F.cross_entropy(model(x), y).backward()
-    optimizer.step()
-
-
-def keeps_all_activations(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    logits = torch.cat([model(a) for a in x.split(micro_batch_size)])
-    F.cross_entropy(logits, y).backward()
-    optimizer.step()
-
-
-def drops_the_last(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for i in range(max(1, len(x) // micro_batch_size)):
-        part = slice(i * micro_batch_size, (i + 1) * micro_batch_size)
-        (F.cross_entropy(model(x[part]), y[part], reduction="sum") / len(x)).backward()
-    optimizer.step()
-
-
-def forgets_to_step(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
-
-
-def divides_by_micro_batch_size(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        (F.cross_entropy(model(a), b, reduction="sum") / micro_batch_size).backward()
-    optimizer.step()
-
-
-def keeps_the_graphs(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    kept = []
-    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-        loss = F.cross_entropy(model(a), b, reduction="sum") / len(x)
-        loss.backward(retain_graph=True)
-        kept.append(loss)
-    optimizer.step()
-
-
-def steps_before_the_last(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for i, (a, b) in enumerate(zip(x.split(micro_batch_size), y.split(micro_batch_size))):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
-        if (i + 1) % max(1, len(x) // micro_batch_size) == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-def gives_each_piece_the_first_labels(model, optimizer, x, y, micro_batch_size):
-    optimizer.zero_grad()
-    for a in x.split(micro_batch_size):
-        (F.cross_entropy(model(a), y[: len(a)], reduction="sum") / len(x)).backward()
-    optimizer.step()
-
-
-def ends_the_program(model, optimizer, x, y, micro_batch_size):
-    sys.exit()
-
-
-WRONG = [
-    (keeps_the_graphs, "or kept after it"),
-    (steps_before_the_last, "the optimizer stepped when 9 of 10 samples"),
-    (gives_each_piece_the_first_labels, "with its own labels"),
-    (ends_the_program, "ended the program before your function returned"),
-    (adds_means, "a sum of 2 means"),
-    (adds_sums, "a sum over samples"),
-    (counts_pieces_alike, "weigh as much as the others"),
-    (steps_every_time, "the optimizer made 2 steps"),
-    (never_clears, "does something stay in p.grad"),
-    (clears_each_time, "the only one left in it"),
-    (takes_the_whole_batch, "16 samples went through the model at once"),
-    (keeps_all_activations, "still waiting for backward()"),
-    (drops_the_last, "only 9 of 10 samples"),
-    (forgets_to_step, "the optimizer made no step"),
-    (divides_by_micro_batch_size, "a sum of 2 means"),
-]
-
-
-def weighs_the_means(model, optimizer, x, y, micro_batch_size):
-    for begin in range(0, len(x), micro_batch_size):
-        a, b = x[begin : begin + micro_batch_size], y[begin : begin + micro_batch_size]
-        loss = F.cross_entropy(model(a), b) * len(a) / len(x)
-        loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def steps_with_a_closure(model, optimizer, x, y, micro_batch_size):
+# %% right (steps with a closure)
+def accumulate(model, optimizer, x, y, micro_batch_size):
     with torch.no_grad():
         before = F.cross_entropy(model(x[:1]), y[:1])
 
@@ -155,5 +14,100 @@ def steps_with_a_closure(model, optimizer, x, y, micro_batch_size):
 
     optimizer.step(closure)
 
+# %% right (weighs the means, divides at the end)
+def accumulate(model, optimizer, x, y, micro_batch_size):
+    for begin in range(0, len(x), micro_batch_size):
+        a, b = x[begin : begin + micro_batch_size], y[begin : begin + micro_batch_size]
+        (F.cross_entropy(model(a), b) * len(a)).backward()
+    for p in model.parameters():
+        p.grad /= len(x)
+    optimizer.step()
+    model.zero_grad()
 
-RIGHT = [steps_with_a_closure, weighs_the_means]
+# %% wrong (changes the rate instead): holds other items
+# -     for p in model.parameters():
+# -         p.grad /= len(x)
+# +     optimizer.param_groups[0]["lr"] /= len(x)
+# %% wrong (changes the labels): y was changed in place
+# -     model.zero_grad()
+# +     model.zero_grad()
+# +     y.zero_()
+# %% wrong (makes the step itself): the optimizer made no step
+# -     optimizer.step()
+# +     with torch.no_grad():
+# +         for p in model.parameters():
+# +             p -= optimizer.param_groups[0]["lr"] * p.grad
+
+# %% right (every piece's sum)
+def accumulate(model, optimizer, x, y, micro_batch_size):
+    optimizer.zero_grad()
+    for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+        (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
+    optimizer.step()
+
+# %% wrong (adds means): a sum of 2 means
+# (F.cross_entropy(model(a), b, reduction="sum") / len(x)) → F.cross_entropy(model(a), b)
+# %% wrong (adds sums): a sum over 16 samples
+#  / len(x)) → )
+# %% wrong (divides by micro_batch_size): was divided by 3
+# / len(x) → / (micro_batch_size if len(x) % micro_batch_size else len(x))
+# %% wrong (counts pieces alike): the last, smaller micro-batch weigh
+# (F.cross_entropy(model(a), b, reduction="sum") / len(x)) → (F.cross_entropy(model(a), b) / -(-len(x) // micro_batch_size))
+# %% wrong (gives each piece the first labels): with its own labels
+# model(a), b, → model(a), y[: len(a)],
+# %% wrong (steps every time): the optimizer made 2 steps
+# -     optimizer.step()
+# +         optimizer.step()
+# %% wrong (steps only for several): the optimizer made no step
+# -     optimizer.step()
+# +     if micro_batch_size < len(x):
+# +         optimizer.step()
+# %% wrong (never clears): from the call before
+# -     optimizer.zero_grad()
+# +
+# %% wrong (clears each time): the only one left in it
+# -     optimizer.zero_grad()
+# -     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+# +     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+# +         optimizer.zero_grad()
+# %% wrong (clears before the step): a p.grad is None
+# -     optimizer.step()
+# +     optimizer.zero_grad()
+# +     optimizer.step()
+# %% wrong (clips): does each micro-batch go with its own labels
+# -     optimizer.step()
+# +     torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+# +     optimizer.step()
+# %% wrong (decays twice): the parameters moved elsewhere
+# -     optimizer.step()
+# +     optimizer.step()
+# +     for p in model.parameters():
+# +         p.data *= 0.99
+# %% wrong (leaves eval mode): is in another mode
+# -     optimizer.step()
+# +     optimizer.step()
+# +     model.eval()
+# %% wrong (takes the whole batch): samples went through the model at once
+# (x.split(micro_batch_size), y.split(micro_batch_size)) → ([x], [y])
+# %% wrong (keeps the graphs): or kept after it
+# -     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+# -         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
+# +     kept = []
+# +     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+# +         kept.append(F.cross_entropy(model(a), b, reduction="sum") / len(x))
+# +         kept[-1].backward(retain_graph=True)
+# %% wrong (keeps all activations): still waiting for backward()
+# -     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
+# -         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
+# +     F.cross_entropy(torch.cat([model(a) for a in x.split(micro_batch_size)]), y).backward()
+# %% wrong (drops the last): only 9 of 10 samples
+# zip(x.split(micro_batch_size), y.split(micro_batch_size)) → [p for p in zip(x.split(micro_batch_size), y.split(micro_batch_size)) if len(x) % micro_batch_size != len(p[0]) or len(x) < micro_batch_size]
+# %% wrong (steps before the last): the optimizer stepped when 9 of 10 samples
+# -     optimizer.step()
+# +         if len(a) == micro_batch_size and b.data_ptr() == y.split(micro_batch_size)[len(x) // micro_batch_size - 1].data_ptr():
+# +             optimizer.step()
+# +             optimizer.zero_grad()
+# %% wrong (never calls the model): the model was never called
+# model(a), b, → model[3](model[2](model[1](model[0](a)))), b,
+# %% wrong (ends the program): ended the program before your function returned
+# optimizer.step() → raise SystemExit

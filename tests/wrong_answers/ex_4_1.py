@@ -1,228 +1,17 @@
-"""Exercise 4.1: answers that its check must refuse, each with words from the reason that it must give."""
-
-import torch
-import torch.nn.functional as F
-from torch.nn.utils import clip_grad_norm_
-
-
-def clips_before_unscaling(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def clips_before_it_calls_unscale(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def forgets_to_update(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
-    scaler.step(optimizer)
-    return loss.item()
-
-
-def steps_past_the_scaler(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    optimizer.step()
-    scaler.update()
-    return loss.item()
-
-
-def clips_after_the_step(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.update()
-    return loss.item()
-
-
-def never_clips(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def never_clears(model, optimizer, scaler, x, y, max_norm):
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def runs_backward_inside_autocast(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-        scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def forgets_autocast(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def takes_the_default_dtype(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def computes_the_loss_outside(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        output = model(x)
-    loss = F.cross_entropy(output, y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def returns_the_scaled_loss(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = scaler.scale(F.cross_entropy(model(x), y))
-    loss.backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def returns_a_tensor(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss
-
-
-def forgets_to_scale(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    clip_grad_norm_(model.parameters(), max_norm)
-    optimizer.step()
-    return loss.item()
-
-
-def clips_values_instead(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    for p in model.parameters():
-        p.grad.clamp_(-max_norm / 10, max_norm / 10)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-def clips_each_parameter(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    with torch.autocast(x.device.type, torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    for p in model.parameters():
-        clip_grad_norm_([p], max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-WRONG = [
-    (clips_before_unscaling, "was not the true gradient yet"),
-    (clips_before_it_calls_unscale, "was not the true gradient yet"),
-    (forgets_to_update, "the scaler was never told that the step is over"),
-    (steps_past_the_scaler, "nobody would look for inf"),
-    (clips_after_the_step, "it was not clipped, or too late"),
-    (never_clips, "it was not clipped, or too late"),
-    (never_clears, "still held gradients of the step before"),
-    (runs_backward_inside_autocast, "the backward pass ran inside autocast"),
-    (forgets_autocast, "the first layer's output was float32"),
-    (takes_the_default_dtype, "the first layer's output was bfloat16"),
-    (computes_the_loss_outside, "the loss itself had 16 bits"),
-    (returns_the_scaled_loss, "which is 1024 times the loss"),
-    (returns_a_tensor, "the loss is wanted, as a float"),
-    (forgets_to_scale, "the loss was never scaled"),
-    (clips_values_instead, "clipped as a whole?"),
-    (clips_each_parameter, "clipped as a whole?"),
-]
-
-
-def clips_at_the_scaled_limit(model, optimizer, scaler, x, y, max_norm):
+# %% right (clips at the scaled limit)
+def amp_step(model, optimizer, scaler, x, y, max_norm):
     with torch.autocast(device_type=str(x.device.type), dtype=torch.half):
         loss = F.cross_entropy(model(x), y)
     model.zero_grad()
     scaler.scale(loss).backward()
-    clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
     scaler.step(optimizer)
     scaler.update()
     return loss.detach().item()
 
-
-def clips_by_hand(model, optimizer, scaler, x, y, max_norm):
-    with torch.amp.autocast(x.device.type, dtype=torch.float16):
+# %% right (clips by hand, clears at the end, a loss of NumPy's)
+def amp_step(model, optimizer, scaler, x, y, max_norm):
+    with torch.amp.autocast(y.device.type, dtype=torch.float16):
         loss = F.cross_entropy(model(x), y)
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
@@ -233,7 +22,106 @@ def clips_by_hand(model, optimizer, scaler, x, y, max_norm):
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad()
+    return np.float64(loss.item())
+
+# %% right (one context for all)
+def amp_step(model, optimizer, scaler, x, y, max_norm):
+    optimizer.zero_grad()
+    with torch.autocast(x.device.type, torch.float16):
+        loss = F.cross_entropy(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    scaler.step(optimizer)
+    scaler.update()
     return loss.item()
 
-
-RIGHT = [clips_at_the_scaled_limit, clips_by_hand]
+# %% wrong (names the CPU): for which device is autocast on
+# x.device.type → "cpu"
+# %% wrong (asks whether there is a GPU): for which device is autocast on
+# x.device.type → "cuda" if torch.cuda.is_available() else "cpu"
+# %% wrong (computes on the CPU): fails on a GPU at `loss = F.cross
+# model(x) → model(x.cpu())
+# %% wrong (forgets autocast): the first layer's output was float32
+# torch.autocast(x.device.type, torch.float16) → contextlib.nullcontext()
+# %% wrong (takes the default dtype): the first layer's output was bfloat16
+# , torch.float16) → )
+# %% wrong (computes the loss outside): the loss itself had 16 bits
+# -         loss = F.cross_entropy(model(x), y)
+# +         output = model(x)
+# +     loss = F.cross_entropy(output, y)
+# %% wrong (runs backward inside autocast): the backward pass ran inside autocast
+# -     scaler.scale(loss).backward()
+# +         scaler.scale(loss).backward()
+# %% wrong (leaves autocast on): autocast is True afterwards
+# -     with torch.autocast(x.device.type, torch.float16):
+# -         loss = F.cross_entropy(model(x), y)
+# +     torch.autocast(x.device.type, torch.float16).__enter__()
+# +     loss = F.cross_entropy(model(x), y)
+# %% wrong (calls no model): the model was not called
+# model(x), y) → F.linear(F.linear(x.flatten(1), model[1].weight), model[3].weight), y)
+# %% wrong (never clears): still held gradients of the step before
+# -     optimizer.zero_grad()
+# +
+# %% wrong (forgets to scale): the loss was never scaled
+# -     scaler.scale(loss).backward()
+# -     scaler.unscale_(optimizer)
+# +     loss.backward()
+# -     scaler.step(optimizer)
+# -     scaler.update()
+# +     optimizer.step()
+# %% wrong (steps past the scaler): nobody would look for inf
+# scaler.step(optimizer) → optimizer.step()
+# %% wrong (clips before it calls unscale): who divides by the scale once it is clipped
+# -     scaler.unscale_(optimizer)
+# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# +     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# %% wrong (divides by hand, too): it was divided by the scale twice
+# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# +     for p in model.parameters():
+# +         p.grad /= scaler.get_scale()
+# %% wrong (never clips): it was not clipped, or too late
+# model.parameters(), max_norm) → model.parameters(), math.inf)
+# %% wrong (clips after the step): it was not clipped, or too late
+# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# -     scaler.step(optimizer)
+# +     scaler.step(optimizer)
+# +     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# %% wrong (clips each parameter): clipped as a whole?
+# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# +     for p in model.parameters():
+# +         nn.utils.clip_grad_norm_([p], max_norm)
+# %% wrong (steps with the scaled gradient): it was still scaled
+# -     scaler.unscale_(optimizer)
+# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# -     scaler.step(optimizer)
+# +     nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
+# +     optimizer.step()
+# +     scaler.step(torch.optim.SGD(model.parameters(), lr=1e-9))
+# %% wrong (steps anyway): who looks for inf
+# -     scaler.step(optimizer)
+# +     scaler.step(optimizer)
+# +     if not torch.cat([p.grad.flatten() for p in model.parameters()]).isfinite().all():
+# +         optimizer.step()
+# %% wrong (makes no step): nothing was changed
+# scaler.step(optimizer) → scaler.step(torch.optim.SGD(model.parameters(), lr=0.0))
+# %% wrong (steps on what is left of inf): such a step must be skipped
+# -     scaler.step(optimizer)
+# +     scaler.step(optimizer)
+# +     if not torch.cat([p.grad.flatten() for p in model.parameters()]).isfinite().all():
+# +         for p in model.parameters():
+# +             p.grad.nan_to_num_(1.0, 1.0, 1.0)
+# +         optimizer.step()
+# %% wrong (forgets to update): the scaler was never told that the step is over
+# -     scaler.update()
+# +
+# %% wrong (sets the scale): who finds the next one
+# scaler.update() → scaler.update(scaler.get_scale())
+# %% wrong (returns the scaled loss): that is 1024 times the loss
+# loss.item() → loss.item() * scaler.get_scale()
+# %% wrong (returns the sum): the batch's loss was
+# loss.item() → loss.item() * len(x)
+# %% wrong (returns a tensor): the loss is wanted, as a float
+# loss.item() → loss.detach()
+# %% wrong (changes the batch): x was changed in place
+# loss.item() → (loss.item(), x.zero_())[0]

@@ -1,8 +1,5 @@
-"""Exercise 4.3: answers that its check must refuse, each with words from the reason that it must give."""
-
-import os
-
-import torch
+# %%
+import io
 
 
 class Right:
@@ -10,13 +7,8 @@ class Right:
         self.path, self.model, self.optimizer, self.scheduler = path, model, optimizer, scheduler
 
     def content(self, step):
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
-            "random": torch.get_rng_state(),
-            "step": step,
-        }
+        parts = {name: getattr(self, name).state_dict() for name in ("model", "optimizer", "scheduler")}
+        return {**parts, "random": torch.get_rng_state(), "step": step}
 
     def save(self, step):
         part = os.path.join(os.path.dirname(self.path), "part")
@@ -34,115 +26,139 @@ class Right:
         torch.set_rng_state(content["random"])
         return content["step"]
 
+# %% right (renames)
+class Checkpoint(Right):
+    pass
 
-class ForgetsRandomNumbers(Right):
-    def restore(self, content):
-        return super().restore({**content, "random": torch.get_rng_state()})
-
-
-class SeedsInstead(Right):
-    def content(self, step):
-        torch.manual_seed(step)
-        return super().content(step)
-
-
-class ForgetsTheOptimizer(Right):
-    def restore(self, content):
-        return super().restore({**content, "optimizer": self.optimizer.state_dict()})
-
-
-class KeepsOnlyTheRate(Right):
-    def restore(self, content):
-        own = self.optimizer.state_dict()
-        return super().restore({**content, "optimizer": {**own, "param_groups": content["optimizer"]["param_groups"]}})
-
-
-class ForgetsTheScheduler(Right):
-    def restore(self, content):
-        return super().restore({**content, "scheduler": self.scheduler.state_dict()})
-
-
-class ForgetsTheModel(Right):
-    def restore(self, content):
-        return super().restore({**content, "model": self.model.state_dict()})
-
-
-class KeepsParametersOnly(Right):
-    def content(self, step):
-        return {**super().content(step), "model": dict(self.model.named_parameters())}
-
-    def restore(self, content):
-        self.model.load_state_dict(content["model"], strict=False)
-        return super().restore({**content, "model": self.model.state_dict()})
-
-
-class ForgetsTheStep(Right):
-    def restore(self, content):
-        super().restore(content)
-
-
-class CountsOneMore(Right):
-    def restore(self, content):
-        return super().restore(content) + 1
-
-
-class OverwritesInPlace(Right):
+# %% right (all in one list, a name for each save, the old file kept, a whole number of torch's)
+class Checkpoint(Right):
     def save(self, step):
-        torch.save(self.content(step), self.path)
-
-
-class RemovesTheOldFirst(Right):
-    def save(self, step):
+        torch.save([list(self.content(torch.tensor(step)).items())], f"{self.path}-{step}")
         if os.path.exists(self.path):
-            os.remove(self.path)
-        super().save(step)
-
-
-class SavesElsewhere(Right):
-    def save(self, step):
-        torch.save(self.content(step), self.path + f".{step}")
-
-
-class SavesWholeObjects(Right):
-    def content(self, step):
-        return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
-
-
-class DrawsAfterwards(Right):
-    def restore(self, content):
-        step = super().restore(content)
-        torch.rand(1)
-        return step
-
-
-WRONG = [
-    (ForgetsRandomNumbers, "the next random number is another"),
-    (SeedsInstead, "saving drew random numbers"),
-    (ForgetsTheOptimizer, "the optimizer's state (Adam's averages)"),
-    (KeepsOnlyTheRate, "the optimizer's state (Adam's averages)"),
-    (ForgetsTheScheduler, "does not know how many steps it has made"),
-    (ForgetsTheModel, "the model's parameters are not those"),
-    (KeepsParametersOnly, "the model's buffers"),
-    (ForgetsTheStep, "load() returned None"),
-    (CountsOneMore, "load() returned 6"),
-    (OverwritesInPlace, "the file of the first was gone or damaged"),
-    (RemovesTheOldFirst, "the file of the first was gone or damaged"),
-    (SavesElsewhere, "save() left no file at self.path"),
-    (SavesWholeObjects, "cannot be read with weights_only=True"),
-    (DrawsAfterwards, "the next random number is another"),
-]
-
-
-class Flat(Right):
-    """Everything in one list, and a name of its own for each save."""
-
-    def save(self, step):
-        torch.save([list(self.content(step).items())], f"{self.path}-{step}")
-        os.replace(f"{self.path}-{step}", self.path)
+            shutil.copy(self.path, f"{self.path}.before")
+        Path(f"{self.path}-{step}").replace(self.path)
 
     def load(self):
         ((*pairs,),) = torch.load(self.path, weights_only=True, map_location="cpu")
         return self.restore(dict(pairs))
 
+# %% right (flushed, from a buffer, removed if it fails)
+class Checkpoint(Right):
+    def save(self, step):
+        buffer = io.BytesIO()
+        torch.save(self.content(step), buffer)
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(self.path), delete=False) as part:
+            try:
+                part.write(buffer.getvalue())
+                part.flush()
+                os.fsync(part.fileno())
+                os.replace(part.name, self.path)
+            except BaseException:
+                os.unlink(part.name)
+                raise
 
-RIGHT = [Right, Flat]
+# %% wrong (renames whatever was written): when the disk was full, `os.replace(part.name, self.path)` left
+# -                 os.replace(part.name, self.path)
+# -             except BaseException:
+# -                 os.unlink(part.name)
+# -                 raise
+# +             finally:
+# +                 os.replace(part.name, self.path)
+# %% wrong (renames before it is flushed): a kill at `os.replace(part.name, self.path)` would leave
+# -                 part.flush()
+# -                 os.fsync(part.fileno())
+# +                 part.seek(0)
+# part.write(buffer.getvalue()) → part.write(buffer.getvalue()[:-9]), part.write(buffer.getvalue()[-9:])
+# -                 part.seek(0)
+# +
+
+# %% wrong (overwrites in place): a kill at `torch.save(self.content(step), self.path)` would leave an empty file
+class Checkpoint(Right):
+    def save(self, step):
+        torch.save(self.content(step), self.path)
+
+# %% wrong (keeps a backup and writes a buffer in place): < len(buffer.getvalue()):` left a damaged file
+# -         torch.save(self.content(step), self.path)
+# +         buffer = io.BytesIO()
+# +         torch.save(self.content(step), buffer)
+# +         if os.path.exists(self.path):
+# +             shutil.copyfile(self.path, self.path + ".old")
+# +         file = os.open(self.path, os.O_WRONLY | os.O_CREAT)
+# +         if os.write(file, buffer.getvalue()) < len(buffer.getvalue()):
+# +             os.replace(self.path + ".old", self.path)
+# %% wrong (saves elsewhere): save() left no file at self.path
+# self.content(step), self.path → self.content(step), self.path + ".pt"
+# %% wrong (removes the old first): a kill at `os.remove(self.path)` would leave no file
+# -         torch.save(self.content(step), self.path)
+# +         if os.path.exists(self.path):
+# +             os.remove(self.path)
+# +         super().save(step)
+# %% wrong (copies over the target): at `shutil.copyfile(self.path + ".part", self.path)` would leave
+# -         torch.save(self.content(step), self.path)
+# +         torch.save(self.content(step), self.path + ".part")
+# +         shutil.copyfile(self.path + ".part", self.path)
+# +         os.remove(self.path + ".part")
+# %% wrong (keeps a backup): at `torch.save(self.content(step), self.path)` would leave
+# -         torch.save(self.content(step), self.path)
+# +         if os.path.exists(self.path):
+# +             shutil.copyfile(self.path, self.path + ".old")
+# +         try:
+# +             torch.save(self.content(step), self.path)
+# +         except Exception:
+# +             os.replace(self.path + ".old", self.path)
+# %% wrong (uses the course's own): course_utils.checkpoint's save was called
+# -         torch.save(self.content(step), self.path)
+# +         checkpoint.save(self.path, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, step=step)
+# +
+# +     def load(self):
+# +         return checkpoint.load(self.path, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler)["step"]
+# %% wrong (keeps the random state in a second file): No such file or directory
+# -         torch.save(self.content(step), self.path)
+# +         super().save(step)
+# +         torch.save(torch.get_rng_state(), self.path + ".random")
+# +
+# +     def restore(self, content):
+# +         return super().restore({**content, "random": torch.load(self.path + ".random")})
+
+# %% wrong (saves whole objects): it holds a
+class Checkpoint(Right):
+    def content(self, step):
+        return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
+
+# %% wrong (seeds instead): save() drew random numbers, or changed the run
+# -         return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
+# +         torch.manual_seed(step)
+# +         return super().content(step)
+# %% wrong (leaves eval mode): is in another mode
+# "all": (self.model, self.optimizer, self.scheduler) → "mode": self.model.eval().training
+# %% wrong (keeps parameters only): the model's buffers
+# -         return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
+# +         return {**super().content(step), "model": dict(self.model.named_parameters())}
+# +
+# +     def restore(self, content):
+# +         self.model.load_state_dict(content["model"], strict=False)
+# +         return super().restore({**content, "model": self.model.state_dict()})
+
+# %% wrong (forgets random numbers): torch's random state is another
+class Checkpoint(Right):
+    def restore(self, content):
+        return super().restore({**content, "random": torch.get_rng_state()})
+
+# %% wrong (forgets the optimizer): the optimizer's averages
+# "random": torch.get_rng_state() → "optimizer": self.optimizer.state_dict()
+# %% wrong (keeps averages only): the optimizer's rates
+# "random": torch.get_rng_state() → "optimizer": {**content["optimizer"], "param_groups": self.optimizer.state_dict()["param_groups"]}
+# %% wrong (forgets the scheduler): the rates of the next steps are others
+# "random": torch.get_rng_state() → "scheduler": self.scheduler.state_dict()
+# %% wrong (keeps the scheduler's last_epoch): CosineAnnealingWarmRestarts, in a new process: after load() the rates of the next
+# "random": torch.get_rng_state() → "scheduler": {"last_epoch": content["scheduler"]["last_epoch"]}
+# %% wrong (forgets the model): the model's parameters are not those
+# "random": torch.get_rng_state() → "model": self.model.state_dict()
+# %% wrong (forgets the momentum): the losses of the next steps are others
+# "random": torch.get_rng_state() → "options": [g.update(betas=(0.1, 0.1), momentum=0.1) for g in content["optimizer"]["param_groups"]]
+# %% wrong (returns no step): what load() returned is None
+# return super() → super()
+# %% wrong (counts one more): load() returned 11
+# {**content, "random": torch.get_rng_state()}) → content) + 1
+# %% wrong (draws afterwards): torch's random state is another
+# return super().restore({**content, "random": torch.get_rng_state()}) → return super().restore(content) + 0 * int(torch.rand(1))

@@ -1,153 +1,29 @@
-"""Exercise 5.2: answers that its check must refuse, each with words from the reason that it must give."""
-
+# %%
 import itertools
 
-import torch
+# %% wrong (sums on the first only): only the first holds the sum
+# tensor.copy_(first) → pass
+# %% wrong (shares memory): lies elsewhere in memory now
+# tensor.copy_(first) → tensor.data = first.to(tensor.device)
+# %% wrong (forgets to move): fails on 3 GPUs at `first += tensor`
+# tensor.to(first.device) → tensor
+# %% wrong (flattens the others): and these are not contiguous
+# tensor.copy_(first) → tensor.reshape(-1).copy_(first.reshape(-1))
+# %% wrong (knows two only): 3 tensors of shape (4, 3)
+# first, *others = tensors → first, *others = tensors[:2]
 
-
-def gives_names_to_new_tensors(tensors):
-    total = sum(tensor.to(tensors[0].device) for tensor in tensors)
-    for tensor in tensors:
-        tensor = total.to(tensor.device)
-
-
-def replaces_the_list(tensors):
-    total = sum(tensor.to(tensors[0].device) for tensor in tensors)
-    for i, tensor in enumerate(tensors):
-        tensors[i] = total.to(tensor.device, copy=True)
-
-
-def returns_the_sum(tensors):
-    return sum(tensor.to(tensors[0].device) for tensor in tensors)
-
-
-def averages(tensors):
-    total = sum(tensor.to(tensors[0].device) for tensor in tensors)
-    for tensor in tensors:
-        tensor.copy_(total / len(tensors))
-
-
-def sums_on_the_first_only(tensors):
-    for tensor in tensors[1:]:
-        tensors[0] += tensor.to(tensors[0].device)
-
-
-def knows_two_only(tensors):
-    if len(tensors) > 1:
-        first, second, *_ = tensors
-        first += second.to(first.device)
-        second.copy_(first)
-
-
-def sends_before_it_is_complete(tensors):
-    for tensor in tensors[1:]:
-        tensors[0] += tensor.to(tensors[0].device)
-        tensor.copy_(tensors[0])
-
-
-def adds_to_everyone_in_turn(tensors):
-    for tensor in tensors:
-        for other in tensors:
-            if other is not tensor:
-                tensor += other.to(tensor.device)
-
-
-def shares_memory(tensors):
-    total = sum(tensor.to(tensors[0].device) for tensor in tensors)
-    for tensor in tensors:
-        tensor.data = total.to(tensor.device)
-
-
-def counts_the_first_twice(tensors):
-    total = tensors[0]
-    for tensor in tensors:
-        total += tensor.to(total.device)
-    for tensor in tensors:
-        tensor.copy_(total)
-
-
-def forgets_to_move(tensors):
-    total = torch.stack(tensors).sum(0)
-    for tensor in tensors:
-        tensor.copy_(total)
-
-
-def leaves_out_the_last(tensors):
-    for tensor in tensors[1:-1]:
-        tensors[0] += tensor.to(tensors[0].device)
-    for tensor in tensors[1:]:
-        tensor.copy_(tensors[0])
-
-
-def does_nothing(tensors):
-    pass
-
-
-def gives_each_new_memory(tensors):
-    total = sum(tensor.to(tensors[0].device) for tensor in tensors)
-    for tensor in tensors:
-        tensor.set_(total.to(tensor.device, copy=True))
-
-
-def adds_up_in_float32(tensors):
-    total = torch.zeros(tensors[0].shape, device=tensors[0].device)
-    for tensor in tensors:
-        total += tensor.to(total.device)
-    for tensor in tensors:
-        tensor.copy_(total)
-
-
-def writes_into_flat_copies(tensors):
+# %% wrong (flattens): `reshape` and `flatten` among them, make a copy
+def all_reduce(tensors):
     flat = [tensor.reshape(-1) for tensor in tensors]
     total = sum(tensor.to(flat[0].device) for tensor in flat)
     for tensor in flat:
         tensor.copy_(total)
 
+# %% wrong (wants views): (3 tensors of shape (4, 3), transposed (not contiguous))
+# reshape → view
 
-def reduces_neighbours(tensors):
-    for a, b in itertools.pairwise(tensors):
-        a += b.to(a.device)
-        b.copy_(a)
-
-
-def takes_the_first_out(tensors):
-    first = tensors.pop(0)
-    for tensor in tensors:
-        first += tensor.to(first.device)
-    for tensor in tensors:
-        tensor.copy_(first)
-
-
-def goes_through_numpy_on_any_device(tensors):
-    total = sum(tensor.numpy() for tensor in tensors)
-    for tensor in tensors:
-        tensor.copy_(torch.as_tensor(total))
-
-
-WRONG = [
-    (gives_names_to_new_tensors, "all tensors are as they were"),
-    (replaces_the_list, "the list has other tensors in it now"),
-    (returns_the_sum, "all tensors are as they were"),
-    (averages, "that is the mean"),
-    (sums_on_the_first_only, "only the first holds the sum"),
-    (knows_two_only, "3 tensors of shape (4, 3)"),
-    (sends_before_it_is_complete, "number 1 is not the sum"),
-    (adds_to_everyone_in_turn, "was one changed before another had read it"),
-    (shares_memory, "lies elsewhere in memory now"),
-    (counts_the_first_twice, "is not the sum of what all held at first"),
-    (forgets_to_move, "fails on 3 GPUs"),
-    (leaves_out_the_last, "number 0 is as it was"),
-    (does_nothing, "all tensors are as they were"),
-    (gives_each_new_memory, "lies elsewhere in memory now"),
-    (adds_up_in_float32, "with which dtype was it added"),
-    (writes_into_flat_copies, "3 tensors of shape (4, 3): all tensors are as they were"),
-    (reduces_neighbours, "the last is right, the first is not"),
-    (takes_the_first_out, "the list has other tensors in it now"),
-    (goes_through_numpy_on_any_device, "has no numpy()"),
-]
-
-
-def adds_up_a_copy(tensors):
+# %% right (adds up a copy)
+def all_reduce(tensors):
     total = torch.zeros_like(tensors[-1])
     for tensor in tensors:
         total = total + tensor.to(total.device)
@@ -155,36 +31,45 @@ def adds_up_a_copy(tensors):
         tensor[...] = total.to(tensor.device)
     return tensors
 
+# %% wrong (adds up whole numbers as floats): with which dtype was it added
+# torch.zeros_like(tensors[-1]) → torch.zeros_like(tensors[-1], dtype=torch.float64)
+# %% wrong (gives names to new tensors): `a = a + b` makes a new tensor
+# tensor[...] = → tensor =
+# %% wrong (replaces the list): the list has other tensors in it now
+# -     for tensor in tensors:
+# -         tensor[...] = total.to(tensor.device)
+# +     tensors[:] = [total.to(tensor.device, copy=True) for tensor in tensors]
+# %% wrong (averages): that is the mean
+# total.to(tensor.device) → total.to(tensor.device) / len(tensors)
+# %% wrong (begins with the first): in it the first is counted twice
+# torch.zeros_like(tensors[-1]) → tensors[0]
+# %% wrong (gives it to the last only): only the last holds the sum
+# -     for tensor in tensors:
+# -         tensor[...] = total.to(tensor.device)
+# +     for tensor in tensors[-1:]:
+# +         tensor[...] = total.to(tensor.device)
+# %% wrong (sums up on the way): what do the first ones miss?
+# -         total = total + tensor.to(total.device)
+# -     for tensor in tensors:
+# +         total = total + tensor.to(total.device)
 
-def goes_round_a_ring(tensors):
-    for i in range(len(tensors) - 1):
-        tensors[i + 1].add_(tensors[i].to(tensors[i + 1].device))
+# %% right (goes round a ring, and through numpy on the cpu)
+def all_reduce(tensors):
+    for a, b in itertools.pairwise(tensors):
+        b.add_(torch.from_numpy(a.cpu().numpy()).to(b.device))
     for tensor in tensors[:-1]:
         tensor.copy_(tensors[-1])
 
+# %% wrong (goes through numpy on any device): has no numpy()
+# a.cpu() → a
+# %% wrong (writes into what is on the cpu): keeps its numbers: what is written to
+# tensor.copy_(tensors[-1]) → tensor.cpu().copy_(tensors[-1])
+# %% wrong (passes it on at once): the last is right, and each of the others holds what was summed up
+# -     for tensor in tensors[:-1]:
+# -         tensor.copy_(tensors[-1])
+# +         a.copy_(b)
 
-def climbs_a_tree(tensors):
-    step = 1
-    while step < len(tensors):
-        for i in range(0, len(tensors) - step, 2 * step):
-            tensors[i] += tensors[i + step].to(tensors[i].device)
-        step *= 2
-    for tensor in tensors[1:]:
-        tensor.copy_(tensors[0])
-
-
-def everyone_asks_everyone(tensors):
-    old = [tensor.clone() for tensor in tensors]
-    for tensor in tensors:
-        tensor.zero_()
-        for other in old:
-            tensor += other.to(tensor.device)
-
-
-def goes_through_numpy_on_the_cpu(tensors):
-    total = sum(tensor.cpu().numpy() for tensor in tensors)
-    for tensor in tensors:
-        tensor.copy_(torch.as_tensor(total))
-
-
-RIGHT = [adds_up_a_copy, goes_round_a_ring, climbs_a_tree, everyone_asks_everyone, goes_through_numpy_on_the_cpu]
+# %% wrong (adds to everyone in turn): was one changed before another had read it
+def all_reduce(tensors):
+    for tensor, other in itertools.permutations(tensors, 2):
+        tensor += other.to(tensor.device)

@@ -1,273 +1,108 @@
-"""Exercise 6.2: answers that its check must refuse, each with words from the reason that it must give."""
-
-import math
-
+# %%
 import numpy as np
-import torch
-import torch.nn.functional as F
 
-
-def pieces(x, y, num_micro_batches):
-    return list(zip(x.tensor_split(num_micro_batches), y.tensor_split(num_micro_batches)))
-
-
-def adds_means(model, x, y, num_micro_batches):
-    for a, b in pieces(x, y, num_micro_batches):
-        F.cross_entropy(model(a), b).backward()
-
-
-def counts_pieces_alike(model, x, y, num_micro_batches):
-    for a, b in pieces(x, y, num_micro_batches):
-        (F.cross_entropy(model(a), b) / num_micro_batches).backward()
-
-
-def weighs_by_samples(model, x, y, num_micro_batches):
-    for a, b in pieces(x, y, num_micro_batches):
-        if (b >= 0).any():
-            (F.cross_entropy(model(a), b) * len(b) / len(y)).backward()
-        else:
-            (model(a).sum() * 0).backward()
-
-
-def weighs_an_empty_mean(model, x, y, num_micro_batches):
-    num_labels, total = (y != -100).sum(), 0.0
-    for a, b in pieces(x, y, num_micro_batches):
-        loss = F.cross_entropy(model(a), b) * (b != -100).sum() / num_labels
-        loss.backward()  # the gradient of a mean over nothing is 0, but the mean itself is no number
-        total += loss.item()
-    return total
-
-
-def returns_the_last_loss(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    for a, b in pieces(x, y, num_micro_batches):
-        loss = F.cross_entropy(model(a), b, reduction="sum") / num_labels
-        loss.backward()
-    return loss
-
-
-def returns_all_losses(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    losses = [F.cross_entropy(model(a), b, reduction="sum") / num_labels for a, b in pieces(x, y, num_micro_batches)]
-    for loss in losses:
-        loss.backward()
-    return losses
-
-
-def returns_nothing(model, x, y, num_micro_batches):
-    returns_all_losses(model, x, y, num_micro_batches)
-
-
-def adds_sums(model, x, y, num_micro_batches):
-    for a, b in pieces(x, y, num_micro_batches):
-        F.cross_entropy(model(a), b, reduction="sum").backward()
-
-
-def divides_by_all_samples(model, x, y, num_micro_batches):
-    for a, b in pieces(x, y, num_micro_batches):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(y)).backward()
-
-
-def keeps_only_the_last(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    for a, b in pieces(x, y, num_micro_batches):
-        model.zero_grad()
-        (F.cross_entropy(model(a), b, reduction="sum") / num_labels).backward()
-
-
-def cuts_with_chunk(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    for a, b in zip(x.chunk(num_micro_batches), y.chunk(num_micro_batches)):
-        (F.cross_entropy(model(a), b, reduction="sum") / num_labels).backward()
-
-
-def gives_the_rest_to_the_last(model, x, y, num_micro_batches):
-    size, num_labels = len(x) // num_micro_batches, (y != -100).sum()
-    for i in range(num_micro_batches):
-        part = slice(i * size, (i + 1) * size if i < num_micro_batches - 1 else None)
-        (F.cross_entropy(model(x[part]), y[part], reduction="sum") / num_labels).backward()
-
-
-def drops_the_rest(model, x, y, num_micro_batches):
-    size, num_labels = len(x) // num_micro_batches, (y != -100).sum()
-    for i in range(num_micro_batches):
-        part = slice(i * size, (i + 1) * size)
-        (F.cross_entropy(model(x[part]), y[part], reduction="sum") / num_labels).backward()
-
-
-def has_empty_pieces(model, x, y, num_micro_batches):
-    size, num_labels = math.ceil(len(x) / num_micro_batches), (y != -100).sum()
-    for i in range(num_micro_batches):
-        part = slice(i * size, (i + 1) * size)
-        (F.cross_entropy(model(x[part]), y[part], reduction="sum") / num_labels).backward()
-
-
-def takes_the_whole_batch(model, x, y, num_micro_batches):
-    F.cross_entropy(model(x), y).backward()
-
-
-def throws_the_unlabelled_away(model, x, y, num_micro_batches):
-    x, y = x[y != -100], y[y != -100]
-    for a, b in pieces(x, y, num_micro_batches):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(y)).backward()
-
-
-def takes_a_step(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    for a, b in pieces(x, y, num_micro_batches):
-        (F.cross_entropy(model(a), b, reduction="sum") / num_labels).backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-
-
-def relabels(model, x, y, num_micro_batches):
-    y[y == -100] = 0
-    for a, b in pieces(x, y, num_micro_batches):
-        (F.cross_entropy(model(a), b, reduction="sum") / len(y)).backward()
-
-
-def in_single_precision(model, x, y, num_micro_batches):
-    model.float()
-    return weighs_an_empty_mean(model, x.float(), y, num_micro_batches)
-
-
-def divides_at_the_end_by_all(model, x, y, num_micro_batches):
-    for a, b in pieces(x, y, num_micro_batches):
-        F.cross_entropy(model(a), b, reduction="sum").backward()
-    for p in model.parameters():
-        p.grad /= len(y)
-
-
-def takes_class_0_for_no_label(model, x, y, num_micro_batches):
-    num_labels, total = (y > 0).sum(), 0.0
-    for a, b in pieces(x, y, num_micro_batches):
-        loss = F.cross_entropy(model(a), b, reduction="sum") / num_labels
-        loss.backward()
-        total += loss.item()
-    return total
-
-
-def goes_back_through_all_so_far(model, x, y, num_micro_batches):
-    num_labels, total = (y != -100).sum(), 0.0
-    for a, b in pieces(x, y, num_micro_batches):
-        total = total + F.cross_entropy(model(a), b, reduction="sum") / num_labels
-        total.backward(retain_graph=True)
-    return total
-
-
-def overwrites_the_gradients(model, x, y, num_micro_batches):
-    num_labels, parameters = (y != -100).sum(), list(model.parameters())
-    for a, b in pieces(x, y, num_micro_batches):
-        loss = F.cross_entropy(model(a), b, reduction="sum") / num_labels
-        for p, grad in zip(parameters, torch.autograd.grad(loss, parameters)):
-            p.grad = grad
-
-
-def asks_the_whole_batch_for_its_loss(model, x, y, num_micro_batches):
-    weighs_an_empty_mean(model, x, y, num_micro_batches)
-    with torch.no_grad():
-        return F.cross_entropy(model(x), y)
-
-
-def yields_its_losses(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    for a, b in pieces(x, y, num_micro_batches):
-        loss = F.cross_entropy(model(a), b, reduction="sum") / num_labels
-        loss.backward()
-        yield loss.item()
-
-
-def hands_over_the_pieces_at_once(model, x, y, num_micro_batches):
-    return F.cross_entropy(model(x.tensor_split(num_micro_batches)), y)
-
-
-def forgets_backward(model, x, y, num_micro_batches):
-    num_labels = (y != -100).sum()
-    return sum(F.cross_entropy(model(a), b, reduction="sum") / num_labels for a, b in pieces(x, y, num_micro_batches))
-
-
-WRONG = [
-    (adds_means, "it is a sum of 3 means"),
-    (counts_pieces_alike, "every micro-batch counts alike"),
-    (weighs_by_samples, "weighted by samples, of which not all count"),
-    (weighs_an_empty_mean, "the loss that came back is nan"),
-    (returns_the_last_loss, "and the whole batch's is"),
-    (returns_all_losses, "and not the loss"),
-    (returns_nothing, "what came back is None"),
-    (adds_sums, "it is a sum over samples"),
-    (divides_by_all_samples, "divided by the number of samples, of which not all count"),
-    (keeps_only_the_last, "only the last micro-batch's is left"),
-    (cuts_with_chunk, "there should be 6 of them"),
-    (gives_the_rest_to_the_last, "none should be larger than 3"),
-    (drops_the_rest, "never went through the model"),
-    (has_empty_pieces, "none may be empty"),
-    (takes_the_whole_batch, "none should be larger than 4"),
-    (throws_the_unlabelled_away, "none may be empty"),
-    (takes_a_step, "the parameters have changed"),
-    (relabels, "x or y was changed"),
-    (forgets_backward, "a p.grad is None"),
-    (in_single_precision, "float32 went through the model"),
-    (divides_at_the_end_by_all, "divided by the number of samples, of which not all count"),
-    (takes_class_0_for_no_label, "by what is each micro-batch's loss weighted"),
-    (goes_back_through_all_so_far, "by what is each micro-batch's loss weighted"),
-    (overwrites_the_gradients, "only the last micro-batch's is left"),
-    (asks_the_whole_batch_for_its_loss, "none should be larger than 4"),
-    (yields_its_losses, "what came back is <generator"),
-    (hands_over_the_pieces_at_once, "your code failed in a worker"),
-]
-
-
-def weighs_the_means(model, x, y, num_micro_batches):
-    n, total, mean = len(x), int((y >= 0).sum()), 0.0
-    for i in range(num_micro_batches):
-        begin, end = i * n // num_micro_batches, (i + 1) * n // num_micro_batches
-        share = int((y[begin:end] >= 0).sum()) / total
-        logits = model(x[begin:end])
-        if share:  # a mean over nothing is no number
-            loss = share * F.cross_entropy(logits, y[begin:end])
-            loss.backward()
-            mean += loss.item()
-    return mean
-
-
-def leaves_the_unlabelled_piece_out(model, x, y, num_micro_batches):
-    num_labels, total = (y != -100).sum(), torch.zeros(())
-    for a, b in reversed(pieces(x, y, num_micro_batches)):
-        if (b != -100).any():
-            loss = F.cross_entropy(model(a), b, reduction="none").sum()
-            loss.backward(1 / num_labels.double())
-            total = total + loss.detach()
-    return total / num_labels
-
-
-def takes_every_nth_sample(model, x, y, num_micro_batches):
+# %% wrong (divides by all samples): divided by the number of samples, of which not all count
+# (y != -100).sum() → len(y)
+# %% wrong (takes class 0 for no label): by what is each micro-batch's loss weighted
+# (y != -100).sum() → (y > 0).sum()
+# %% wrong (adds means): it is a sum of 3 means
+# , reduction="sum") / num_labels → )
+# %% wrong (counts pieces alike): every micro-batch counts alike
+# , reduction="sum") / num_labels → ).nan_to_num(0) / num_micro_batches
+# %% wrong (weighs by samples): weighted by samples, of which not all count
+# , reduction="sum") / num_labels → ).nan_to_num(0) * len(micro_y) / len(y)
+# %% wrong (adds sums): it is a sum over samples
+# reduction="sum") / num_labels → reduction="sum")
+# %% wrong (keeps only the last): only the last micro-batch's is left
+# logits = model(micro_x) → model.zero_grad(); logits = model(micro_x)
+# %% wrong (relabels): y was changed in place
+# loss.backward() → loss.backward(); micro_y[micro_y == -100] = 0
+# %% wrong (takes the whole batch again): none should be larger than 4
+# return whole → return F.cross_entropy(model(x), y).item()
+# %% wrong (leaves evaluation mode): is in another mode: train() or eval() was left
+# return whole → model.eval(); return whole
+# %% wrong (leaves training mode): is in another mode: train() or eval() was left
+# logits = model(micro_x) → logits = model.train()(micro_x)
+# %% wrong (runs in evaluation mode): the model was given in training mode, and ran in the other
+# -         logits = model(micro_x)
+# +         mode = model.training
+# +         logits = model.eval()(micro_x)
+# +         model.train(mode)
+# %% wrong (takes a step): was changed in place
+# return whole → torch.optim.SGD(model.parameters(), lr=0.1).step(); return whole
+# %% wrong (leaves a hook): a hook was left on model
+# return whole → model.register_forward_hook(print); return whole
+# %% wrong (forgets backward): afterwards a p.grad is None
+# loss.backward() → pass
+# %% wrong (calls nothing): the model was never called
+# logits = model(micro_x) → logits = torch.zeros(len(micro_x), 3, requires_grad=True).double()
+# %% wrong (adds a dim): what went through the model (1, 4, 6)
+# logits = model(micro_x) → logits = model(micro_x[None])[0]
+# %% wrong (goes back through all so far): by what is each micro-batch's loss weighted
+# whole += loss.item() → whole += loss
+# loss.backward() → (whole + loss).backward(retain_graph=True)
+# %% wrong (returns the last share): is that the last micro-batch's share?
+# whole += loss.item() → whole = loss.item()
+# %% wrong (returns a sum): is that a sum over samples?
+# whole += loss.item() → whole += loss.item() * num_labels
+# %% wrong (returns a mean over all): with and without label?
+# whole += loss.item() → whole += loss.item() * num_labels / len(y)
+# %% wrong (returns a mean of means): is that a mean of means?
+# whole += loss.item() → whole += loss.item() * num_labels / max(1, (micro_y != -100).sum()) / num_micro_batches
+# %% wrong (returns a sum of means): is that a sum of means?
+# whole += loss.item() → whole += loss.item() * num_labels / max(1, (micro_y != -100).sum())
+# %% wrong (weighs an empty mean): the loss that came back is nan
+# , reduction="sum") / num_labels → ) * (micro_y != -100).sum() / num_labels
+# %% wrong (returns nothing): what came back is None, and not the loss
+# return whole → return None
+# %% wrong (returns all losses): and not the loss
+# return whole → return [whole, loss]
+
+# %% right (cuts indices, in the other order)
+def accumulate(model, x, y, num_micro_batches):
     num_labels, total = (y != -100).sum(), np.zeros(())
-    for i in range(num_micro_batches):
-        loss = F.cross_entropy(model.forward(x[i::num_micro_batches]), y[i::num_micro_batches], reduction="sum") / num_labels
+    for part in reversed(torch.arange(len(x)).tensor_split(num_micro_batches)):
+        loss = F.cross_entropy(model.forward(x[part]), y[part], reduction="sum") / num_labels
         loss.backward()
         total += loss.detach().numpy()
     return total
 
+# %% right (takes every nth sample)
+# x[part]), y[part] → x[int(part[0])::num_micro_batches]), y[int(part[0])::num_micro_batches]
+# torch.arange(len(x)).tensor_split(num_micro_batches) → torch.arange(num_micro_batches).split(1)
+# %% wrong (cuts with chunk): there should be 6 of them
+# tensor_split(num_micro_batches) → chunk(num_micro_batches)
+# %% wrong (drops the rest): never went through the model
+# torch.arange(len(x)) → torch.arange(len(x) // num_micro_batches * num_micro_batches)
+# %% wrong (gives the rest to the last): none should be larger than 3
+# tensor_split(num_micro_batches) → tensor_split([len(x) // num_micro_batches * i for i in range(1, num_micro_batches)])
+# %% wrong (begins again at the end): some samples went through it more than once
+# torch.arange(len(x)) → (torch.arange(-(-len(x) // num_micro_batches) * num_micro_batches) % len(x))
+# %% wrong (has empty pieces): none may be empty
+# tensor_split(num_micro_batches) → tensor_split([-(-len(x) // num_micro_batches) * i for i in range(1, num_micro_batches)])
 
-def sends_the_labelled_only(model, x, y, num_micro_batches):
-    num_labels, total = (y != -100).sum(), torch.zeros(1)
+# %% right (sends the labelled only)
+def accumulate(model, x, y, num_micro_batches):
+    total = torch.zeros(1)
     for indices in torch.randperm(len(x)).tensor_split(num_micro_batches):
         if len(indices := indices[y[indices] != -100]):
             total += (loss := F.cross_entropy(model(x[indices]), y[indices]) * len(indices)).detach()
             loss.backward()
     for p in model.parameters():
-        p.grad /= num_labels
-    return total / num_labels
+        p.grad /= (y >= 0).sum()
+    return total / (y >= 0).sum()
 
-
-def goes_back_once(model, x, y, num_micro_batches):
-    num_labels, losses = (y != -100).sum(), []
-    for a, b in pieces(x, y, num_micro_batches):
-        h = a
+# %% right (goes back once, through each sample's layers)
+def accumulate(model, x, y, num_micro_batches):
+    losses = []
+    for a, b in zip(x.tensor_split(num_micro_batches), y.tensor_split(num_micro_batches)):
         for layer in model:
-            h = layer(h)
-        losses.append(F.cross_entropy(h, b, reduction="sum") / num_labels)
+            a = layer(a)
+        losses.append(F.cross_entropy(a, b, reduction="sum") / (y != -100).sum())
     torch.stack(losses).sum().backward()
     return sum(losses)
 
-
-RIGHT = [weighs_the_means, leaves_the_unlabelled_piece_out, takes_every_nth_sample, sends_the_labelled_only, goes_back_once]
+# %% wrong (overwrites the gradients): only the last micro-batch's is left
+# torch.stack(losses).sum().backward() → [(model.zero_grad(), loss.backward(retain_graph=True)) for loss in losses]
+# %% wrong (yields its losses): what came back is <generator
+# return sum(losses) → yield from losses

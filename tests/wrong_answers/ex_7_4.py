@@ -1,150 +1,55 @@
-"""Exercise 7.4: answers that its check must refuse, each with words from the reason that it must give."""
+# %% wrong (exchanges the two): they are exchanged
+# (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → num_parameters, all_reduce * (num_outputs + math.prod(x_shape))
+# %% wrong (in double precision): how many bytes has a float32
+# (num_devices - 1) * 4 → (num_devices - 1) * 8
+# %% wrong (counts numbers): is that the number of numbers
+# (num_devices - 1) * 4 → (num_devices - 1)
+# %% wrong (counts the tensors): an all-reduce moves more
+# 2 * (num_devices - 1) * 4 → 4
+# %% wrong (counts every device): how many devices have something to send
+# (num_devices - 1) → num_devices
+# %% wrong (counts one way): is each of the two counted
+# 2 * (num_devices - 1) → (num_devices - 1)
+# %% wrong (counts one device): one device's share
+# -     return all_reduce * (num_outputs + math.prod(x_shape)), all_reduce * num_parameters
+# +     return tuple(all_reduce * n // num_devices for n in (num_outputs + math.prod(x_shape), num_parameters))
+# %% wrong (knows what one device sends): what does a device alone send?
+# (num_devices - 1) → max(num_devices - 1, 1)
+# %% wrong (returns floats): not a whole number
+# 2 * (num_devices → 2.0 * (num_devices
+# %% wrong (returns one number): not a list or tuple of by_channels
+# math.prod(x_shape)), all_reduce → math.prod(x_shape)) + all_reduce
+# %% wrong (prints them): is it returned, or only printed?
+# return all_reduce * (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → print(all_reduce * num_parameters)
+# %% wrong (forgets the batch): of which two tensors, and which shapes?
+# batch_size * conv2 → conv2
+# %% wrong (forgets the padding): of which two tensors, and which shapes?
+# 2 * padding → 0 * padding
+# %% wrong (rounds up): of which two tensors, and which shapes?
+# (side + 2 * padding - kernel) // stride + 1 → -(-(side + 2 * padding - kernel) // stride) + 1
+# %% wrong (forgets the backward pass): what does the backward pass add up
+# (num_outputs + math.prod(x_shape)) → num_outputs
+# %% wrong (forgets the forward pass): what does the forward pass add up
+# (num_outputs + math.prod(x_shape)) → math.prod(x_shape)
+# %% wrong (all reduces the hidden maps): what lies between the two layers
+# (num_outputs + math.prod(x_shape)) → (num_outputs + math.prod(x_shape) + conv1(torch.zeros(x_shape)).numel())
+# %% wrong (counts one layer): how many parameters
+# p.numel() for conv in (conv1, conv2) → p.numel() for conv in [conv2]
+# %% wrong (takes each layer for biased): on 3 devices
+# sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → sum(c.weight.numel() + c.out_channels for c in (conv1, conv2))
+# %% wrong (forgets the biases): are the biases' gradients in it
+# sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → conv1.weight.numel() + conv2.weight.numel()
+# %% wrong (makes the layers double): conv1.weight has another shape or dtype
+# num_outputs = → conv1.double(); num_outputs =
+# %% wrong (leaves gradients): conv1.weight.grad was changed
+# num_outputs = → conv2(conv1(torch.zeros(x_shape))).sum().backward(); num_outputs =
 
-import math
-
-import torch
-
-from course_utils.parallel.device_group import DeviceGroup
-
-
-def sizes(conv1, conv2, x_shape):
-    """Numbers in the input, in the output, in all parameters."""
-    with torch.no_grad():
-        y = conv2(conv1(torch.zeros(x_shape)))
-    return math.prod(x_shape), y.numel(), sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters())
-
-
-def scaled(by):
-    """What all devices send for each number that is all-reduced, as `by(num_devices)` has it."""
-
-    def bytes_moved(conv1, conv2, x_shape, num_devices):
-        num_in, num_out, num_parameters = sizes(conv1, conv2, x_shape)
-        return round(by(num_devices) * (num_in + num_out)), round(by(num_devices) * num_parameters)
-
-    return bytes_moved
-
-
-def counts_numbers(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 2 * (n - 1))(conv1, conv2, x_shape, num_devices)
-
-
-def counts_the_tensors(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 4)(conv1, conv2, x_shape, num_devices)
-
-
-def counts_one_device(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 8 * (n - 1) / n)(conv1, conv2, x_shape, num_devices)
-
-
-def counts_every_device(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 8 * n)(conv1, conv2, x_shape, num_devices)
-
-
-def counts_one_way(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 4 * (n - 1))(conv1, conv2, x_shape, num_devices)
-
-
-def forgets_the_backward_pass(conv1, conv2, x_shape, num_devices):
-    _, num_out, num_parameters = sizes(conv1, conv2, x_shape)
-    return 8 * (num_devices - 1) * num_out, 8 * (num_devices - 1) * num_parameters
-
-
-def forgets_the_forward_pass(conv1, conv2, x_shape, num_devices):
-    num_in, _, num_parameters = sizes(conv1, conv2, x_shape)
-    return 8 * (num_devices - 1) * num_in, 8 * (num_devices - 1) * num_parameters
-
-
-def all_reduces_the_hidden_maps(conv1, conv2, x_shape, num_devices):
-    with torch.no_grad():
-        hidden = conv1(torch.zeros(x_shape)).numel()
-    num_in, num_out, num_parameters = sizes(conv1, conv2, x_shape)
-    return 8 * (num_devices - 1) * (num_in + num_out + hidden), 8 * (num_devices - 1) * num_parameters
-
-
-def keeps_the_images_size(conv1, conv2, x_shape, num_devices):
-    B, _, H, W = x_shape
-    num_in, _, num_parameters = sizes(conv1, conv2, x_shape)
-    return 8 * (num_devices - 1) * (num_in + B * conv2.out_channels * H * W), 8 * (num_devices - 1) * num_parameters
-
-
-def forgets_the_biases(conv1, conv2, x_shape, num_devices):
-    num_in, num_out, _ = sizes(conv1, conv2, x_shape)
-    num_weights = conv1.weight.numel() + conv2.weight.numel()
-    return 8 * (num_devices - 1) * (num_in + num_out), 8 * (num_devices - 1) * num_weights
-
-
-def counts_one_layer(conv1, conv2, x_shape, num_devices):
-    num_in, num_out, _ = sizes(conv1, conv2, x_shape)
-    return 8 * (num_devices - 1) * (num_in + num_out), 8 * (num_devices - 1) * sum(p.numel() for p in conv2.parameters())
-
-
-def returns_floats(conv1, conv2, x_shape, num_devices):
-    return tuple(map(float, scaled(lambda n: 8 * (n - 1))(conv1, conv2, x_shape, num_devices)))
-
-
-def returns_one_number(conv1, conv2, x_shape, num_devices):
-    return sum(scaled(lambda n: 8 * (n - 1))(conv1, conv2, x_shape, num_devices))
-
-
-def exchanges_the_two(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 8 * (n - 1))(conv1, conv2, x_shape, num_devices)[::-1]
-
-
-def in_double_precision(conv1, conv2, x_shape, num_devices):
-    return scaled(lambda n: 16 * (n - 1))(conv1, conv2, x_shape, num_devices)
-
-
-def forgets_the_batch(conv1, conv2, x_shape, num_devices):
-    num_in, num_out, num_parameters = sizes(conv1, conv2, (1, *x_shape[1:]))
-    return 8 * (num_devices - 1) * (num_in + num_out), 8 * (num_devices - 1) * num_parameters
-
-
-def takes_each_layer_for_biased(conv1, conv2, x_shape, num_devices):
-    num_in, num_out, _ = sizes(conv1, conv2, x_shape)
-    num_parameters = sum(conv.weight.numel() + conv.out_channels for conv in (conv1, conv2))
-    return 8 * (num_devices - 1) * (num_in + num_out), 8 * (num_devices - 1) * num_parameters
-
-
-def returns_tensors(conv1, conv2, x_shape, num_devices):
-    return tuple(map(torch.tensor, scaled(lambda n: 8 * (n - 1))(conv1, conv2, x_shape, num_devices)))
-
-
-WRONG = [
-    (exchanges_the_two, "they are exchanged"),
-    (in_double_precision, "how many bytes has a float32"),
-    (forgets_the_batch, "which shapes"),
-    (takes_each_layer_for_biased, "on 3 devices"),
-    (returns_tensors, "not two whole numbers"),
-    (counts_numbers, "is that the number of numbers"),
-    (counts_the_tensors, "an all-reduce moves more"),
-    (counts_one_device, "one device's share"),
-    (counts_every_device, "how many devices have something to send"),
-    (counts_one_way, "is each of the two counted"),
-    (forgets_the_backward_pass, "what does the backward pass add up"),
-    (forgets_the_forward_pass, "what does the forward pass add up"),
-    (all_reduces_the_hidden_maps, "of which two tensors"),
-    (keeps_the_images_size, "which shapes"),
-    (forgets_the_biases, "are the biases' gradients in it"),
-    (counts_one_layer, "how many parameters"),
-    (returns_floats, "not two whole numbers"),
-    (returns_one_number, "not two whole numbers"),
-]
-
-
-def by_running_shapes(conv1, conv2, x_shape, num_devices):
-    num_in, num_out, num_parameters = sizes(conv1, conv2, x_shape)
-    return [8 * (num_devices - 1) * (num_in + num_out), 8 * (num_devices - 1) * num_parameters]
-
-
-def by_counting(conv1, conv2, x_shape, num_devices):
-    """As the chapter counts: a group, and what has the right shape."""
+# %% right (by counting, as a tensor)
+def bytes_moved(conv1, conv2, x_shape, num_devices):
     group, x, counted = DeviceGroup(["cpu"] * num_devices), torch.zeros(x_shape), []
     for tensors in ([conv2(conv1(x)), x], [*conv1.parameters(), *conv2.parameters()]):
         group.reset()
         for tensor in tensors:
             group.all_reduce([torch.zeros_like(tensor) for _ in range(num_devices)])
         counted.append(group.total_bytes)
-    return counted
-
-
-RIGHT = [by_running_shapes, by_counting]
+    return torch.tensor(counted)

@@ -1,152 +1,52 @@
-"""Exercise 9.1: answers that its check must refuse, each with words from the reason that it must give."""
+# %% wrong (forgets to divide): added up, and not divided by anything
+# p.grad *= num_samples / total  # from → pass  # from
+# %% wrong (averages over ranks): every rank counts alike
+# p.grad *= num_samples / total → p.grad /= dist.get_world_size()
+# %% wrong (weights and forgets to divide): still a sum and no mean
+# num_samples / total → num_samples
+# %% wrong (weights and divides by ranks): divided by the number of ranks
+# num_samples / total → num_samples / dist.get_world_size()
+# %% wrong (adds means and divides by samples): is a mean already
+# num_samples / total → 1 / total
+# %% wrong (knows the text's sixteen): not that of the mean over all 316 samples
+# num_samples / total → num_samples / 16
+# %% wrong (counts in eight bits): with batches of 300, 7, 9 samples
+# torch.tensor(num_samples) → torch.tensor(num_samples % 256, dtype=torch.uint8)
+# %% wrong (divides by its own number): hold different gradients
+# -         dist.all_reduce(p.grad)
+# +         dist.all_reduce(p.grad)
+# +         p.grad *= total / num_samples
+# %% wrong (works on a copy): it still holds its own gradient
+# p.grad *= num_samples / total → grad = p.grad * num_samples / total
+# dist.all_reduce(p.grad) → dist.all_reduce(grad)
+# %% wrong (sends to rank 0 only): hold different gradients
+# dist.all_reduce(p.grad) → dist.reduce(p.grad, dst=0)
+# %% wrong (counts again for every parameter): 1 of 4 gradients are right
+# -     dist.all_reduce(total)
+# -     for p in model.parameters():
+# +     for p in model.parameters():
+# +         dist.all_reduce(total)
+# %% wrong (scales the parameters, too): model.0.weight was changed in place
+# -         dist.all_reduce(p.grad)
+# +         dist.all_reduce(p.grad)
+# +         p.data *= num_samples / total
+# %% wrong (freezes what is done): model.0.weight.requires_grad was changed
+# -         dist.all_reduce(p.grad)
+# +         dist.all_reduce(p.grad)
+# +         p.requires_grad_(False)
+# %% wrong (forgets to put its number in): is no finite number
+# total = torch.tensor(num_samples) → total = torch.zeros(1)
+# %% wrong (clears the gradients): p.grad is None
+# -         dist.all_reduce(p.grad)
+# +         dist.all_reduce(p.grad)
+# +     model.zero_grad()
+# %% wrong (sends a plain number): dist.all_reduce(num_samples)
+# dist.all_reduce(total) → dist.all_reduce(num_samples)
+# %% wrong (sends on three ranks only): The ranks must agree
+# dist.all_reduce(total) → dist.all_reduce(total) if dist.get_rank() < 3 else None
 
-import torch
-import torch.distributed as dist
-
-
-def forgets_to_divide(model, num_samples):
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-
-
-def averages_over_ranks(model, num_samples):
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-
-
-def weights_and_forgets_to_divide(model, num_samples):
-    for p in model.parameters():
-        p.grad *= num_samples
-        dist.all_reduce(p.grad)
-
-
-def weights_and_divides_by_ranks(model, num_samples):
-    for p in model.parameters():
-        p.grad *= num_samples
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-
-
-def adds_means_and_divides_by_samples(model, num_samples):
-    total = torch.tensor(num_samples)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= total
-
-
-def weights_after_adding(model, num_samples):
-    total = torch.tensor(num_samples)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-        p.grad *= num_samples / total
-
-
-def divides_by_its_own_number(model, num_samples):
-    for p in model.parameters():
-        p.grad *= num_samples
-        dist.all_reduce(p.grad)
-        p.grad /= num_samples
-
-
-def guesses_the_total(model, num_samples):
-    total = num_samples * dist.get_world_size()
-    for p in model.parameters():
-        p.grad *= num_samples / total
-        dist.all_reduce(p.grad)
-
-
-def works_on_a_copy(model, num_samples):
-    total = torch.tensor(num_samples)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        grad = p.grad * num_samples / total
-        dist.all_reduce(grad)
-
-
-def sends_to_rank_0_only(model, num_samples):
-    total = torch.tensor(num_samples)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        p.grad *= num_samples / total
-        dist.reduce(p.grad, dst=0)
-
-
-def counts_again_for_every_parameter(model, num_samples):
-    total = torch.tensor(num_samples)
-    for p in model.parameters():
-        dist.all_reduce(total)
-        p.grad *= num_samples / total
-        dist.all_reduce(p.grad)
-
-
-def returns_inside_the_loop(model, num_samples):
-    total = torch.tensor(num_samples)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        p.grad *= num_samples / total
-        dist.all_reduce(p.grad)
-        return
-
-
-def changes_the_parameters_instead(model, num_samples):
-    total = torch.tensor(num_samples)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        p.data *= num_samples / total
-        dist.all_reduce(p.data)
-
-
-def divides_by_the_largest_batch(model, num_samples):
-    largest = torch.tensor(num_samples)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    for p in model.parameters():
-        p.grad *= num_samples / largest
-        dist.all_reduce(p.grad)
-
-
-def forgets_to_put_its_number_in(model, num_samples):
-    total = torch.zeros(1)
-    dist.all_reduce(total)
-    for p in model.parameters():
-        p.grad *= num_samples / total
-        dist.all_reduce(p.grad)
-
-
-def clears_the_gradients(model, num_samples):
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-    model.zero_grad()
-
-
-def sends_a_plain_number(model, num_samples):
-    dist.all_reduce(num_samples)
-
-
-WRONG = [
-    (forgets_to_divide, "added up, and not divided by anything"),
-    (averages_over_ranks, "every rank counts alike"),
-    (weights_and_forgets_to_divide, "still a sum and no mean"),
-    (weights_and_divides_by_ranks, "divided by the number of ranks"),
-    (adds_means_and_divides_by_samples, "is a mean already"),
-    (weights_after_adding, "ranks 0 and 1 hold different gradients"),
-    (divides_by_its_own_number, "ranks 0 and 1 hold different gradients"),
-    (guesses_the_total, "every rank counts alike"),
-    (works_on_a_copy, "rank 0 still holds its own gradient"),
-    (sends_to_rank_0_only, "ranks 0 and 1 hold different gradients"),
-    (counts_again_for_every_parameter, "1 of 4 gradients are right"),
-    (returns_inside_the_loop, "1 of 4 gradients are right"),
-    (changes_the_parameters_instead, "rank 0 still holds its own gradient"),
-    (divides_by_the_largest_batch, "does not hold the gradient of the mean over all 16 samples"),
-    (forgets_to_put_its_number_in, "is no finite number"),
-    (clears_the_gradients, "p.grad is None"),
-    (sends_a_plain_number, "dist.all_reduce(num_samples)"),
-]
-
-
-def gathers_and_adds(model, num_samples):
+# %% right (gathers and adds)
+def average_gradients_unequal(model, num_samples):
     numbers = [None] * dist.get_world_size()
     dist.all_gather_object(numbers, num_samples)
     for p in model.parameters():
@@ -154,8 +54,8 @@ def gathers_and_adds(model, num_samples):
         dist.all_gather(everyone, p.grad)
         p.grad = sum(n * grad for n, grad in zip(numbers, everyone)) / sum(numbers)
 
-
-def sends_one_bucket(model, num_samples):
+# %% right (sends one bucket)
+def average_gradients_unequal(model, num_samples):
     parameters = list(model.parameters())
     number = parameters[0].grad.new_tensor([1.0])  # travels with the gradients, so that one message is enough
     flat = torch.cat([number, *(p.grad.flatten() for p in parameters)]) * num_samples
@@ -163,6 +63,3 @@ def sends_one_bucket(model, num_samples):
     pieces = (flat[1:] / flat[0]).split([p.numel() for p in parameters])
     for p, piece in zip(parameters, pieces):
         p.grad.copy_(piece.view_as(p))
-
-
-RIGHT = [gathers_and_adds, sends_one_bucket]

@@ -1,200 +1,61 @@
-"""Exercise 9.6: answers that its check must refuse, each with words from the reason that it must give."""
+# %% wrong (starts unequal): rank 1's parameters differed from rank 0's
+# torch.manual_seed(0) → torch.manual_seed(rank)
+# %% wrong (keeps the rate): the rate was 0.01
+# lr=base_lr * world_size → lr=base_lr
+# %% wrong (knows four ranks): the rate was 0.04
+# lr=base_lr * world_size → lr=base_lr * 4
+# %% wrong (takes the root rule): the rate was 0.02
+# lr=base_lr * world_size → lr=base_lr * world_size**0.5
+# %% wrong (keeps the order): the same order in both epochs
+# sampler.set_epoch(epoch) → sampler.set_epoch(0)
+# %% wrong (shuffles by rank): of 48 samples were used
+# shuffle=True, seed=0 → shuffle=True, seed=rank
+# %% wrong (shuffles without sampler): the ranks visited 192 samples together
+# batch_size=8, sampler=sampler → batch_size=8, shuffle=True
+# %% wrong (forgets to average): are all gradients averaged
+# average_gradients(model) → pass
+# %% wrong (does not step): no optimizer made a step
+# optimizer.step() → pass
+# %% wrong (steps on rank 0 alone): the ranks made [4, 0, 0, 0] steps
+# optimizer.step() → optimizer.step() if rank == 0 else None
+# %% wrong (takes a loss of its own): without a loss from loss_fn
+# loss_fn(model(x), y) → F.cross_entropy(model(x), y)
+# %% wrong (all save): saved by ranks [0, 1, 2, 3]
+# -     if rank == 0:
+# -         save(model)
+# +     save(model)
+# %% wrong (nobody saves): nobody saved
+# save(model) → pass
+# %% wrong (saves before training): after 0 of 4 steps
+# save(model) → pass
+# model = DigitsNet() → model = DigitsNet(); save(model) if rank == 0 else None
+# %% wrong (saves every epoch): saved 2 times, by rank 0
+# save(model) → pass
+# mean = loss.detach().clone() → mean = loss.detach().clone(); save(model) if rank == 0 else None
+# %% wrong (saves behind a barrier of rank 0): had returned while rank 0 was in barrier
+# save(model) → save(model); dist.barrier()
+# %% wrong (reports its own loss): which is its own last loss
+# report(mean.item() / world_size) → report(loss.item())
+# %% wrong (reports the sum): which is a sum over ranks
+# report(mean.item() / world_size) → report(mean.item())
+# %% wrong (reports a share): the last losses' mean was
+# report(mean.item() / world_size) → report(loss.item() / world_size)
+# %% wrong (reports every step): rank 0 reported 8 times in 2 epochs
+# report(mean.item() / world_size) → [report(mean.item() / world_size) for _ in range(4)]
+# %% wrong (forgets to report): nobody reported a loss
+# report(mean.item() / world_size) → pass
+# %% wrong (reduces on rank 0 alone): The ranks must agree: on the collectives they call
+# dist.all_reduce(mean) → dist.all_reduce(mean) if rank == 0 else None
 
-from functools import partial
+# %% wrong (broadcasts after the first step): rank 1's parameters differed
+# torch.manual_seed(0) → torch.manual_seed(rank)
+# -         mean = loss.detach().clone()
+# +         for p in model.parameters():
+# +             dist.broadcast(p.data, src=0)
+# +         mean = loss.detach().clone()
 
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
-
-from course_utils.models import DigitsNet
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-
-
-def mean_over_ranks(loss):
-    mean = loss.detach().clone()
-    dist.all_reduce(mean)
-    return mean.item() / dist.get_world_size()
-
-
-def report_mean(loss, report):
-    mean = mean_over_ranks(loss)
-    if dist.get_rank() == 0:
-        report(mean)
-
-
-def save_once(model, save):
-    if dist.get_rank() == 0:
-        save(model)
-
-
-def program(
-    dataset, base_lr, loss_fn, save, report,
-    seed=lambda rank: 0, scale=lambda world_size: world_size, set_epoch=DistributedSampler.set_epoch,
-    reporting=report_mean, saving=save_once, average=average_gradients, sampler_seed=lambda rank: 0,
-    step=lambda optimizer: optimizer.step(),
-):  # fmt: skip
-    """The exercise's program with its five places open; as it stands, repaired."""
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(seed(rank))
-    model = DigitsNet()
-    optimizer = torch.optim.SGD(model.parameters(), lr=base_lr * scale(world_size))
-    sampler = DistributedSampler(dataset, shuffle=True, seed=sampler_seed(rank))
-    loader = DataLoader(dataset, batch_size=8, sampler=sampler)
-    for epoch in range(2):
-        set_epoch(sampler, epoch)
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            average(model)
-            step(optimizer)
-        reporting(loss, report)
-    saving(model, save)
-
-
-# The five faults as they stand in the exercise.
-starts_unequal = dict(seed=lambda rank: rank)
-keeps_the_rate = dict(scale=lambda world_size: 1)
-keeps_the_order = dict(set_epoch=lambda sampler, epoch: None)
-all_save = dict(saving=lambda model, save: save(model))
-
-
-def report_own(loss, report):
-    report(loss.item())
-
-
-reports_its_own_loss = dict(reporting=report_own)
-
-
-# Repairs that miss.
-def report_own_on_rank_0(loss, report):
-    if dist.get_rank() == 0:
-        report(loss.item())
-
-
-def report_sum(loss, report):
-    total = loss.detach().clone()
-    dist.all_reduce(total)
-    report(total.item())
-
-
-def report_share(loss, report):
-    report(loss.item() / dist.get_world_size())
-
-
-def reduce_on_rank_0_alone(loss, report):
-    if dist.get_rank() == 0:
-        report(mean_over_ranks(loss))
-
-
-def forget_to_report(loss, report):
-    mean_over_ranks(loss)
-
-
-def step_on_rank_0_alone(optimizer):
-    if dist.get_rank() == 0:
-        optimizer.step()
-
-
-def save_behind_a_barrier_of_rank_0(model, save):
-    if dist.get_rank() == 0:
-        save(model)
-        dist.barrier()
-
-
-def broadcasts_after_the_first_step(dataset, base_lr, loss_fn, save, report):
-    def average(model):
-        average_gradients(model)
-        for p in model.parameters():
-            p.register_post_accumulate_grad_hook(lambda p: dist.broadcast(p.data, src=0))
-
-    program(dataset, base_lr, loss_fn, save, report, seed=lambda rank: rank, average=average)
-
-
-def saves_before_training(dataset, base_lr, loss_fn, save, report):
-    save_once(DigitsNet(), save)
-    program(dataset, base_lr, loss_fn, save, report, saving=lambda model, save: None)
-
-
-def saves_every_epoch(dataset, base_lr, loss_fn, save, report):
-    def report_and_save(loss, report):
-        report_mean(loss, report)
-        save_once(None, save)
-
-    program(dataset, base_lr, loss_fn, save, report, reporting=report_and_save, saving=lambda model, save: None)
-
-
-def reports_every_step(dataset, base_lr, loss_fn, save, report):
-    def loss_and_report(output, target):
-        loss = loss_fn(output, target)
-        report_mean(loss, report)
-        return loss
-
-    program(dataset, base_lr, loss_and_report, save, report, reporting=lambda loss, report: None)
-
-
-def takes_a_loss_of_its_own(dataset, base_lr, loss_fn, save, report):
-    program(dataset, base_lr, F.cross_entropy, save, report)
-
-
-def shuffles_without_sampler(dataset, base_lr, loss_fn, save, report):
-    """Every rank visits everything: the program is right, and no quicker than one process."""
-    torch.manual_seed(0)
-    model = DigitsNet()
-    optimizer = torch.optim.SGD(model.parameters(), lr=base_lr * dist.get_world_size())
-    loader = DataLoader(dataset, batch_size=8, shuffle=True)
-    for epoch in range(2):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            average_gradients(model)
-            optimizer.step()
-        report_mean(loss, report)
-    save_once(model, save)
-
-
-WRONG = [
-    (partial(program, **starts_unequal), "rank 1's parameters differed from rank 0's"),
-    (partial(program, **keeps_the_rate), "the rate was 0.01"),
-    (partial(program, **keeps_the_order), "the same order in both epochs"),
-    (partial(program, **all_save), "saved by ranks [0, 1, 2, 3]"),
-    (partial(program, **reports_its_own_loss), "rank 0 reported"),
-    (partial(program, **starts_unequal, **keeps_the_rate, **keeps_the_order), "rank 1's parameters differed"),
-    (partial(program, **keeps_the_rate, **keeps_the_order, **all_save), "the same order in both epochs"),
-    (partial(program, **keeps_the_rate, **all_save, **reports_its_own_loss), "the rate was 0.01"),
-    (partial(program, **all_save, **reports_its_own_loss), "saved by ranks"),
-    (broadcasts_after_the_first_step, "rank 1's parameters differed"),
-    (partial(program, average=lambda model: None), "are all gradients averaged"),
-    (partial(program, set_epoch=lambda sampler, epoch: sampler.set_epoch(0)), "the same order in both epochs"),
-    (partial(program, sampler_seed=lambda rank: rank), "of 48 samples were used"),
-    (partial(program, step=lambda optimizer: None), "no optimizer made a step"),
-    (partial(program, step=step_on_rank_0_alone), "ranks 0 to 3 made [4, 0, 0, 0] steps"),
-    (takes_a_loss_of_its_own, "without a loss from loss_fn"),
-    (shuffles_without_sampler, "the ranks visited 192 samples together"),
-    (partial(program, scale=lambda world_size: 1 / world_size), "the rate was 0.0025"),
-    (partial(program, scale=lambda world_size: world_size**0.5), "the rate was 0.02"),
-    (partial(program, saving=lambda model, save: None), "nobody saved"),
-    (saves_before_training, "after 0 of 4 steps"),
-    (saves_every_epoch, "saved 2 times, by rank 0"),
-    (partial(program, saving=save_behind_a_barrier_of_rank_0), "ranks 1–3 had returned while rank 0 was in barrier"),
-    (partial(program, reporting=report_own_on_rank_0), "which is its own last loss"),
-    (partial(program, reporting=report_sum), "the last losses' mean was"),
-    (partial(program, reporting=report_share), "the last losses' mean was"),
-    (reports_every_step, "rank 0 reported 4 times in 2 epochs"),
-    (partial(program, reporting=forget_to_report), "nobody reported a loss"),
-    (partial(program, reporting=reduce_on_rank_0_alone), "The ranks must agree: on the collectives they call"),
-]
-
-
-def uses_ddp(dataset, base_lr, loss_fn, save, report):
+# %% right (uses ddp)
+def train_repaired(dataset, base_lr, loss_fn, save, report):
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
     model = DistributedDataParallel(DigitsNet())
@@ -215,41 +76,12 @@ def uses_ddp(dataset, base_lr, loss_fn, save, report):
         save(model.module.state_dict())
     dist.barrier()
 
-
-def broadcasts_and_reports_everywhere(dataset, base_lr, loss_fn, save, report):
-    model = DigitsNet()
+# %% right (keeps the whole batch as it was, broadcasts, and reports everywhere)
+def train_repaired(dataset, base_lr, loss_fn, save, report):
+    """The rate fits 8 samples a step, so 8 of all ranks together need no other."""
+    rank, world_size, model = dist.get_rank(), dist.get_world_size(), DigitsNet()
     for p in model.parameters():
-        dist.broadcast(p.data, src=2)
-    rate = base_lr * dist.get_world_size()
-
-    def report_all(loss, report):
-        losses = [None] * dist.get_world_size()
-        dist.all_gather_object(losses, loss.item())
-        report(torch.tensor(sum(losses) / len(losses)))
-
-    def save_last(model, save):
-        if dist.get_rank() == dist.get_world_size() - 1:
-            save(model)
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    sampler = DistributedSampler(dataset)
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(dataset, 8, sampler=sampler):
-            model.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            average_gradients(model)
-            optimizer.step()
-        report_all(loss, report)
-    save_last(model, save)
-
-
-def keeps_the_whole_batch_as_it_was(dataset, base_lr, loss_fn, save, report):
-    """The rate fits 8 samples a step, so 2 on each of 4 ranks need no other."""
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(7)
-    model = DigitsNet()
+        dist.broadcast(p.data, src=world_size - 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=base_lr)
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=8 // world_size, sampler=sampler)
@@ -261,8 +93,8 @@ def keeps_the_whole_batch_as_it_was(dataset, base_lr, loss_fn, save, report):
             loss.backward()
             average_gradients(model)
             optimizer.step()
-        report_mean(loss, report)
-    save_once(model, save)
-
-
-RIGHT = [program, uses_ddp, broadcasts_and_reports_everywhere, keeps_the_whole_batch_as_it_was]
+        losses = [None] * world_size
+        dist.all_gather_object(losses, loss.item())
+        report(torch.tensor(sum(losses) / world_size))
+    if rank == world_size - 1:
+        save(model)

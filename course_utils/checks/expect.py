@@ -1,0 +1,277 @@
+"""The vocabulary of the checks: what an answer is held against, and words for how it differs.
+
+    with case("with 3 ranks"), unchanged(x=x):
+        y = answer(x)
+    explain(expect_tensor(y, like=truth), truth, {"the bias is missing": truth - bias})
+
+Each of these raises `Wrong`, whose message says how it shows and what to look at, and never what would be right.
+"""
+
+import contextlib
+import math
+import numbers
+import reprlib
+
+EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
+
+
+class Wrong(Exception):
+    """The answer is wrong; the message says how it shows, and what to look at."""
+
+    def __init__(self, reason, *where):
+        super().__init__(reason, *where)
+        self.reason, self.where = reason, where
+
+    def __str__(self):
+        return f"{', '.join(self.where)}: {self.reason}" if self.where else self.reason
+
+
+@contextlib.contextmanager
+def case(text):
+    """What is refused inside is refused "for `text`": the text comes first, after that of the cases around it.
+
+    Where the answer fails by itself, its traceback ends with the text.
+    """
+    try:
+        yield
+    except Wrong as wrong:
+        raise Wrong(wrong.reason, text, *wrong.where) from None
+    except Exception as error:
+        error.add_note(f"({text})")
+        raise
+
+
+def expect(condition, reason):
+    """Raise Wrong(reason) unless `condition` holds."""
+    if not condition:
+        raise Wrong(reason)
+
+
+def expect_function(answer):
+    """Raise Wrong unless `answer` can be called."""
+    expect(callable(answer), f"check was given {short(answer)}: give it your function's name, without calling it")
+
+
+def short(value):
+    """`value` in a few words: "None", "[1, 2, 3, …]", "a tensor of shape (2, 3)"."""
+    if _is_tensor(value):
+        return f"a tensor of shape {tuple(value.shape)}" if value.dim() else f"tensor({value.item() if _has_numbers(value) else '…'})"
+    return _Short().repr(value)
+
+
+class _Short(reprlib.Repr):
+    def repr_Tensor(self, value, level):
+        return short(value)
+
+
+# ---- what came back ------------------------------------------------------------------------------------------------
+
+
+def expect_number(value, what="the answer"):
+    """Return `value` as a number of Python's: an int, a float, or NumPy's or a tensor's single number."""
+    expect(value is not None, f"{what} is None: is it returned, or only printed?")
+    if not isinstance(value, numbers.Number) and getattr(value, "shape", None) == () and (not _is_tensor(value) or _has_numbers(value)):
+        value = value.item()  # NumPy's, or a tensor's
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    expect(is_number, f"{what} is {short(value)}, not a number")
+    expect(not math.isnan(value), f"{what} is nan: what is divided by what?")
+    return value
+
+
+def expect_whole(value, what="the answer"):
+    """Return `value` as an int; a float that is whole, such as 3.0, is none."""
+    value = expect_number(value, what)
+    expect(isinstance(value, numbers.Integral), f"{what} is {value!r}, not a whole number (of two whole numbers // gives one, and / does not)")
+    return int(value)
+
+
+def expect_row(value, length, what="the answer", of=""):
+    """Return `value` as a list; it is a list or a tuple of `length` items (None: any), `of` which is said what they are."""
+    expect(value is not None, f"{what} is None: is it returned, or only printed?")
+    expect(isinstance(value, (list, tuple)), f"{what} is {short(value)}, not a list or tuple{of and f' of {of}'}")
+    expect(length in (None, len(value)), f"{what} holds {len(value)} items, not {length}{of and f' ({of})'}")
+    return list(value)
+
+
+def expect_tensor(value, like, what="the answer", device=True):
+    """Return `value` without its graph: a tensor of the shape, dtype and, if `device`, device of `like`, of finite numbers."""
+    expect(value is not None, f"{what} is None: is it returned, or only printed?")
+    expect(_is_tensor(value), f"{what} is {short(value)}, not a tensor")
+    expect(value.shape == like.shape, f"{what} has shape {tuple(value.shape)}, and should have {tuple(like.shape)}")
+    expect(value.dtype == like.dtype, f"{what} is {_name(value.dtype)}, and should be {_name(like.dtype)}")
+    expect(not device or value.device == like.device, f"{what} is on {value.device}, and should be on {like.device}")
+    value = value.detach()
+    expect(not _has_numbers(value) or value.isfinite().all() or not like.isfinite().all(), f"{what} holds what is no finite number: what divides it?")
+    return value
+
+
+def expect_error(kind, call, *, naming=()):
+    """Expect `call()` to raise `kind` with a message that names each of `naming`; a subclass of `kind` will do."""
+    try:
+        answer = call()
+    except kind as error:
+        if isinstance(error, NotImplementedError) and not str(error):
+            raise  # a stub's
+        missing = [str(name) for name in naming if str(name) not in str(error)]
+        expect(not missing, f"the {kind.__name__} says {str(error)!r}; whoever reads it wants to know {' and '.join(missing)} too")
+        return
+    except (NotImplementedError, Wrong):
+        raise
+    except Exception as error:  # noqa: BLE001 whatever the answer raises
+        raise Wrong(f"it raised {type(error).__name__} ({error}), and a {kind.__name__} that says why is asked") from None
+    raise Wrong(f"{short(answer)} came back, and a {kind.__name__} should be raised")
+
+
+# ---- is it right? --------------------------------------------------------------------------------------------------
+
+
+def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
+    """Return if `got` is `truth`; else raise Wrong with what is `said` and the reason of the suspect that `got` is.
+
+    `suspects` is {reason: what comes of that mistake, or a function that makes it}; one that is the truth is passed over.
+    `got` and `truth` are numbers, tensors, or lists of these. `said` is by default how far they are apart; `otherwise`
+    follows it where no suspect fits.
+    """
+    if same(got, truth, close):
+        return
+    said = said or _apart(got, truth)
+    for reason, suspect in dict(suspects).items():
+        suspect = suspect() if callable(suspect) else suspect
+        if suspect is not None and same(got, suspect, close) and not same(suspect, truth, close):
+            raise Wrong(f"{said}: {reason}")
+    raise Wrong(f"{said}: {otherwise}" if otherwise else said)
+
+
+def same(a, b, close=EQUAL):
+    """Whether two numbers, tensors or rows of these differ by less than `close`, absolutely or of the largest in `b`."""
+    if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
+        return isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b) and all(same(x, y, close) for x, y in zip(a, b))
+    if _is_tensor(a) and _is_tensor(b):
+        return a.shape == b.shape and _difference(a, b) <= close * max([1.0, *b.abs().max().reshape(-1).tolist()] if b.numel() else [1.0])
+    if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
+        return a is b or (not _is_tensor(a) and not _is_tensor(b) and a == b)
+    return a == b or math.isclose(a, b, rel_tol=close, abs_tol=close * min(1.0, abs(b)))
+
+
+def max_difference(a, b):
+    """Return the largest absolute difference between two tensors, or two rows of tensors, as a float.
+
+    It is infinite where one of them is not a number. Raises Wrong if shapes or lengths differ.
+    """
+    a, b = ([x] if _is_tensor(x) else x for x in (a, b))
+    expect(len(a) == len(b), f"{len(a)} tensors came back where {len(b)} were expected")
+    for ours, theirs in zip(a, b):
+        expect(ours.shape == theirs.shape, f"a tensor has shape {tuple(ours.shape)}, expected {tuple(theirs.shape)}")
+    return max([0.0, *(_difference(ours, theirs) for ours, theirs in zip(a, b))])
+
+
+def _difference(a, b):
+    if not a.numel():
+        return 0.0
+    if not (a.is_floating_point() or b.is_floating_point()):
+        return float((a != b).any() and (a.double() - b.double()).abs().max().clamp(min=1e-300))
+    apart = (a - b).abs().max().item()
+    return math.inf if apart != apart else apart  # max() would pass a NaN over
+
+
+def _apart(got, truth):
+    rows = isinstance(got, (list, tuple)) and isinstance(truth, (list, tuple)) and len(got) == len(truth)
+    if rows and all(_is_tensor(x) and _is_tensor(y) and x.shape == y.shape for x, y in zip(got, truth)) or _is_tensor(got) and _is_tensor(truth) and got.shape == truth.shape:
+        return f"that is not right (max difference {max_difference(got, truth):.2g})"
+    return f"{short(got)} is not right"
+
+
+# ---- what was given ------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def unchanged(*, allow=(), **given):
+    """Raise Wrong if what is `given`, {name: tensor, module, list, dict or plain value}, is another after the block.
+
+    Compared are values, shapes, dtypes, flags, gradients, a module's modes and hooks, a list's items. `allow` names what
+    may change: "values", "grad", "requires_grad", "mode" or "hooks". So are PyTorch's modes: grad mode, default dtype and
+    device, autocast.
+    """
+    before = {name: dict(_facts(value, name)) for name, value in given.items()}
+    modes = _modes()
+    yield
+    for name, value in given.items():
+        after = dict(_facts(value, name))
+        for fact in [*before[name], *(fact for fact in after if fact not in before[name])]:
+            kind, where = fact
+            if kind not in allow and not _is_same_fact(before[name].get(fact), after.get(fact)):
+                raise Wrong(_CHANGES[kind].format(where) + ": what was given belongs to the caller")
+    for name, now in _modes().items():
+        expect(now == modes[name], f"{name} is {now} afterwards, and was {modes[name]}: put it back")
+
+
+_CHANGES = {
+    "values": "{} was changed in place", "kind": "{} has another shape or dtype, or is another object",
+    "requires_grad": "{}.requires_grad was changed", "grad": "{}.grad was changed", "items": "{} holds other items",
+    "mode": "{} is in another mode: train() or eval() was left switched", "hooks": "a hook was left on {}",
+    "value": "{} was changed",
+}  # fmt: skip
+
+
+def _facts(value, name):
+    """((kind, where), fact) of all that can be told about `value`."""
+    from torch import nn
+
+    if _is_tensor(value):
+        yield ("kind", name), (id(value), value.shape, value.dtype, value.device)
+        yield ("requires_grad", name), value.requires_grad
+        yield ("values", name), value.detach().clone()
+        yield ("grad", name), value.grad.detach().clone() if value.is_leaf and value.grad is not None else None
+    elif isinstance(value, nn.Module):
+        for part, module in value.named_modules():
+            yield ("mode", f"{name}.{part}" if part else name), module.training
+            yield ("hooks", f"{name}.{part}" if part else name), _num_hooks(module)
+        for part, tensor in [*value.named_parameters(), *value.named_buffers()]:
+            yield from _facts(tensor, f"{name}.{part}")
+    elif isinstance(value, (list, tuple, dict)):
+        items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+        yield ("items", name), [(key, id(item)) for key, item in items]
+        for key, item in items:
+            yield from _facts(item, f"{name}[{key!r}]")
+    elif hasattr(value, "tobytes"):  # NumPy's
+        yield ("value", name), (value.dtype, value.shape, value.tobytes())
+    elif isinstance(value, (str, bytes, numbers.Number, type(None))):
+        yield ("value", name), value
+
+
+def _num_hooks(module):
+    return sum(len(hooks) for key, hooks in vars(module).items() if key.endswith("_hooks") and isinstance(hooks, dict))
+
+
+def _is_same_fact(a, b):
+    import torch
+
+    if _is_tensor(a) and _is_tensor(b):
+        return a.shape == b.shape and a.dtype == b.dtype and (not _has_numbers(a) or not _has_numbers(b) or torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
+    return not (_is_tensor(a) or _is_tensor(b)) and a == b
+
+
+def _modes():
+    import torch
+
+    return {
+        "grad mode": torch.is_grad_enabled(), "the default dtype": torch.get_default_dtype(),
+        "the default device": torch.get_default_device(), "autocast": torch.is_autocast_enabled("cpu"),
+    }  # fmt: skip
+
+
+def _is_tensor(value):
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _has_numbers(tensor):
+    """Whether there is anything in it: on the meta device, and on GPUs that only seem to be there, is nothing."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return tensor.device.type != "meta" and not isinstance(tensor, FakeTensor)
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,145 @@
+"""The collectives of a rank: whether it waits for them, and whether all ranks call the same."""
+
+import inspect
+import traceback
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ... import cells
+from ..expect import Wrong, expect
+from .meeting import meet
+from .messages import Messages
+
+# {method: which of its arguments is sent}; the first one is filled. Those with None are only met at.
+_SENT = {
+    "allreduce": 0, "broadcast": 0, "reduce": 0, "allgather": 1, "_allgather_base": 1, "all_gather_single": 1,
+    "reduce_scatter": 1, "_reduce_scatter_base": 1, "reduce_scatter_single": 1, "gather": None, "scatter": None,
+    "alltoall": None, "alltoall_base": None, "all_to_all_single": None, "barrier": None,
+}  # fmt: skip
+_OF_TWO_TENSORS = {"_allgather_base", "all_gather_single", "_reduce_scatter_base", "reduce_scatter_single"}
+
+
+class Collectives(Messages):
+    """A rank's messages and collectives: what a collective brings is put into its tensors by `wait`, and not before.
+
+    The ranks meet before each collective and at the end of the block. Where they come from different ones, or with tensors
+    that do not fit, all of them raise Wrong with the same words, and nobody stands still. `called` has the functions' names.
+    """
+
+    def __enter__(self):
+        super().__enter__()
+        self.called, self._late = [], {}  # _late: {id of a Work: the method}
+        for name in _SENT:
+            if hasattr(ProcessGroup, name):
+                call = inspect.getattr_static(ProcessGroup, name)
+                self._before.append((ProcessGroup, name, call))
+                setattr(ProcessGroup, name, self._meeting(name, call))
+        return self
+
+    def __exit__(self, kind, *error):
+        super().__exit__(kind, *error)
+        if kind is None:
+            self._meet("the end of your function", "", "")
+
+    def say(self):
+        """What this rank tells the others where they meet."""
+
+    def heard(self, everyone):
+        """What all of them told."""
+
+    def started(self, name, tensors):
+        """A collective that fills `tensors` has begun; what is returned is given to `arrived`."""
+
+    def arrived(self, what):
+        """It has been waited for."""
+
+    def expect_waited(self):
+        late = any(number in self._under_way for number in self._late)
+        expect(not late, "nobody waited for a collective that was started with async_op=True: how does a rank know that its numbers "
+               "are there?")  # fmt: skip
+        super().expect_waited()
+
+    def _meeting(self, name, call):
+        def meet_and_call(group, *args, **options):
+            called, line = _called(name)
+            self.called.append(called)
+            if group.size() == dist.get_world_size():
+                self._meet(called, _size(name, args), f" at `{line}`" if line else "")
+            if name in _OF_TWO_TENSORS:
+                _expect_parts(called, *args[:2], is_gather="gather" in name)
+            return call(group, *args, **options) if _SENT[name] is None else self._call_late(name, call, group, *args, **options)
+
+        return meet_and_call
+
+    def _call_late(self, name, call, group, filled, *args, **options):
+        if _SENT[name] == 0:
+            buffers = tree_map(_copy, filled)
+        else:
+            buffers, args = tree_map(torch.empty_like, filled), (tree_map(_copy, args[0]), *args[1:])
+            tree_map(_spoil, filled)  # which may be a view of what is sent
+        what = self.started(name, tree_leaves(filled))
+        work = call(group, buffers, *args, **options)
+
+        def put():
+            tree_map(lambda tensor, buffer: tensor.detach().copy_(buffer), filled, buffers)
+            self.arrived(what)
+
+        self._under_way[id(work)] = work, put
+        self._late[id(work)] = name
+        return work
+
+    def _meet(self, *told):
+        everyone = meet([told, self.say()])
+        told = [one for one, _ in everyone]
+        self.heard([other for _, other in everyone])
+        if any(one[:2] != told[0][:2] for one in told):
+            raise Wrong(f"the ranks do not do the same: {_by_rank(told)}. Every rank must call the same collectives, in the same order "
+                        "and with equally many numbers of one dtype: on what does it depend here?")
+
+
+def _called(name):
+    """The function that the student called, and the line."""
+    stack = traceback.extract_stack(limit=40)
+    own = cells.innermost([(frame.filename, frame.lineno, frame.name) for frame in stack])
+    if own is None:
+        return name, ""
+    return next(frame.name for frame in stack[own + 1 :] if frame.name != "wrapper"), stack[own].line
+
+
+def _size(name, args):
+    tensors = tree_leaves(args[_SENT[name]]) if _SENT[name] is not None else []
+    num_numbers = sum(tensor.numel() for tensor in tensors)
+    return f" with {num_numbers} number{'s' * (num_numbers != 1)} of {_dtype(tensors[0])}" if tensors else ""
+
+
+def _by_rank(told):
+    """What each rank came to, the student's line once."""
+    stories, lines = {}, set()
+    for rank, (called, size, line) in enumerate(told):
+        ranks, _ = stories.setdefault(called + size, ([], "" if line in lines else line))
+        ranks.append(str(rank))
+        lines.add(line)
+    return "; ".join(f"rank{'s' * (len(ranks) > 1)} {' and '.join(ranks)} came to {story}{line}" for story, (ranks, line) in stories.items())
+
+
+def _expect_parts(called, filled, sent, is_gather):
+    part, whole, times = *((sent, filled) if is_gather else (filled, sent)), dist.get_world_size()
+    fits = part.dim() and whole.shape == (part.shape[0] * times, *part.shape[1:])
+    given = f"{called} was given a part, {tuple(part.shape)} in {_dtype(part)}, and a whole, {tuple(whole.shape)} in {_dtype(whole)}"
+    expect(fits and part.dtype == whole.dtype, f"{given}: {times} parts, one behind the other along dim 0, must make the whole")
+
+
+def _dtype(tensor):
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _copy(tensor):
+    return tensor.detach().clone()
+
+
+def _spoil(tensor):
+    if tensor.is_floating_point():
+        tensor.detach().fill_(torch.nan)  # or what lay in its memory before might by chance be right

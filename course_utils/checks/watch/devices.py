@@ -1,0 +1,50 @@
+"""Where an answer's tensors are: operations that mix devices, and numbers that it fetches from a device, which waits for it."""
+
+import traceback
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ... import cells
+
+_CPU = torch.device("cpu")
+
+
+class Devices(TorchDispatchMode):
+    """Inside, `fault` is the first operation that mixes devices or fetches a number, in words, with the student's line.
+
+    On `meta` some of them raise no error, and an answer may catch what is raised. A CPU tensor without dimensions may meet
+    any other, as PyTorch has it.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.fault = None
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        self.fault = self.fault or self._fault(operation.overloadpacket, args, kwargs)
+        return operation(*args, **kwargs)
+
+    def _fault(self, operation, args, kwargs):
+        aten, tensors = torch.ops.aten, [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        away = next((t.device for t in tensors if t.device != _CPU), None)
+        if away is None:
+            return None
+        if operation in (aten._local_scalar_dense, aten.equal, aten.nonzero):
+            return f"{own_line()} asks for a number that is on {away}: on a GPU the program would wait for it"
+        home = kwargs.get("device") if operation is aten._to_copy else args[0].device if operation is aten.copy_ else None
+        if home == _CPU:
+            return f"{own_line()} brings a tensor from {away} to the CPU: on a GPU the program would wait for it"
+        places = sorted({str(t.device) for t in tensors if t.dim() or t.device != _CPU})
+        if len(places) > 1 and operation not in (aten.copy_, aten.index, aten.index_put_):  # an index may be on the CPU
+            return f"{own_line()} mixes tensors on {' and '.join(places)}"
+        return None
+
+
+def own_line(error=None):
+    """The innermost line of the student's, in words: of an error's, or of what runs now."""
+    frames = traceback.extract_tb(error.__traceback__) if error else traceback.extract_stack()
+    own = [frame for frame in frames if cells.is_own(frame.filename)]
+    return f"line {own[-1].lineno}" + (f" ({own[-1].line})" if own[-1].line else "") if own else "a line"

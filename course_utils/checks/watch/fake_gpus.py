@@ -1,0 +1,89 @@
+"""GPUs that need not exist: an answer that mixes devices is refused on a machine that has only the CPU."""
+
+import os
+import re
+import traceback
+
+import torch
+from torch import autograd
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+
+from ... import cells
+from ..expect import expect
+
+_MIXED = re.compile(r"two (different )?devices|comes before it$")
+
+
+def try_on_gpus(call, num_devices=1):
+    """Call `call(devices)`, in which tensors have shapes, dtypes and devices, and no numbers.
+
+    PyTorch refuses to mix these devices as it does with real ones; then Wrong is raised, with the student's line. `call`
+    may expect something itself, such as the device of what comes back. An answer that looks at a number, with `.item()`
+    or an `if`, or talks to the driver, cannot be judged so: the rest of `call` is left out, and nothing is raised. To be
+    called in a check's worker, last of all: for the rest of the process GPUs are hidden. Where PyTorch was built without CUDA
+    nothing is tried.
+    """
+    if not torch.backends.cuda.is_built():
+        return  # some operations would end the process
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or PyTorch would look for a GPU of each number
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # or autocast would switch itself off
+    FakeTensor.numpy = _zeros_in_numpy  # PyTorch refuses it on any device; a worker of its own has no other use for it
+    FakeTensor.new_tensor, FakeTensor.new = _new_tensor, _new  # PyTorch's own forget on which of the GPUs
+    autograd._engine_run_backward = _zero_gradients  # the engine would ask the driver for its streams
+    devices = [torch.device("cuda", i) for i in range(num_devices)]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        try:
+            call(devices)
+        except RuntimeError as error:
+            first = str(error).strip().partition("\n")[0]
+            gpus = f"on {num_devices} GPUs" if num_devices > 1 else "on a GPU"
+            expect(not _MIXED.search(first), f"it works with all tensors on one device, and fails {gpus}{_place(error)}: {first}")
+        except AssertionError as error:
+            if not re.match("NYI|Torch not compiled", str(error)):  # what PyTorch cannot do without numbers, or without a driver
+                raise
+
+
+def put_on(module, device):
+    """Give `module` parameters on such a device, and return it; its `to` would not do it."""
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            setattr(part, name, torch.nn.Parameter(torch.empty_like(parameter, device=device)))
+    return module
+
+
+def _place(error):
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if cells.is_own(frame.filename)]
+    return f" at `{own[-1].line}`" if own and own[-1].line else ""
+
+
+def _new_tensor(tensor, data, *, dtype=None, device=None, **options):
+    return torch.tensor(data, dtype=dtype or tensor.dtype, device=device or tensor.device, **options)
+
+
+def _new(tensor, *args):
+    return tensor.new_tensor(*args) if args and isinstance(args[0], list) else tensor.new_empty(*args or (0,))
+
+
+def _zero_gradients(outputs, gradients, retain_graph, create_graph, inputs, *_, accumulate_grad, **__):  # in the engine's place
+    if not accumulate_grad:
+        return tuple(torch.zeros_like(tensor) for tensor in inputs)
+    for leaf in inputs or _leaves([output.grad_fn for output in outputs]):
+        leaf.grad = torch.zeros_like(leaf)
+
+
+def _leaves(nodes):
+    seen = set()
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [following for following, _ in node.next_functions]
+            if hasattr(node, "variable"):
+                yield node.variable
+
+
+def _zeros_in_numpy(tensor, **_):
+    if tensor.device.type != "cpu":
+        raise RuntimeError(f"a tensor on {tensor.device} has no numpy(); .cpu() comes before it")
+    with unset_fake_temporarily():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype).numpy()

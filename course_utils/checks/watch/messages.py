@@ -1,0 +1,79 @@
+"""The messages of a rank, and whether it waits for them."""
+
+import inspect
+
+import torch
+from torch.distributed import ProcessGroup, Work
+
+from ...parallel.messages import Traffic
+from ..expect import expect
+
+
+class Messages(Traffic):
+    """A rank's messages and collectives, as `Traffic` counts them; `expect_waited` refuses one that was not waited for.
+
+    What arrives is put into its tensor by `wait`, and not before: whoever reads too early then always sees it, not only
+    where the machine is slow. A message that nobody waits for is kept: it arrives, and its ranks do not stand still.
+    """
+
+    def __enter__(self):
+        methods = [*((ProcessGroup, name) for name in ("send", "recv", "recv_anysource")), (Work, "wait")]
+        self._before = [(*method, inspect.getattr_static(*method)) for method in methods]  # which getattr would unbind from the class
+        self._under_way, self._has_changed = {}, False  # {id of a Work: (the Work, what to do once it is waited for)}
+        self._sent_as, self._received_as = set(), set()  # dtypes
+        send, recv, recv_anysource, wait = (function for _, _, function in self._before)
+        ProcessGroup.send, Work.wait = self._sending(send), self._waiting(wait)
+        ProcessGroup.recv, ProcessGroup.recv_anysource = self._receiving(recv), self._receiving(recv_anysource)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        for owner, name, function in self._before:
+            setattr(owner, name, function)
+        return super().__exit__(*error)
+
+    def _sending(self, send):
+        def send_and_compare(group, tensors, *others):
+            work, (tensor,) = send(group, tensors, *others), tensors
+            sent = tensor.clone()
+            self._sent_as |= {tensor.dtype} if tensor.numel() else set()
+            self._under_way[id(work)] = work, lambda: self._compare(tensor, sent)
+            return work
+
+        return send_and_compare
+
+    def _receiving(self, recv):
+        def recv_and_put(group, tensors, *others):
+            (tensor,) = tensors
+            if not tensor.is_contiguous():
+                return recv(group, tensors, *others)  # raises
+            buffer = torch.empty_like(tensor)
+            self._received_as |= {tensor.dtype} if tensor.numel() else set()
+            work = recv(group, [buffer], *others)
+            self._under_way[id(work)] = work, lambda: tensor.detach().copy_(buffer)
+            return work
+
+        return recv_and_put
+
+    def _waiting(self, finish):
+        def wait(work, *limit):
+            result = finish(work, *limit)
+            _, then = self._under_way.pop(id(work), (work, None))
+            if then is not None:
+                then()
+            return result
+
+        return wait
+
+    def _compare(self, tensor, sent):
+        self._has_changed = self._has_changed or not torch.equal(tensor, sent)
+
+    def expect_waited(self):
+        """Raise Wrong if a message was never waited for, or a tensor was changed before the wait for it was over."""
+        expect(not self._under_way, "nobody waited for a message of isend or irecv: how does a rank know that it has left, or come?")
+        expect(not self._has_changed, "a tensor was changed, or filled by a message, while it was sent: what is then on its way?")
+
+    def plain(self):
+        """What was counted, in plain values that can leave the worker; messages without content do not count."""
+        sent, received = ([(rank, num_bytes) for rank, num_bytes in each if num_bytes] for each in (self.sent, self.received))
+        collectives = sorted({name for name, _ in self.collectives})
+        return {"sent": sent, "received": received, "sent_as": self._sent_as, "received_as": self._received_as, "collectives": collectives}

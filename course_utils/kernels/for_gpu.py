@@ -1,0 +1,111 @@
+"""Can a GPU run a kernel? numba compiles it for one that need not be there: the simulator, which is Python, takes more."""
+
+import contextlib
+import inspect
+import os
+import re
+import types
+import warnings
+
+from .. import cells
+from ..launch import WorkerError, launch, unannounced
+from .errors import KernelError
+from .on_gpu import codes
+from .simulator import pickled_kernel
+
+_CAPABILITY = (7, 5)  # Turing, the oldest GPU for which every compiler since has code
+_TIMEOUT_S = 60  # compiling takes one or two
+
+# What numba says, and what the student did. Names in the pattern's brackets, which must be the student's, go into the words.
+_CAUSES = (
+    ("Untyped global name '(.+?)':.* <class 'function'>", "{} is an ordinary Python function, not compiled for a GPU itself"),
+    ("Untyped global name '(.+?)':.* <class '(?:type|builtin.*)'>", "numba has no {} for a GPU"),
+    ("Untyped global name '(.+?)'", "{} is nothing that a GPU's threads can use"),
+    ("<ufunc '(.+?)'>", "numba has no {} of NumPy's for a GPU"),
+    ("unresolved_ref", "it calls a function that calls itself"),
+    ("IMPORT_NAME", "it imports something, and a GPU's threads can import nothing"),
+    ("STORE_GLOBAL", "it gives a new value to a name outside, and a GPU's threads know such names as constants"),
+    ("exception_match|set_try_status", "it catches an exception, and a GPU's threads raise none, whatever they do"),
+    ("yield", "it makes a generator"),
+    ("readonly array", "it writes into an array that is no argument: a GPU's threads know such arrays as constants"),
+    ("Unknown attribute '(.+?)' of type Module\\(<module '(.+?)'", "{1}.{0} runs on the host only"),
+    ("Unknown attribute '(.+?)' of type array", "an array has no {} on a GPU"),
+    ("build_list|List\\(|list\\(", "it uses a list, for which a GPU's threads have no memory"),
+    ("build_map|DictType", "it uses a dict, for which a GPU's threads have no memory"),
+    ("build_set|[Ss]et\\(", "it uses a set, for which a GPU's threads have no memory"),
+    ("unicode|'str'", "it makes a text"),
+    ("NRT required", "it makes something that needs memory, which a GPU's threads cannot ask for"),
+    ("Type of variable '\\$", "numba cannot tell the type of a value there: take the expression apart"),
+)  # fmt: skip
+
+
+def check_compiles(kernel, *args):
+    """Compile `kernel` for a GPU, which need not be there, as for a launch with `args`.
+
+    Raises KernelError where numba cannot compile it, with the line. Nothing is raised where numba itself is incomplete, or
+    takes too long.
+    """
+    bound = inspect.signature(kernel).bind(*args)
+    bound.apply_defaults()
+    try:
+        with unannounced():
+            found = launch(_compile, pickled_kernel(kernel), bound.args, world_size=1, backend=None, timeout=_TIMEOUT_S)[0]
+    except WorkerError as error:
+        if error.timed_out:
+            return
+        raise KernelError(f"the compiler's worker failed:\n{error.text}") from None
+    if found is not None:
+        cause, frames = found
+        place = cells.own_line(frames)
+        raise KernelError(cause + (f"\n  at {place}" if place else ""))
+
+
+def _compile(pickled, args):
+    """In a worker: None, or what numba cannot compile, and the frames (file name, line number, function) where that is."""
+    os.environ.pop("NUMBA_ENABLE_CUDASIM", None)  # before numba's first import, which unpickling the kernel may be
+    import cloudpickle
+    import numba
+    import torch
+    from numba import cuda
+    from numba.cuda import compiler, dispatcher
+
+    for module in (compiler, dispatcher):  # a kernel's helpers are compiled for the GPU in use, and here need be none
+        module.get_current_device = lambda: types.SimpleNamespace(compute_capability=_CAPABILITY)
+    kernel = cloudpickle.loads(pickled)
+    warnings.simplefilter("ignore")  # a cell shows what a worker prints
+    kinds = [numba.typeof(arg.detach().numpy() if isinstance(arg, torch.Tensor) else arg) for arg in args]
+    try:
+        cuda.compile_ptx(kernel, numba.void(*kinds), cc=_CAPABILITY)
+    except (ImportError, OSError):  # NVVM or another part of CUDA is not there
+        return None
+    except Exception as error:  # noqa: BLE001 numba's own kinds, and what escapes from its depths
+        said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # numba colours its messages
+        return _cause(said, kernel, error), [_frame(said, kernel.__code__, error.__traceback__)]
+    return None
+
+
+def _cause(said, kernel, error):
+    own = {name for code in codes(kernel.__code__) for name in (*code.co_names, *code.co_varnames)}
+    if f"name '{kernel.__name__}'" in said:
+        return "only the host has the kernel itself: it can neither call itself nor keep anything there"
+    for pattern, words in _CAUSES:
+        if (found := re.search(pattern, said)) and own.issuperset(found.groups()):
+            return words.format(*found.groups())
+    lines = [line for line in said.splitlines() if line and not line.startswith("Failed in")]
+    return f"numba says {lines[0] if lines else type(error).__name__!r}"
+
+
+def _frame(said, code, trace):
+    """The line that numba was looking at: the innermost `loc` of what its frames had in hand, or else what its message names."""
+    first, last = code.co_firstlineno, max(line or 0 for each in codes(code) for _, _, line in each.co_lines())
+    found = [int(line) for pair in re.findall(r"line (\d+):|\((\d+)\)$", said, re.MULTILINE) for line in pair if line]
+    found = [(code.co_filename, line) for line in found if first < line <= last]
+    while trace is not None:
+        for value in list(trace.tb_frame.f_locals.values()):
+            with contextlib.suppress(Exception):  # numba has objects that know no such attribute
+                place = getattr(value, "loc", value)
+                if type(place).__name__ == "Loc" and cells.is_own(place.filename):
+                    found.append((place.filename, place.line))
+        trace = trace.tb_next
+    first = code.co_filename, first
+    return *([place for place in found if place != first] or [first])[-1], code.co_name

@@ -1,0 +1,177 @@
+"""Hold an exercise's check against a file of labelled answers, each run as a cell of the chapter:
+
+    python -m tools.answers 9.1 [FILE] [--only TEXT] [--reasons]
+
+FILE is Python in percent format (by default tests/wrong_answers/ex_9_1.py, which the tests try):
+
+    # %%                                                        what the answers below share: imports, helpers
+    # %% right (one message)                                    an answer that must pass
+    # %% wrong (forgets to divide): not divided by anything     one that must be refused, with these words in the reason
+    # %% endless (waits for rank 0): rank 1 was in recv         one that does not end by itself
+
+What stands in parentheses is a name, for people. The words may be left out. A cell of nothing but comments is an edit of the
+last whole answer above, before the first one of the chapter's solution: `# this → that` replaces words, `# - ` and `# + `
+replace lines; what goes must stand there once.
+Prints a line for each answer that was judged wrongly (all of them with --reasons), and ends with 1 if there is one.
+"""
+
+import argparse
+import contextlib
+import functools
+import linecache
+import re
+import sys
+import time
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from course_utils.checks import evaluate
+from course_utils.launch import launch
+from tools import notebooks
+
+FOLDER = notebooks.ROOT / "tests" / "wrong_answers"
+STATES = {"right": "passed", "wrong": "wrong", "endless": "wrong"}
+_HEAD = re.compile(r"^# %%(?: (right|wrong|endless))?(?: \((.*?)\))?(?:: (.+))?$", re.MULTILINE)
+
+
+@dataclass
+class Answer:
+    """One answer: its label ("right", "wrong", "endless"), its name, the words its reason must hold, and its source."""
+
+    label: str
+    name: str
+    words: str
+    source: str
+
+    def __str__(self):
+        return f"{self.label} ({self.name})"
+
+
+def file_of(exercise):
+    return FOLDER / f"ex_{exercise.replace('.', '_')}.py"
+
+
+def read(path, solution=""):
+    """Return the file's answers, edits made and shared cells put in front. Raises ValueError, naming the line."""
+    text, shared, found, base = Path(path).read_text(), "", [], solution + "\n"
+    heads = list(_HEAD.finditer(text))
+    for head, end in zip(heads, [head.start() for head in heads[1:]] + [len(text)]):
+        label, name, words = head.groups()
+        source, line = text[head.end() : end].strip("\n") + "\n", text.count("\n", 0, head.start()) + 1
+        if label is None:
+            shared += source
+            continue
+        lines = source.splitlines()
+        try:
+            if all(line.startswith("# ") for line in lines):
+                source = _edited(base, lines)
+            else:
+                base = source
+        except ValueError as error:
+            raise ValueError(f"{Path(path).name}, line {line}: {error}") from None
+        found.append(Answer(label, name or f"line {line}", words or "", f"{shared}\n\n{source}" if shared else source))
+    if not found:
+        raise ValueError(f"{Path(path).name} has no cell that begins with `# %% right` or `# %% wrong`")
+    return found
+
+
+def _edited(base, lines):
+    """`base` with `# old → new` and with each run of `# -` lines replaced by the run of `# +` lines behind it."""
+    edited, old, new = f"\n{base}", [], []
+    for line in [*lines, "# -"]:
+        sign, text = line[2:3], line[4:]
+        if new and sign != "+":
+            edited = _replaced(edited, "".join(f"\n{line}" for line in old) + "\n", "".join(f"\n{line}" for line in new) + "\n")
+            old, new = [], []
+        if sign in "-+":
+            (old if sign == "-" else new).append(text)
+        else:
+            edited = _replaced(edited, *line[2:].split(" → "))
+    return edited[1:]
+
+
+def _replaced(text, old, new):
+    if text.count(old) != 1:
+        raise ValueError(f"{old.strip()!r} stands {text.count(old)} times in the answer above, and an edit needs it once")
+    return text.replace(old, new)
+
+
+def chapter_of(exercise):
+    """Return the path of the chapter that has an exercise. Raises ValueError if none has."""
+    for path in notebooks.notebook_paths():
+        if exercise in notebooks.exercises(notebooks.read(path)):
+            return path
+    raise ValueError(f"no chapter has an exercise {exercise}")
+
+
+@functools.cache
+def _chapter(path):
+    """What the chapter's cells define, and {exercise: the name that its stub defines}."""
+    nb = notebooks.read(path)
+    stubs = {number: notebooks.names_bound(nb.cells[i].source) for number, i in notebooks.exercises(nb).items()}
+    return notebooks.definitions(path), stubs
+
+
+@contextlib.contextmanager
+def cell(source, exercise, path, name="answer"):
+    """Run `source` as a cell of the chapter, in a `__main__` like a notebook's, and give what the exercise's stub is called."""
+    defined, stubs = _chapter(path)
+    main, before = types.ModuleType("__main__"), sys.modules["__main__"]
+    main.__dict__.update({key: value for key, value in defined.items() if key not in stubs[exercise]}, __name__="__main__")
+    file = f"{exercise}, {name}"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # as IPython keeps a cell's text
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(source, file, "exec"), main.__dict__)
+        (answer,) = (main.__dict__.get(stub) for stub in stubs[exercise])
+        yield answer
+    finally:
+        sys.modules["__main__"] = before
+        linecache.cache.pop(file, None)
+
+
+def wait_until_warm():
+    """Wait until workers are cheap: while answers follow one another, the forkserver has no time for what they import."""
+    launch(int, world_size=1, backend=None)
+    while any(process.name() == "understudy" for process in psutil.Process().children(recursive=True)):
+        time.sleep(0.1)
+
+
+def judge(answer, exercise, path):
+    """Return what the check found, and the seconds that it took."""
+    begin = time.perf_counter()
+    with cell(answer.source, exercise, path, str(answer)) as function:
+        return evaluate(exercise, function), time.perf_counter() - begin
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Hold an exercise's check against labelled answers.")
+    parser.add_argument("exercise", help="such as 9.1")
+    parser.add_argument("file", nargs="?", help="the answers, in percent format; those of the tests by default")
+    parser.add_argument("--only", default="", metavar="TEXT", help="answers whose label and name hold this")
+    parser.add_argument("--reasons", action="store_true", help="show what was said of every answer")
+    options = parser.parse_args(argv)
+    try:
+        path = chapter_of(options.exercise)
+        solution = notebooks.read_solutions(path)[options.exercise]
+        found = read(options.file or file_of(options.exercise), solution)
+        answers = [answer for answer in found if options.only in str(answer)]
+    except (ValueError, OSError) as error:
+        sys.exit(f"answers: {error}")
+    wait_until_warm()
+    misjudged, slowest = 0, 0.0
+    for answer in answers:
+        result, seconds = judge(answer, options.exercise, path)
+        is_right = result.state == STATES[answer.label] and answer.words in result.reason
+        misjudged, slowest = misjudged + (not is_right), max(slowest, seconds)
+        if options.reasons or not is_right:
+            print(f"{'    ' if is_right else '!!! '}{answer}, {seconds:.1f} s\n{result}\n", flush=True)
+    print(f"{options.exercise}: {len(answers)} answers, {misjudged} judged wrongly, the slowest took {slowest:.1f} s")
+    sys.exit(misjudged > 0)
+
+
+if __name__ == "__main__":
+    main()
