@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..parallel.device_group import DeviceGroup
-from .expect import EQUAL, case, expect, expect_row, expect_tensor, expect_whole, explain, unchanged
+from .expect import EQUAL, Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, unchanged
 from .judge import run
 from .watch.places import PlacedGroup, try_with_group
 
@@ -56,7 +56,7 @@ def _call(answer, group, names, **given):
 
 
 def _expect_kept(answer, num_devices, **given):
-    """An input that requires gradients still does so afterwards. No task speaks of it: what comes back is not judged, nor its .grad."""
+    """An input that requires gradients still does so afterwards. No task speaks of it: nothing else is judged."""
     _, x, _ = given.values()
     for tensor in x if isinstance(x, list) else [x]:
         tensor.requires_grad_()
@@ -115,7 +115,7 @@ def _judge_columns(column_parallel):
         with _on(N, f"{num_in} → {num_out} features", odd):
             _judge_columns_of(column_parallel, PlacedGroup(N), linear, x, grad_y, _close(odd))
     _expect_kept(column_parallel, 2, linear=_layer(nn.Linear, 3, 4), x=_random(5, 3), grad_y=_random(5, 4))
-    try_with_group(lambda group, new: column_parallel(group, nn.Linear(5, 6, **new), torch.randn(4, 5, **new), torch.randn(4, 6, **new)))
+    try_with_group(lambda group, new: column_parallel(group, nn.Linear(5, 6, **new), torch.ones(4, 5, **new), torch.ones(4, 6, **new)))
 
 
 def _judge_columns_of(column_parallel, group, linear, x, grad_y, close):
@@ -142,8 +142,8 @@ def _judge_columns_of(column_parallel, group, linear, x, grad_y, close):
     group.expect_at(y=y, grad_xs=grad_xs, weight_grads=weight_grads, bias_grads=bias_grads)
     for i in range(1, N):
         num_received = group.num_received(linear.weight, i) + group.num_received(linear.bias, i)
-        expect(num_received <= num_parameters // N, f"device {i} received {num_received} of the layer's {num_parameters} parameters, and "
-               f"its shard has {num_parameters // N}")  # fmt: skip
+        expect(num_received <= num_parameters // N, f"device {i} received {num_received} of the layer's {num_parameters} parameters, "
+               f"and its shard has {num_parameters // N}")  # fmt: skip
 
 
 # ---- 7.2 ----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _judge_rows(row_parallel):
     _expect_kept(row_parallel, 2, linear=_layer(nn.Linear, 6, 4), xs=xs, grad_ys=grad_ys)
 
     def on_gpus(group, new):
-        xs, grad_ys = ([torch.randn(4, width, **new | {"device": device}) for device in group.devices] for width in (2, 5))
+        xs, grad_ys = ([torch.ones(4, width, **new | {"device": device}) for device in group.devices] for width in (2, 5))
         row_parallel(group, nn.Linear(6, 5, **new), xs, grad_ys)
 
     try_with_group(on_gpus)
@@ -188,11 +188,12 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
     least = (N - 1) * (linear.weight.numel() // N + 2 * right_y.numel())
     group.expect_through(least * x.itemsize)
     group.expect_at(ys=ys, grad_xs=grad_xs, weight_grads=weight_grads)
-    expect(not group.sent_traced, "something that comes of grad_ys was sent from device {} to device {}: which device lacks what in the "
-           "backward pass?".format(*(group.sent_traced or [(0, 0)])[0]))  # fmt: skip
+    for source, target in group.sent_traced:
+        raise Wrong(f"something that comes of grad_ys was sent from device {source} to device {target}: which device lacks what in "
+                    "the backward pass?")  # fmt: skip
     most = least + (N - 1) * linear.bias.numel()  # the bias may be on every device
-    expect(group.total_bytes <= most * x.itemsize, f"the devices sent {group.total_bytes:,} bytes, and fewer are enough: is the output sent "
-           "twice, or more of the layer or of the input than a device computes with?")  # fmt: skip
+    expect(group.total_bytes <= most * x.itemsize, f"the devices sent {group.total_bytes:,} bytes, and fewer are enough: is the "
+           "output sent twice, or more of the layer or of the input than a device computes with?")  # fmt: skip
 
 
 # ---- 7.3 ----------------------------------------------------------------------------------------------------------
@@ -219,7 +220,8 @@ def _judge_convolutions(by_channels):
         with _on(N, f"{num_in} → {num_out} channels, {', '.join(f'{k} {v}' for k, v in settings.items())}", odd):
             _judge_convolution(by_channels, PlacedGroup(N), conv, x, _random(*conv(x).shape, odd=odd), _close(odd))
     _expect_kept(by_channels, 2, conv=_layer(nn.Conv2d, 4, 3, kernel_size=1), x=_random(2, 4, 3, 3), grad_y=_random(2, 3, 3, 3))
-    try_with_group(lambda group, new: by_channels(group, nn.Conv2d(6, 5, 1, **new), torch.randn(2, 6, 3, 3, **new), torch.randn(2, 5, 3, 3, **new)))
+    x_shape, y_shape = (2, 6, 3, 3), (2, 5, 3, 3)
+    try_with_group(lambda group, new: by_channels(group, nn.Conv2d(6, 5, 1, **new), torch.ones(x_shape, **new), torch.ones(y_shape, **new)))
 
 
 def _judge_convolution(by_channels, group, conv, x, grad_y, close):
@@ -238,8 +240,8 @@ def _judge_convolution(by_channels, group, conv, x, grad_y, close):
     for what, whole in (("the weight", conv.weight), ("x", x)):
         for i in range(1, N):
             num_received = group.num_received(whole, i)
-            expect(num_received <= whole.numel() // N, f"device {i} received {num_received} of the {whole.numel()} numbers in {what}, and "
-                   f"computes with {whole.numel() // N}")  # fmt: skip
+            expect(num_received <= whole.numel() // N, f"device {i} received {num_received} of the {whole.numel()} numbers in {what}, "
+                   f"and computes with {whole.numel() // N}")  # fmt: skip
 
 
 # ---- 7.4 ----------------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ _PAIRS = (  # six devices first: with two, four or five, different mistakes look
 def check_7_4(bytes_moved):
     """`bytes_moved(conv1, conv2, x_shape, num_devices)` returns (by_channels, by_data) in bytes."""
     run(_judge_pairs, bytes_moved)
-    return f"{len(_PAIRS)} pairs of convolutions on 1 to 8 devices: each agrees to the byte with what was counted when it was run."
+    return f"{len(_PAIRS)} pairs of convolutions on 1 to 8 devices: each agrees to the byte with what was counted."
 
 
 def _judge_pairs(bytes_moved):
@@ -266,7 +268,8 @@ def _judge_pairs(bytes_moved):
         with case(f"for {conv1} and {conv2} on {N} device{'s' * (N > 1)}, x {x_shape}"):
             with unchanged(conv1=conv1, conv2=conv2):
                 answer = bytes_moved(conv1, conv2, x_shape, N)
-            answer = expect_row(answer.tolist() if hasattr(answer, "tolist") else answer, 2, "what came back", of="by_channels, by_data")
+            answer = answer.tolist() if hasattr(answer, "tolist") else answer
+            answer = expect_row(answer, 2, "what came back", of="by_channels, by_data")
             answer = [expect_whole(number, name) for number, name in zip(answer, ("by_channels", "by_data"))]
             _judge_pair(answer, conv1, conv2, x_shape, N)
 
@@ -284,9 +287,11 @@ def _judge_pair(answer, conv1, conv2, x_shape, N):
         "the backward pass is there; what does the forward pass add up?": each * num_in,
         "what lies between the two layers is in it; does anybody need all of that?": each * (num_in + num_hidden + num_out),
     }
-    _explain_bytes("by_channels", answer[0], truth[0], N, channels, "one all-reduce in each direction, of which two tensors, and which shapes?")
+    question = "one all-reduce in each direction, of which two tensors, and which shapes?"
+    _explain_bytes("by_channels", answer[0], truth[0], N, channels, question)
     data = {"are the biases' gradients in it?": each * sum(w.numel() for w in weights)}
-    _explain_bytes("by_data", answer[1], truth[1], N, data, "how many parameters have the two layers, and what moves in an all-reduce?")
+    question = "how many parameters have the two layers, and what moves in an all-reduce?"
+    _explain_bytes("by_data", answer[1], truth[1], N, data, question)
 
 
 def _count(tensors, N):

@@ -46,15 +46,16 @@ def _expect_messages_only(traffics):
         names = ", ".join(traffic["collectives"])
         expect(not names, f"rank {rank} called a collective ({names}): build it from messages alone")
     sent_as, received_as = (set.union(*(traffic[key] for traffic in traffics)) for key in ("sent_as", "received_as"))
-    expect(sent_as == received_as, f"the ranks send {_words(sent_as)} and receive into {_words(received_as)}: what becomes of the bytes?")
+    what = f"the ranks send {_words(sent_as)} and receive into {_words(received_as)}"
+    expect(sent_as == received_as, f"{what}: what becomes of the bytes?")
 
 
 def _ranks(ranks):
-    return f"rank{'s' * (len(ranks) > 1)} {_words(sorted(ranks))}"
+    return f"rank{'s' * (len(ranks) > 1)} {_words(ranks)}"
 
 
 def _words(values):
-    *others, last = [str(value).removeprefix("torch.") for value in values] or ["nothing"]
+    *others, last = [str(value).removeprefix("torch.") for value in sorted(values, key=str)] or ["nothing"]
     return f"{', '.join(others)} and {last}" if others else last
 
 
@@ -78,7 +79,7 @@ def check_8_1(broadcast_tree):
     with case("with 3 ranks"), case("where x is a view with gaps in memory"), case("root 1"):
         for seen in zip(*_run_with_gaps(_broadcast, broadcast_tree, [1] * len(_TENSORS), True) or ()):
             _judge_broadcast(*zip(*seen), 1)
-    return f"{', '.join(map(str, sorted(_WORLD_SIZES)))} ranks, from several roots: all hold the root's tensor after as few rounds as can be."
+    return "1 to 5 ranks and 7, from several roots: all hold the root's tensor after as few rounds as can be."
 
 
 def _broadcast(broadcast_tree, roots, has_gaps=False):
@@ -108,8 +109,7 @@ def _judge_broadcast(befores, afters, traffics, root):
     destinations, least = [[dst for dst, _ in traffic["sent"]] for traffic in traffics], max(everyone).bit_length()
     rounds, is_one_busy = _rounds(destinations, root), max(map(len, destinations)) > least
     question = "who else could pass it on meanwhile?" if is_one_busy else "does everyone who has it send in every round?"
-    expect(rounds <= least, f"the last rank has it after {rounds} rounds with a message from each rank at most, and fewer are enough: "
-           f"{question}")  # fmt: skip
+    expect(rounds <= least, f"the last rank has it after {rounds} rounds, and fewer are enough: {question}")
 
 
 def _rounds(destinations, root):
@@ -197,19 +197,21 @@ def _judge_sum(make, x, rank, world_size):
     chunks = x.tensor_split(world_size)
     if same(chunks[rank], truth[rank]):
         return
-    expect(make is _digits, "its chunk is not the sum of random float64 numbers, though it is that of small whole ones: is anything rounded, or cast?")
-    complete = [k for k in range(world_size) if len(chunks[k]) and torch.equal(chunks[k], truth[k])]
-    expect(not complete, f"it holds the sum of chunk {complete and complete[0]}, and not of its own: with which chunk must a rank begin "
-           "so that its own comes to it last?")  # fmt: skip
+    cast = "its chunk is not the sum of random float64 numbers, though it is that of small whole ones: is anything rounded, or cast?"
+    expect(make is _digits, cast)
+    complete = [f"chunk {k}" for k in range(world_size) if len(chunks[k]) and torch.equal(chunks[k], truth[k])]
+    expect(not complete, f"it holds the sum of {_words(complete)}, and not of its own chunk: with which chunk must a rank begin so "
+           "that its own comes to it last?")  # fmt: skip
     num_right = int((chunks[rank] == truth[rank]).sum())
-    expect(not num_right, f"only {num_right} of the {len(chunks[rank])} numbers of its chunk are the sum: are the chunks those of x.tensor_split?")
-    expect((x != 10**rank).any(), "x is as it was: is the sum put into x itself, after what arrives has come, and are there enough steps?")
+    expect(not num_right, f"only {num_right} of its chunk's {len(chunks[rank])} numbers are the sum: does x.tensor_split cut it so?")
+    as_it_was = "x is as it was: is the sum put into x itself, after what arrives has come, and are there enough steps?"
+    expect((x != 10**rank).any(), as_it_was)
     number, everyone = chunks[rank][0].item(), int(truth[rank][0])
     times = [number // 10**r % 10 for r in range(world_size)]
     inside, missing = [r for r in range(world_size) if times[r]], [r for r in range(world_size) if not times[r]]
     expect(inside and 0 < number < 10**world_size, f"its chunk holds {number}, which is no sum of what ranks had")
     expect(number != everyone // world_size, "its chunk is the mean over ranks, and the sum is asked")
-    expect(not missing, f"its chunk is made of {_ranks(inside)}, without {_ranks(missing or [0])}: is what arrives added to what is "
+    expect(not missing, f"its chunk is made of {_ranks(inside)}, without {_ranks(missing)}: is what arrives added to what is "
            "there, once it has come, and are there enough steps?")  # fmt: skip
     several = [r for r in range(world_size) if times[r] > 1]
     expect(False, f"its chunk has {_ranks(several)} in it more than once: which chunk does a rank send in its next step?")
@@ -229,12 +231,15 @@ def _judge_gathered(make, x, rank, world_size):
     chunks, truth = x.tensor_split(world_size), _thirds(len(x)).tensor_split(world_size)
     bad = [k for k in range(world_size) if not torch.equal(chunks[k], truth[k])]
     expect(rank not in bad, "it no longer has its own chunk: where is what arrives written to?")
-    expect(not bad or not torch.equal(x, make(len(x), rank, world_size)), "x is as it was: what arrives belongs into x itself, and are "
-           "there enough steps?")  # fmt: skip
+    is_as_it_was = bad and torch.equal(x, make(len(x), rank, world_size))
+    expect(not is_as_it_was, "x is as it was: what arrives belongs into x itself, and are there enough steps?")
     for k in bad:
-        suspects = {"was what arrived added to what was there?": truth[k] - 1, "they are rounded, so what is cast?": truth[k].float().double()}
-        explain(chunks[k], truth[k], suspects, said=f"it has the wrong numbers in chunk {k}", close=0, otherwise="which chunk does the "
-                "previous rank send in each step, has it come itself by then, and are there enough steps?")  # fmt: skip
+        suspects = {
+            "was what arrived added to what was there?": truth[k] - 1,
+            "they are rounded, so what is cast?": truth[k].float().double(),
+        }
+        question = "which chunk does the previous rank send in each step, has it come itself by then, and are there enough steps?"
+        explain(chunks[k], truth[k], suspects, said=f"it has the wrong numbers in chunk {k}", otherwise=question, close=0)
 
 
 # ---- 8.4 ----------------------------------------------------------------------------------------------------------
@@ -288,7 +293,7 @@ _SHARED = (2, 4, 0), (3, 3, -150), (4, 5, -40), (5, 1, -50)  # ranks, values eac
 
 def check_8_5(share_results):
     """`share_results(values)` returns the previous rank's values, the mean over all, and each rank's largest."""
-    for world_size, length, least in _SHARED:  # one call in a launch: a rank that goes on alone finds that the others have returned
+    for world_size, length, least in _SHARED:  # one call in a launch: who goes on alone finds that the others have returned
         values = [_values(rank, length, least) for rank in range(world_size)]
         with case(_with(world_size)), case(f"{length} value{'s' * (length > 1)} each"):
             _judge_shared(run(_share, share_results, values, world_size=world_size), values)
@@ -310,20 +315,22 @@ def _share(share_results, values):
 
 
 def _judge_shared(answers, values):
-    N, largest, mean = len(values), [one.max().item() for one in values], torch.stack(values).mean().item()
+    largest, mean = [one.max().item() for one in values], torch.stack(values).mean().item()
     for rank, answer in enumerate(answers):
         with case(f"rank {rank}"):
-            theirs, own_mean, own_largest = expect_row(answer, 3, "what came back", of="theirs, mean and largest")
-            suspects = {"those are its own": values[rank].tolist(), "those are the next rank's": values[(rank + 1) % N].tolist()}
-            said = f"{short(_flat(theirs))} came back as the previous rank's values"
-            explain(_flat(theirs), values[rank - 1].tolist(), suspects, said=said, otherwise="has the message come when they are read?")
+            theirs, own_mean, found = expect_row(answer, 3, "what came back", of="theirs, mean and largest")
+            theirs, found = _flat(theirs), _flat(found)
+            following = values[(rank + 1) % len(values)].tolist()
+            suspects = {"those are its own": values[rank].tolist(), "those are the next rank's": following}
+            explain(theirs, values[rank - 1].tolist(), suspects, said=f"{short(theirs)} came back as the previous rank's values",
+                    otherwise="has the message come when they are read?")  # fmt: skip
             _judge_mean(own_mean, mean, values, rank)
             suspects = {
                 "no number is below zero in it, and values may be": [max(0.0, value) for value in largest],
                 "those are the ranks' sums": [one.sum().item() for one in values],
-                "in another order than the ranks'": _flat(own_largest) if sorted(_flat(own_largest), key=str) == sorted(largest, key=str) else None,
+                "in another order than the ranks'": found if sorted(found, key=str) == sorted(largest, key=str) else None,
             }
-            explain(_flat(own_largest), largest, suspects, said=f"{short(_flat(own_largest))} came back as the largest of each rank")
+            explain(found, largest, suspects, said=f"{short(found)} came back as the largest of each rank")
 
 
 def _judge_mean(found, mean, values, rank):

@@ -1,146 +1,111 @@
-# %%
-def formula(num_stages, num_micro_batches):
-    return (num_stages - 1) / (num_micro_batches + num_stages - 1)
+# %% wrong (counts waiting): does the time of waiting count as running?
+# -         wait_for(task)
+# -         begin = time.perf_counter()
+# -         run(task)
+# -         busy_s += time.perf_counter() - begin
+# +         begin = time.perf_counter()
+# +         wait_for(task)
+# +         run(task)
+# +         busy_s += time.perf_counter() - begin
+# %% wrong (runs twice): was called twice
+# run(task) → run(task); run(task)
+# %% wrong (runs without waiting): without wait_for before it
+# wait_for(task) → pass
+# %% wrong (runs from the back): and another task comes first in the list
+# in tasks: → in tasks[::-1]:
+# %% wrong (does not run): 0 of 4 tasks were run
+# in tasks: → in tasks and ():
+# %% wrong (stops early): 7 of 8 tasks were run
+# in tasks: → in tasks[:-1]:
+# %% wrong (looks at its own stage): and must agree
+# dist.all_reduce(times)  # busy and whole time of all stages → pass
+# %% wrong (sums on rank 0 only): and must agree
+# dist.all_reduce(times)  # → dist.reduce(times, 0)  #
+# %% wrong (tells what rank 0 saw): that is the share of one rank alone
+# dist.all_reduce(times)  # → dist.broadcast(times, src=0)  #
+# %% wrong (rounds the clocks): by whose clock, and is anything rounded?
+# time.perf_counter(), 0.0 → torch.tensor(time.perf_counter()), 0.0
+# time.perf_counter() - start] → torch.tensor(time.perf_counter()) - start]
+# %% wrong (trusts the clocks): by whose clock
+# -     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
+# -     dist.all_reduce(times)  # busy and whole time of all stages
+# +     moments = [None] * num_stages
+# +     dist.all_gather_object(moments, (start, time.perf_counter(), busy_s))
+# +     starts, ends, busy = zip(*moments)
+# +     times = torch.tensor([sum(busy), num_stages * (max(ends) - min(starts))])
+# %% wrong (measures nothing): no clock of the module time was read
+# start, busy_s = time.perf_counter(), 0.0 → start, busy_s = 0.0, 0.0
+# begin = time.perf_counter() → begin = 0.0
+# busy_s += time.perf_counter() - begin → busy_s += 1.0
+# time.perf_counter() - start] → 2.0 * len(tasks)]
+# %% wrong (forgets the first barrier): when do all ranks begin together?
+# -     dist.barrier()
+# -     start, busy_s = time.perf_counter(), 0.0
+# +     start, busy_s = time.perf_counter(), 0.0
+# %% wrong (forgets the last barrier): do all ranks' times go on until all have ended?
+# -     dist.barrier()
+# -     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
+# +     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
+# %% wrong (rank 0 alone waits): the ranks do not do the same
+# -     dist.barrier()
+# -     start, busy_s = time.perf_counter(), 0.0
+# +     dist.get_rank() or dist.barrier()
+# +     start, busy_s = time.perf_counter(), 0.0
+# %% wrong (returns the busy share): that is the share in which they ran
+# 1 - (times[0] / times[1]).item() → (times[0] / times[1]).item()
+# %% wrong (divides idle by busy): that is idle over busy time
+# 1 - (times[0] / times[1]).item() → (times[1] / times[0]).item() - 1
+# %% wrong (measures in per cent): another: that is in per cent
+# 1 - (times[0] / times[1]).item() → 100 * (1 - (times[0] / times[1]).item())
+# %% wrong (returns the formula twice): that is the formula's number
+# return predicted, measured → return predicted, predicted
+# %% wrong (predicts in per cent): formula's: that is in per cent
+# return predicted, measured → return 100 * predicted, measured
+# %% wrong (divides by busy time): idle over all time is asked
+# (num_micro_batches + num_stages - 1) → num_micro_batches
+# %% wrong (exchanges stages and micro-batches): which of the two numbers counts stages?
+# = (num_stages - 1) → = (num_micro_batches - 1)
+# %% wrong (forgets one stage): not the formula's
+# = (num_stages - 1) / → = num_stages /
+# %% wrong (returns one): not a list or tuple of two fractions
+# return predicted, measured → return measured
+# %% wrong (returns words): what rank 0 returned is '0.35', not a number
+# return predicted, measured → return predicted, f"{measured:.2f}"
+# %% wrong (empties the list): tasks holds other items
+# return predicted, measured → tasks.clear(); return predicted, measured
+
+# %% right (sends durations to all, by nanoseconds)
+from time import monotonic_ns as now
 
 
-def run_all(tasks, wait_for, run, with_waiting=False):
-    """Busy seconds, and the seconds from the first task's wait to the last one's end."""
-    start, busy_s = time.perf_counter(), 0.0
-    for task in tasks:
-        before = time.perf_counter()
-        wait_for(task)
-        begin = before if with_waiting else time.perf_counter()
-        run(task)
-        busy_s += time.perf_counter() - begin
-    return busy_s, time.perf_counter() - start
-
-
-def summed(*values):
-    values = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(values)
-    return values.tolist()
-
-
-def measured_between_barriers(tasks, wait_for, run, with_waiting=False):
-    dist.barrier()
-    start = time.perf_counter()
-    busy_s, _ = run_all(tasks, wait_for, run, with_waiting)
-    dist.barrier()
-    busy_s, whole_s = summed(busy_s, time.perf_counter() - start)
-    return 1 - busy_s / whole_s
-
-# %% right (sends durations to all)
 def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
     dist.barrier()
-    start, idle_s = time.monotonic(), 0.0
+    start, idle = now(), 0
     for task in tasks:
-        begin = time.monotonic()
+        begin = now()
         wait_for(task)
-        idle_s += time.monotonic() - begin
+        idle += now() - begin
         run(task)
-    begin = time.monotonic()
+    begin = now()
     dist.barrier()
-    end = time.monotonic()
+    end = now()
     everyone = [None] * num_stages
-    dist.all_gather_object(everyone, (idle_s + end - begin, end - start))
+    dist.all_gather_object(everyone, (idle + end - begin, end - start))
     idle, whole = (sum(values) for values in zip(*everyone))
-    return [formula(num_stages, num_micro_batches), idle / whole]
+    return [(num_stages - 1) / (num_micro_batches + num_stages - 1), idle / whole]
 
 # %% right (takes the longest time)
 def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
     dist.all_reduce(torch.zeros(1))  # as good as a barrier
-    busy_s, whole_s = (torch.tensor(seconds) for seconds in run_all(tasks, wait_for, run))
+    start = time.time()
+    seconds = []
+    for task in tasks:
+        wait_for(task)
+        seconds.append(-time.time())
+        run(task)
+        seconds.append(time.time())
+    whole_s, busy_s = torch.tensor(time.time() - start), torch.tensor(sum(seconds))
     dist.all_reduce(busy_s)
     dist.all_reduce(whole_s, op=dist.ReduceOp.MAX)
-    return torch.tensor(formula(num_stages, num_micro_batches)), 1 - busy_s / (num_stages * whole_s)
-
-# %% wrong (counts waiting): does the time of waiting count as running
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    return formula(num_stages, num_micro_batches), measured_between_barriers(tasks, wait_for, run, with_waiting=True)
-
-# %% wrong (runs twice): was called twice
-# run, with_waiting=True → lambda task: (run(task), run(task))
-# %% wrong (runs without waiting): without wait_for before it
-# wait_for, run, with_waiting=True → lambda task: None, run
-
-# %% wrong (looks at its own stage): and must agree
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    dist.barrier()
-    start = time.perf_counter()
-    busy_s, _ = run_all(tasks, wait_for, run)
-    dist.barrier()
-    return formula(num_stages, num_micro_batches), 1 - busy_s / (time.perf_counter() - start)
-
-# %% wrong (rounds the clocks): from when to when is each stage's time measured, by whose clock, and i
-# start = time.perf_counter() → begin = time.perf_counter()
-# -     return formula(num_stages, num_micro_batches), 1 - busy_s / (time.perf_counter() - start)
-# +     times = torch.tensor([busy_s, begin, time.perf_counter()])  # float32
-# +     dist.all_reduce(times)
-# +     return formula(num_stages, num_micro_batches), (1 - times[0] / (times[2] - times[1])).item()
-
-# %% wrong (trusts the clocks): from when to when is each stage's time measured, by whose clock, and i
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    begin = time.perf_counter()
-    busy_s, _ = run_all(tasks, wait_for, run)
-    first, last = torch.tensor(begin, dtype=torch.float64), torch.tensor(time.perf_counter(), dtype=torch.float64)
-    dist.all_reduce(first, op=dist.ReduceOp.MIN)
-    dist.all_reduce(last, op=dist.ReduceOp.MAX)
-    (busy_s,) = summed(busy_s)
-    return formula(num_stages, num_micro_batches), 1 - busy_s / (num_stages * (last - first).item())
-
-# %% wrong (trusts nanoseconds): from when to when is each stage's time measured, by whose clock, and i
-# begin = time.perf_counter() → begin = time.perf_counter_ns()
-# -     first, last = torch.tensor(begin, dtype=torch.float64), torch.tensor(time.perf_counter(), dtype=torch.float64)
-# +     first, last = torch.tensor(begin), torch.tensor(time.perf_counter_ns())
-# -     return formula(num_stages, num_micro_batches), 1 - busy_s / (num_stages * (last - first).item())
-# +     return formula(num_stages, num_micro_batches), 1 - busy_s / (num_stages * (last - first).item() / 1e9)
-
-# %% wrong (does not run): tasks were run
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    return (formula(num_stages, num_micro_batches),) * 2
-
-# %% wrong (returns one): not a list or tuple of two fractions
-# (formula(num_stages, num_micro_batches),) * 2 → measured_between_barriers(tasks, wait_for, run)
-
-# %% wrong (returns the busy share): that is the share in which they ran
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    return formula(num_stages, num_micro_batches), 1 - measured_between_barriers(tasks, wait_for, run)
-
-# %% wrong (divides by busy time): idle over all time is asked
-# formula(num_stages, num_micro_batches), 1 - → (num_stages - 1) / num_micro_batches,
-# %% wrong (returns per cents): that is in per cent
-# formula(num_stages, num_micro_batches), 1 - → 100 * formula(num_stages, num_micro_batches), 100 *
-# %% wrong (exchanges stages and micro batches): which of the two numbers counts stages?
-# num_stages, num_micro_batches), 1 - → num_micro_batches, num_stages),
-
-# %% wrong (forgets the first barrier): do all ranks begin together
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    start = time.perf_counter()
-    busy_s, _ = run_all(tasks, wait_for, run)
-    dist.barrier()
-    busy_s, whole_s = summed(busy_s, time.perf_counter() - start)
-    return formula(num_stages, num_micro_batches), 1 - busy_s / whole_s
-
-# %% wrong (forgets the last barrier): do all ranks' times go on until all have ended?
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    dist.barrier()
-    busy_s, whole_s = summed(*run_all(tasks, wait_for, run))
-    return formula(num_stages, num_micro_batches), 1 - busy_s / whole_s
-
-# %% wrong (returns the formula twice): that is the formula's number
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    run_all(tasks, wait_for, run)
-    return (formula(num_stages, num_micro_batches),) * 2
-
-# %% wrong (tells what rank 0 saw): that is the share of one rank alone
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    dist.barrier()
-    busy_s, whole_s = run_all(tasks, wait_for, run)
-    measured = torch.tensor(1 - busy_s / whole_s)
-    dist.broadcast(measured, src=0)
-    return formula(num_stages, num_micro_batches), measured.item()
-
-# %% wrong (divides idle by busy): that is idle over busy time
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    measured = measured_between_barriers(tasks, wait_for, run)
-    return formula(num_stages, num_micro_batches), measured / (1 - measured)
+    bubble = torch.tensor(num_stages - 1) / (num_micro_batches + num_stages - 1)
+    return bubble, 1 - busy_s / (num_stages * whole_s)

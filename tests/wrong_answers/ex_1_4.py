@@ -1,13 +1,38 @@
 # %%
 import copy
 
+# %% wrong (counts what is there now): before the conversion
+# if converted → if False
+# %% wrong (leaves out buffers): that leaves out the buffers
+# [*model.parameters(), *model.buffers()] → model.parameters()
+# %% wrong (converts whole numbers): in bfloat16: 258 came back: that converts whole numbers
+# if converted → if True
+# %% wrong (takes whole numbers for eight bytes): bytes too many
+# else tensor.element_size() → else 8
+# %% wrong (divides eight bits): not a whole number
+# dtype.itemsize → torch.finfo(dtype).bits / 8
+# %% wrong (counts elements): a number of elements and not of bytes
+# (dtype.itemsize if converted else tensor.element_size()) → 1
+# %% wrong (counts what is saved): that leaves out a buffer that is not saved
+# [*model.parameters(), *model.buffers()] → {id(t): t for t in model.state_dict(keep_vars=True).values()}.values()
+# %% wrong (counts gradients too): bytes too many
+# *model.buffers()] → *model.buffers(), *[p.grad for p in model.parameters() if p.grad is not None]]
+# %% wrong (halves what is there): that is half of what it takes now
+# if converted → if False
+# return total → return total // 2 if dtype == torch.bfloat16 else total
+# %% wrong (converts the model): has another shape
+# total = 0 → total = len(list(model.to(dtype).parameters())) * 0
+# %% wrong (converts there and back): was changed in place
+# -     return total
+# +     model.bfloat16()
+# +     for p in model.parameters():
+# +         p.data = p.data.float()
+# +     return total
+
 # %% right (converts a copy)
 def model_bytes(model, dtype):
     converted = copy.deepcopy(model).to(dtype)  # a deep copy keeps shared tensors shared
     return sum(t.nbytes for t in [*converted.parameters(), *converted.buffers()])
-
-# %% wrong (counts gradients too): bytes too many
-# *converted.buffers()] → *converted.buffers(), *[p.grad for p in model.parameters() if p.grad is not None]]
 
 # %% right (remembers what it has seen)
 def model_bytes(model, dtype):
@@ -22,42 +47,3 @@ def model_bytes(model, dtype):
 
 # %% wrong (goes layer by layer): that counts the shared weight twice
 # if id(tensor) not in seen → if True
-
-# %% wrong (counts what is there now): before the conversion
-def model_bytes(model, dtype):
-    return sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
-
-# %% wrong (leaves out buffers): that leaves out the buffers
-# t.nbytes for t in [*model.parameters(), *model.buffers()] → p.numel() * dtype.itemsize for p in model.parameters()
-# %% wrong (converts whole numbers): in bfloat16: 258 came back: that converts whole numbers
-# nbytes → numel() * dtype.itemsize
-# %% wrong (counts elements): a number of elements and not of bytes
-# nbytes → numel()
-# %% wrong (counts what is saved): that leaves out a buffer that is not saved
-# [*model.parameters(), *model.buffers()] → copy.deepcopy(model).to(dtype).state_dict().values()
-# %% wrong (halves what is there): that is half of what it takes now
-# return sum(t.nbytes for t in [*model.parameters(), *model.buffers()]) → return model_bytes_now(model) // (2 if dtype == torch.bfloat16 else 1)
-# - def model_bytes(model, dtype):
-# + def model_bytes_now(model):
-# +     return sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
-# +
-# +
-# + def model_bytes(model, dtype):
-# %% wrong (converts the model): has another shape
-# - def model_bytes(model, dtype):
-# + def model_bytes(model, dtype):
-# +     model.to(dtype)
-# %% wrong (converts there and back): was changed in place
-# return sum(t.nbytes for t in [*model.parameters(), *model.buffers()]) → return total
-# - def model_bytes(model, dtype):
-# + def model_bytes(model, dtype):
-# +     before = {name: t.dtype for name, t in model.state_dict().items()}
-# +     total = sum(t.nbytes for t in [*model.to(dtype).parameters(), *model.buffers()])
-# +     for name, t in model.named_parameters():
-# +         t.data = t.data.to(before[name])
-# +     for name, t in model.named_buffers():
-# +         t.data = t.data.to(before.get(name, torch.float32))
-# %% wrong (divides eight bits): not a whole number
-# t.nbytes → t.numel() * torch.finfo(dtype).bits / 8
-# %% wrong (takes whole numbers for eight bytes): bytes too many
-# t.nbytes → t.numel() * (dtype.itemsize if t.is_floating_point() else 8)

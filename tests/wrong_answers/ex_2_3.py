@@ -1,3 +1,39 @@
+# %% wrong (swaps everything twice): is written 2 times, by thread
+# n // 2, stride → n, stride
+# %% wrong (each fetches its own): there is a race
+# n // 2, stride → n, stride
+# x[i], x[last] = x[last], x[i] → x[i] = x[last]
+# %% wrong (takes one step only): x[8] and 3 more are written by no thread
+# for i in range(index, n // 2, stride): → for i in range(index, min(index + 1, n // 2)):
+# %% wrong (starts with the thread): is written 2 times
+# cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x → cuda.threadIdx.x
+# %% wrong (leaves all to block 0): all threads are to share the work
+# stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.blockDim.x
+# n // 2, stride → n // 2 if cuda.blockIdx.x == 0 else 0, stride
+# %% endless (never steps): does its loop come to an end
+# -     for i in range(index, n // 2, stride):  # a pair each; an odd one in the middle stays
+# +     i = index
+# +     while i < n // 2:
+# %% wrong (counts from the length): which is not yours
+# last = n - 1 - i → last = len(x) - 1 - i
+# %% wrong (swaps neighbours): where should it have gone
+# last = n - 1 - i → last = i + n // 2 + n % 2
+# %% wrong (swaps by sums): where should it have gone
+# -         x[i], x[last] = x[last], x[i]
+# +         x[i] += x[last]
+# +         x[last] = x[i] - x[last]
+# +         x[i] -= x[last]
+# %% wrong (uses a slice): an index is a whole number
+# x[i], x[last] = x[last], x[i] → x[:n] = x[:n][::-1]
+# %% wrong (collects the pairs): it uses a list
+# range(index, n // 2, stride) → [k for k in range(n // 2) if k % stride == index]
+# %% wrong (calls itself): can neither call itself nor keep anything there
+# def reverse(n, x): → def reverse(n, x, first=0):
+# -     for i in range(index, n // 2, stride):  # a pair each; an odd one in the middle stays
+# +     i = index + first
+# +     if i < n // 2:
+# x[i], x[last] = x[last], x[i] → x[i], x[last] = x[last], x[i]; reverse(n, x, first + stride)
+
 # %% right (two ends meet)
 def reverse(n, x):
     first = cuda.grid(1)
@@ -9,18 +45,6 @@ def reverse(n, x):
         first += cuda.gridsize(1)
         last -= cuda.gridsize(1)
 
-# %% right (gives each thread a run of pairs)
-def reverse(n, x):
-    each = (n // 2 + cuda.gridsize(1) - 1) // cuda.gridsize(1)
-    for i in range(cuda.grid(1) * each, min((cuda.grid(1) + 1) * each, n // 2)):
-        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-# %% wrong (collects the pairs): it uses a list
-# -     for i in range(cuda.grid(1) * each, min((cuda.grid(1) + 1) * each, n // 2)):
-# +     for i in [k for k in range(n // 2) if each and k // each == cuda.grid(1)]:
-# %% wrong (gives each thread a run of numbers): all threads are to share the work
-# (n // 2 + → (n +
-
 # %% right (turns the middle one too)
 def reverse(n, x):
     for i in range(cuda.grid(1), (n + 1) // 2, cuda.gridsize(1)):
@@ -29,49 +53,11 @@ def reverse(n, x):
             x[n - 1 - i] = low
         x[i] = high
 
-# %% wrong (swaps everything twice): x[0] is written 2 times, by thread 0 of block 0 and thread 3 of block 0
+# %% right (gives each thread a run of pairs)
 def reverse(n, x):
-    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+    each = (n // 2 + cuda.gridsize(1) - 1) // cuda.gridsize(1)
+    for i in range(cuda.grid(1) * each, min((cuda.grid(1) + 1) * each, n // 2)):
         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
 
-# %% wrong (each fetches its own): there is a race
-# x[i], x[n - 1 - i] = x[n - 1 - i], x[i] → x[i] = x[n - 1 - i]
-# %% wrong (takes one step only): x[8] and 3 more are written by no thread
-# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-# +     i = cuda.grid(1)
-# +     if i < n // 2:
-# %% wrong (starts with the thread): is written 2 times
-# grid(1), n, cuda.gridsize(1) → threadIdx.x, n // 2, cuda.blockDim.x
-# %% wrong (leaves all to block 0): all threads are to share the work
-# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-# -         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-# +     if cuda.blockIdx.x == 0:
-# +         for i in range(cuda.threadIdx.x, n // 2, cuda.blockDim.x):
-# +             x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-# %% endless (never steps): does its loop come to an end
-# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-# +     i = cuda.grid(1)
-# +     while i < n // 2:
-# %% wrong (counts from the length): which is not yours
-# -     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-# -         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-# +     for i in range(cuda.grid(1), n // 2, cuda.gridsize(1)):
-# +         x[i], x[len(x) - 1 - i] = x[len(x) - 1 - i], x[i]
-# %% wrong (swaps neighbours): where should it have gone
-# n, cuda → n // 2, cuda
-# x[i], x[n - 1 - i] = x[n - 1 - i], x[i] → x[2 * i], x[2 * i + 1] = x[2 * i + 1], x[2 * i]
-# %% wrong (swaps by sums): where should it have gone
-# n, cuda → n // 2, cuda
-# -         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-# +         x[i] += x[n - 1 - i]
-# +         x[n - 1 - i] = x[i] - x[n - 1 - i]
-# +         x[i] -= x[n - 1 - i]
-# %% wrong (uses a slice): an index is a whole number
-# x[i], x[n - 1 - i] = x[n - 1 - i], x[i] → x[:n] = x[:n][::-1]
-
-# %% wrong (calls itself): it can neither call itself nor keep anything there
-def reverse(n, x, first=0):
-    i = first + cuda.grid(1)
-    if i < n // 2:
-        x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-        reverse(n, x, first + cuda.gridsize(1))
+# %% wrong (gives each thread a run of numbers): all threads are to share the work
+# (n // 2 + → (n +

@@ -1,3 +1,48 @@
+# %% wrong (shares a list of Python's): it uses a list
+# tile = cuda.shared.array(32, float32) → tile = kept
+# - def block_sums(n, x, sums):
+# + kept = [0.0] * 32
+# + def block_sums(n, x, sums):
+# %% wrong (shares an array from outside): it writes into an array that is no argument
+# tile = cuda.shared.array(32, float32) → tile = kept
+# - def block_sums(n, x, sums):
+# + kept = torch.zeros(32).numpy()
+# + def block_sums(n, x, sums):
+# %% wrong (adds by a generator): it makes a generator
+# total += tile[k] → total = sum(tile[j] for j in range(k + 1))
+# %% wrong (adds to what was there): does what stood there before count
+# sums[cuda.blockIdx.x] = total → sums[cuda.blockIdx.x] += total
+# %% wrong (forgets its own number): which of them are missing
+# total = tile[0] → total = 0.0
+# %% wrong (forgets to write): it is what it was before
+# sums[cuda.blockIdx.x] = total → tile[0] = total
+# %% wrong (lets two write): 2 threads write sums[0]
+# if t == 0: → if t < 2:
+# %% wrong (uses the global index in the tile): writes tile[32]
+# tile[t] = → tile[i] =
+# %% wrong (has no barrier): there is a race
+# -     cuda.syncthreads()
+# +
+# if t == 0: → if t == cuda.blockDim.x - 1:
+# %% wrong (leaves places unwritten): is not a number: somebody adds a place
+# tile[t] = x[i] if i < n else 0  # a → for k in range(i, min(n, i + 1)): tile[t] = x[k]  # a
+# %% wrong (waits in a branch): syncthreads
+# -     cuda.syncthreads()
+# +     if i < n:
+# +         cuda.syncthreads()
+# %% wrong (has no guard): is there a guard
+# x[i] if i < n else 0 → x[i]
+# %% wrong (guards by the length): behind the first n
+# i < n → i < len(x)
+# %% wrong (reads twice): is read 2 times: once is asked
+# x[i] if i < n else 0 → (x[i] if x[i] > 0 else 0) if i < n else 0
+# %% wrong (forgets the last number): is read by no thread
+# i < n → i < n - 1
+# %% wrong (writes into the input): x[0] is written, and x is an input
+# sums[cuda.blockIdx.x] = total → x[cuda.blockIdx.x] = total
+# %% wrong (writes the first place only): block 1 writes sums[0], which is another block's
+# sums[cuda.blockIdx.x] → sums[0]
+
 # %% right (adds pairs in rounds)
 def block_sums(n, x, sums):
     tile = cuda.shared.array(32, float32)
@@ -30,66 +75,6 @@ def block_sums(n, x, sums):
 
 # %% wrong (adds in the result itself): 32 threads add to sums[0] itself
 # cuda.atomic.add(total, 0, x[i]) → cuda.atomic.add(sums, cuda.blockIdx.x, x[i])
-
-# %% right (keeps a running total)
-def block_sums(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = x[i] if i < n else 0
-    cuda.syncthreads()
-    if t == 0:
-        total = 0.0
-        for k in range(cuda.blockDim.x):
-            total += tile[k]
-        sums[cuda.blockIdx.x] = total
-
-# %% wrong (shares a list of Python's): it uses a list
-# tile = cuda.shared.array(32, float32) → tile = kept
-# - def block_sums(n, x, sums):
-# + kept = [0.0] * 32
-# + def block_sums(n, x, sums):
-# %% wrong (shares an array from outside): it writes into an array that is no argument
-# tile = cuda.shared.array(32, float32) → tile = kept
-# - def block_sums(n, x, sums):
-# + kept = torch.zeros(32).numpy()
-# + def block_sums(n, x, sums):
-# %% wrong (adds by a generator): it makes a generator
-# total += tile[k] → total = sum(tile[j] for j in range(k + 1))
-# %% wrong (adds to what was there): does what stood there before count
-# sums[cuda.blockIdx.x] = total → sums[cuda.blockIdx.x] += total
-# %% wrong (forgets its own number): which of them are missing
-# for k in range(cuda.blockDim.x): → for k in range(1, cuda.blockDim.x):
-# %% wrong (forgets to write): it is what it was before
-# sums[cuda.blockIdx.x] = total → tile[0] = total
-# %% wrong (lets two write): 2 threads write sums[0]
-# if t == 0: → if t < 2:
-# %% wrong (uses the global index in the tile): writes tile[32]
-# tile[t] = → tile[i] =
-# %% wrong (has no barrier): there is a race
-# -     cuda.syncthreads()
-# +
-# if t == 0: → if t == cuda.blockDim.x - 1:
-# %% wrong (leaves places unwritten): is not a number: somebody adds a place
-# -     tile[t] = x[i] if i < n else 0
-# +     if i < n:
-# +         tile[t] = x[i]
-# %% wrong (waits in a branch): syncthreads
-# -     cuda.syncthreads()
-# +     if i < n:
-# +         cuda.syncthreads()
-# %% wrong (has no guard): is there a guard
-# x[i] if i < n else 0 → x[i]
-# %% wrong (guards by the length): behind the first n
-# i < n → i < len(x)
-# %% wrong (reads twice): is read 2 times: once is asked
-# x[i] if i < n else 0 → (x[i] if x[i] > 0 else 0) if i < n else 0
-# %% wrong (forgets the last number): is read by no thread
-# i < n → i < n - 1
-# %% wrong (writes into the input): x[0] is written, and x is an input
-# sums[cuda.blockIdx.x] = total → x[cuda.blockIdx.x] = total
-# %% wrong (writes the first place only): block 1 writes sums[0], which is another block's
-# sums[cuda.blockIdx.x] → sums[0]
 
 # %% wrong (adds without sharing): each thread reads its own number alone
 def block_sums(n, x, sums):

@@ -33,9 +33,9 @@
 # %% wrong (forgets the gradient): is the gradient that this device was given
 # y_i.backward(grad) → y_i.sum().backward()
 # %% wrong (sends the whole weight): and its shard has 180
-# leaves(group.scatter(linear.weight, dim=0, equal=True)) → leaves(w.chunk(len(group))[i] for i, w in enumerate(group.broadcast(linear.weight)))
+# group.scatter(linear.weight, dim=0, equal=True) → [w.chunk(len(group))[i] for i, w in enumerate(group.broadcast(linear.weight))]
 # %% wrong (sends the whole bias): device 1 received 190 of the layer's 360 parameters
-# leaves(group.scatter(linear.bias, dim=0, equal=True)) → leaves(b.chunk(len(group))[i] for i, b in enumerate(group.broadcast(linear.bias)))
+# group.scatter(linear.bias, dim=0, equal=True) → [b.chunk(len(group))[i] for i, b in enumerate(group.broadcast(linear.bias))]
 # %% wrong (takes the bias without a message): b) for x_i, w, b in zip(xs, weights, biases)]` mixes tensors of devices 0 and 1
 # group.scatter(linear.bias, dim=0, equal=True) → linear.bias.chunk(len(group))
 # %% wrong (sends from another device): dim=1)` sends from device 0 a tensor of device 1

@@ -36,7 +36,7 @@
 # %% wrong (moves the output twice): is the output sent twice
 # return ys, → return group.broadcast(ys[0]),
 # %% wrong (sends the whole weight): more of the layer or of the input
-# group.scatter(linear.weight, dim=1, equal=True) → [w.chunk(len(group), 1)[i] for i, w in enumerate(group.broadcast(linear.weight))]
+# weights = leaves(group.scatter( → weights = leaves(group.broadcast(linear.weight)[:0] or group.scatter(
 # %% wrong (sends the bias twice): and fewer are enough
 # ys[0] += linear.bias.detach() → ys[0] += group.broadcast(group.broadcast(linear.bias)[0])[0]
 # %% wrong (names one output for all): ys[1] is on device 0, and belongs on device 1

@@ -1,3 +1,9 @@
+# %% right (counts the other way)
+# (rank - root) % world_size → (root - rank) % world_size
+# messages.send(x, (rank + have) % world_size) → dist.isend(x, (rank - have) % world_size).wait()
+# messages.recv(x, (rank - have) % world_size) → dist.irecv(x, (rank + have) % world_size).wait()
+# %% endless (waits for the wrong rank): were in recv at
+# messages.recv(x, (rank - have) → messages.recv(x, (rank + have)
 # %% wrong (ignores the root): with 2 ranks, root 1: the root's own tensor has changed
 # (rank - root) % world_size → rank
 # %% wrong (fills a copy): rank 1 still had what it began with: x itself must be filled
@@ -38,6 +44,7 @@
 # +         if place == 0:
 # elif have <= place < 2 * have → elif place == have
 # have *= 2 → pass
+
 # %% wrong (goes down a heap): with 7 ranks, root 0: the last rank has it after 4 rounds
 def broadcast_tree(x, root):
     world_size = dist.get_world_size()
@@ -48,16 +55,6 @@ def broadcast_tree(x, root):
         if child < world_size:
             dist.send(x, (child + root) % world_size)
 
-# %% endless (waits for itself): ranks 0 and 1 were in recv at
-def broadcast_tree(x, root):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    dist.recv(x, (rank - 1) % world_size)
-    dist.send(x, (rank + 1) % world_size)
-
-# %% right (counts the other way)
-# (rank - root) % world_size → (root - rank) % world_size
-# messages.send(x, (rank + have) % world_size) → dist.isend(x, (rank - have) % world_size).wait()
-# messages.recv(x, (rank - have) % world_size) → dist.irecv(x, (rank + have) % world_size).wait()
 # %% right (halves the range)
 def broadcast_tree(x, root):
     """The far half first: the holder of a range gives its middle to a new holder, who keeps the upper part."""

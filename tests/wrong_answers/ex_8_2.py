@@ -47,7 +47,7 @@
 # messages.exchange(outgoing, next_rank, arrived, prev_rank) → dist.isend(outgoing, next_rank); dist.recv(arrived, prev_rank)
 # %% wrong (clears what it sends): a tensor was changed, or filled by a message, while it was sent
 # incoming += arrived → incoming += arrived; outgoing.zero_(); work.wait()
-# messages.exchange(outgoing, next_rank, arrived, prev_rank) → work = dist.isend(outgoing, next_rank); dist.recv(arrived, prev_rank)
+# messages.exchange(outgoing, → work = dist.isend(outgoing, next_rank); dist.recv(arrived, prev_rank)  # 
 # %% wrong (adds in a copy where x has gaps): where x is a view with gaps in memory, rank 0: x is as it was
 # chunks = x.tensor_split(world_size) → chunks = x.contiguous().tensor_split(world_size)
 # %% right (breaks the ring at rank 0)

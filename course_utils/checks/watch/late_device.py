@@ -1,9 +1,53 @@
-"""A device that works later, as a GPU does, and remembers what was waited for."""
+"""A device that works later, as a GPU does, and remembers what was waited for; and a clock that goes as it works."""
 
+import contextlib
 import time
 from dataclasses import dataclass
 
 from ..expect import expect
+
+
+class PlayedClock:
+    """A clock that a busy machine cannot disturb: it goes on while the device is waited for, and a little with each reading."""
+
+    def __init__(self):
+        self.num_readings, self._now = 0, 1000.0
+
+    def now(self):
+        return self._now
+
+    def wait(self, seconds):
+        self._now += seconds
+
+    def _read(self):
+        self.num_readings += 1
+        self._now += 1e-6
+        return self._now
+
+    @contextlib.contextmanager
+    def shown_to(self, function):
+        """Inside, `time`'s clocks are this one, also where `function`'s cell has imported them by name."""
+        stand_ins = {getattr(time, name): self._read for name in ("perf_counter", "monotonic", "time")}
+        stand_ins |= {getattr(time, f"{clock.__name__}_ns"): lambda: int(1e9 * self._read()) for clock in tuple(stand_ins)}
+        stand_ins[time.sleep] = self.wait
+        spaces = vars(time), getattr(function, "__globals__", {})
+        real = [(space, name, value) for space in spaces for name, value in space.items() if type(value) is type(time.sleep)]
+        try:
+            for space, name, value in real:
+                space[name] = stand_ins.get(value, value)
+            yield
+        finally:
+            for space, name, value in real:
+                space[name] = value
+
+
+class RealClock:
+    """The machine's own, for an answer that reads another than `time`'s."""
+
+    num_readings, now, wait = None, staticmethod(time.perf_counter), staticmethod(time.sleep)
+
+    def shown_to(self, function):
+        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -19,26 +63,25 @@ class Wait:
 class LateDevice:
     """Works through its steps in order, each as long as the next of `lengths` (seconds), after `older_work_s` of older work.
 
-    `waits` holds a Wait for each `synchronize()` that had steps to wait for. They are timed by a real clock, next to where
-    the answer reads its own, so a busy machine disturbs both alike; and an answer may use any clock that there is.
+    `waits` holds a Wait for each `synchronize()` that had steps to wait for.
     """
 
-    def __init__(self, lengths, older_work_s):
+    def __init__(self, clock, lengths, older_work_s):
         self.num_steps, self.waits, self.has_waited = 0, [], False
         self.is_idle_at_first = False  # whether the older work was waited for before the first step was asked for
-        self._lengths, self._begin, self._num_before = lengths, time.perf_counter(), 0
+        self._clock, self._lengths, self._begin, self._num_before = clock, lengths, clock.now(), 0
         self._done_at, self._asked = self._begin + older_work_s, 0.0
 
     def step(self):
         expect(self.num_not_waited_for < 100_000, "step() was called 100,000 times without waiting: does the loop end?")
         length = next(self._lengths)
-        self._done_at = max(self._done_at, time.perf_counter()) + length
+        self._done_at = max(self._done_at, self._clock.now()) + length
         self.num_steps, self._asked = self.num_steps + 1, self._asked + length
 
     def synchronize(self):
-        while (left := self._done_at - time.perf_counter()) > 0:
-            time.sleep(left)
-        end, self.has_waited = time.perf_counter(), True
+        while (left := self._done_at - self._clock.now()) > 0:
+            self._clock.wait(left)
+        end, self.has_waited = self._clock.now(), True
         if self.num_not_waited_for:
             self.waits.append(Wait(self._num_before, self.num_not_waited_for, self._asked, end - self._begin))
         self.is_idle_at_first |= self.num_steps == 0

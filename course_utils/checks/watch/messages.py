@@ -9,6 +9,9 @@ from ...parallel.messages import Traffic
 from ..expect import expect
 
 
+_WATCHED = (ProcessGroup, "send"), (ProcessGroup, "recv"), (ProcessGroup, "recv_anysource"), (Work, "wait")
+
+
 class Messages(Traffic):
     """A rank's messages and collectives, as `Traffic` counts them; `expect_waited` refuses one that was not waited for.
 
@@ -17,8 +20,8 @@ class Messages(Traffic):
     """
 
     def __enter__(self):
-        methods = [*((ProcessGroup, name) for name in ("send", "recv", "recv_anysource")), (Work, "wait")]
-        self._before = [(*method, inspect.getattr_static(*method)) for method in methods]  # which getattr would unbind from the class
+        # Not getattr, which would unbind them from the class.
+        self._before = [(*method, inspect.getattr_static(*method)) for method in _WATCHED]
         self._under_way, self._has_changed = {}, False  # {id of a Work: (the Work, what to do once it is waited for)}
         self._sent_as, self._received_as = set(), set()  # dtypes
         send, recv, recv_anysource, wait = (function for _, _, function in self._before)
@@ -69,11 +72,14 @@ class Messages(Traffic):
 
     def expect_waited(self):
         """Raise Wrong if a message was never waited for, or a tensor was changed before the wait for it was over."""
-        expect(not self._under_way, "nobody waited for a message of isend or irecv: how does a rank know that it has left, or come?")
+        expect(not self._under_way, "nobody waited for a message of isend or irecv: how does a rank know that it has left, or "
+               "come?")  # fmt: skip
         expect(not self._has_changed, "a tensor was changed, or filled by a message, while it was sent: what is then on its way?")
 
     def plain(self):
         """What was counted, in plain values that can leave the worker; messages without content do not count."""
-        sent, received = ([(rank, num_bytes) for rank, num_bytes in each if num_bytes] for each in (self.sent, self.received))
-        collectives = sorted({name for name, _ in self.collectives})
-        return {"sent": sent, "received": received, "sent_as": self._sent_as, "received_as": self._received_as, "collectives": collectives}
+        return {
+            "sent": [(rank, num_bytes) for rank, num_bytes in self.sent if num_bytes], "sent_as": self._sent_as,
+            "received": [(rank, num_bytes) for rank, num_bytes in self.received if num_bytes], "received_as": self._received_as,
+            "collectives": sorted({name for name, _ in self.collectives}),
+        }  # fmt: skip

@@ -91,7 +91,8 @@ class PlacedGroup(DeviceGroup):
         """All went through the group: no operation has mixed devices, and `least` bytes or more were sent."""
         question = "does every device get all that it computes with, and every result, through the group?"
         expect(self.places.fault is None, f"{self.places.fault}: {question}")
-        expect(self.total_bytes >= least, f"the devices sent {self.total_bytes:,} bytes through the group, and that is too little: {question}")
+        told = f"the devices sent {self.total_bytes:,} bytes through the group, and that is too little"
+        expect(self.total_bytes >= least, f"{told}: {question}")
 
 
 class _FakeGroup(DeviceGroup):
@@ -117,7 +118,8 @@ def try_with_group(call):
         try:
             call(_FakeGroup(devices), {"device": devices[0], "dtype": torch.float64})
         except ValueError as error:
-            expect("the tensor to send is on" not in str(error), f"it works where all devices are the CPU, and fails on 3 GPUs: {error}")
+            is_elsewhere = "the tensor to send is on" in str(error)
+            expect(not is_elsewhere, f"it works where all devices are the CPU, and fails on 3 GPUs: {error}")
 
     try_on_gpus(with_group, 3)
 
