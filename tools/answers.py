@@ -82,11 +82,11 @@ def _edited(base, lines):
     """`base` with `# old → new` and with each run of `# -` lines replaced by the run of `# +` lines behind it."""
     edited, old, new = f"\n{base}", [], []
     for line in [*lines, "# -"]:
-        sign, text = line[2:3], line[4:]
+        sign, text = line[2:4].strip() if line[2:4] in ("-", "+", "- ", "+ ") else "", line[4:]
         if new and sign != "+":
             edited = _replaced(edited, "".join(f"\n{line}" for line in old) + "\n", "".join(f"\n{line}" for line in new) + "\n")
             old, new = [], []
-        if sign in "-+":
+        if sign:
             (old if sign == "-" else new).append(text)
         else:
             edited = _replaced(edited, *line[2:].split(" → "))
