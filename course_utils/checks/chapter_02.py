@@ -135,7 +135,7 @@ def _judge_writer(answer, writer, grid, block, is_swapped):
     if not 0 <= pair[0] < grid:
         hint = f"there are blocks 0 to {grid - 1}: what becomes of elements that are more than the threads?"
     elif not 0 <= pair[1] < block:
-        hint = f"a block has threads 0 to {block - 1}"
+        hint = f"a block has {block} thread{'s' * (block > 1)}, counted from 0"
     if is_swapped:
         hint = "which of the two comes first?"
     expect(pair == writer, f"{pair} came back, but the simulator saw another thread write it: {hint}")

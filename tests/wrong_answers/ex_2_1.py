@@ -17,7 +17,7 @@ import numpy as np
 # return index → return index, index
 # %% wrong (prints instead of returning): is it returned, or only printed?
 # return index // block, index % block → print(index // block, index % block)
-# %% wrong (knows blocks of eight): a block has threads 0 to 3
+# %% wrong (knows blocks of eight): a block has 1 thread, counted from 0
 # return index // block, index % block → return index // 8, index % 8
 # %% wrong (knows small blocks only): with 4 blocks of 64 threads
 # element % (grid * block) → element % min(grid * block, 64)

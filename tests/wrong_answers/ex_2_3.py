@@ -7,6 +7,7 @@
 # for i in range(index, n // 2, stride): → for i in range(index, min(index + 1, n // 2)):
 # %% wrong (starts with the thread): is written 2 times
 # cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x → cuda.threadIdx.x
+# stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.blockDim.x
 # %% wrong (leaves all to block 0): all threads are to share the work
 # stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.blockDim.x
 # n // 2, stride → n // 2 if cuda.blockIdx.x == 0 else 0, stride

@@ -5,7 +5,7 @@
 # %% wrong (exchanges the increments): x has 41 elements
 # y[i * incy] += a * x[i * incx] → y[i * incx] += a * x[i * incy]
 # %% wrong (forgets what y was): does the old y count
-# += a * x → = a * x
+# y[i * incy] += a → y[i * incy] = a
 # %% wrong (writes into x): x[0] is written, and x is an input
 # y[i * incy] += a * x[i * incx] → x[i * incx] = a * x[i * incx] + y[i * incy]
 # %% wrong (multiplies the sum): and should be 1002.5

@@ -1,6 +1,5 @@
 # %% wrong (exchanges the two): they are exchanged
-# return all_reduce * → a, b = all_reduce *
-# + math.prod(x_shape)), all_reduce * num_parameters → + math.prod(x_shape)), all_reduce * num_parameters; return b, a
+# (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → num_parameters, all_reduce * (num_outputs + math.prod(x_shape))
 # %% wrong (in double precision): how many bytes has a float32
 # (num_devices - 1) * 4 → (num_devices - 1) * 8
 # %% wrong (counts numbers): is that the number of numbers
@@ -37,7 +36,7 @@
 # %% wrong (counts one layer): how many parameters
 # p.numel() for conv in (conv1, conv2) → p.numel() for conv in [conv2]
 # %% wrong (takes each layer for biased): on 3 devices
-# p.numel() for conv in (conv1, conv2) for p in conv.parameters() → c.weight.numel() + c.out_channels for c in (conv1, conv2)
+# sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → sum(c.weight.numel() + c.out_channels for c in (conv1, conv2))
 # %% wrong (forgets the biases): are the biases' gradients in it
 # sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → conv1.weight.numel() + conv2.weight.numel()
 # %% wrong (makes the layers double): conv1.weight has another shape or dtype
