@@ -48,6 +48,8 @@ def _judge_rows_of_all(list_state):
     for text, model in _state_cases().items():
         with case(f"for {text}"):
             _judge_rows(list_state, model)
+        with case(f"for {text}, once it has become float64"):
+            _judge_rows(list_state, model.double())
     with case("for a model on two GPUs"):
         try_on_gpus(lambda devices: _judge_rows(list_state, nn.ModuleList(put_on(nn.Linear(3, 2), d) for d in devices), False), 2)
 
@@ -277,6 +279,8 @@ def _byte_cases():
                          ("narrow", torch.zeros(2).half()), ("empty", torch.zeros(0))):  # fmt: skip
         buffered.register_buffer(name, buffer)
     buffered.register_buffer("scratch", torch.zeros(11), persistent=False)
+    tied[1].register_buffer("mask", buffered.mask)
+    tied[0].register_buffer("mask", buffered.mask)
     whole.register_buffer("count", torch.tensor(0))
     frozen.bfloat16().weight.requires_grad_(False)
     frozen(torch.ones(1, 9).bfloat16()).sum().backward()
@@ -286,7 +290,8 @@ def _byte_cases():
         "a float64 layer": nn.Linear(4, 4).double(),
         "a network with BatchNorm": nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
         "a layer with buffers of its own": buffered,
-        "two layers that share a weight": tied,
+        "two layers that share a weight and a buffer": tied,
+        "two layers on meta": nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3)).to("meta"),
         "a layer whose only tensor is a whole number": whole,
         "a layer without tensors": nn.ReLU(),
     }
@@ -302,7 +307,7 @@ def _judge_bytes(model_bytes):
                 far = f"that is {abs(answer - truth)} bytes too {'many' if answer > truth else 'few'}"
                 explain(answer, truth, {
                     "that leaves out the buffers": _count(model, dtype, buffers=False),
-                    "that counts the shared weight twice": _count(model, dtype, twice=True),
+                    "that counts twice what is shared": _count(model, dtype, twice=True),
                     "that converts whole numbers, too": _count(model, dtype, whole=False),
                     "that is what it takes now, before the conversion": _count(model, dtype, convert=False),
                     "that leaves out a buffer that is not saved, but takes memory": _count(model, dtype, saved_only=True),
@@ -313,7 +318,7 @@ def _judge_bytes(model_bytes):
 
 def _count(model, dtype, buffers=True, twice=False, whole=True, convert=True, saved_only=False):
     """The bytes of `model` in `dtype`, or what one gets who overlooks something."""
-    tensors = [*model.named_parameters(remove_duplicate=not twice), *(model.named_buffers() if buffers else [])]
+    tensors = [*model.named_parameters(remove_duplicate=not twice), *(model.named_buffers(remove_duplicate=not twice) if buffers else [])]
     state, total = model.state_dict(), 0
     for name, tensor in tensors:
         converted = convert and (tensor.is_floating_point() or not whole)

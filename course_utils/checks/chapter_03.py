@@ -103,7 +103,8 @@ def check_3_2(predict_bytes):
         "the lecture's network": _shapes(LectureNet()),
         "DigitsNet": _shapes(DigitsNet()),
         "a network with a single bias": _shapes(nn.Linear(300, 1)),
-        "a tensor of five dims and one of exactly 512 bytes": [(4, 2, 3, 3, 3), (128,), (129,), (127,), (1, 1, 7, 5)],
+        "a tensor of five dims and one of exactly 512 bytes": [(4, 2, 3, 3, 3), (128,), (129,), (127,), (1, 1, 7, 5), (129,), ()],
+        "a network of more bytes than float32 counts": [(4099, 4111), (2,)],
     }
     cases = [(what, shapes, name, _counted_bytes(shapes, name)) for what, shapes in networks.items() for name in _OPTIMIZERS]
     run(_judge_bytes, predict_bytes, cases)
@@ -242,7 +243,8 @@ def _judge_accumulation(accumulate):
             with case(f"{num_samples} samples, micro_batch_size {size}, {turn} call"):
                 x = torch.randn(3, 2, num_samples, dtype=torch.float64).transpose(0, 2)  # (num_samples, 2, 3)
                 y = torch.randint(3, (num_samples,))
-                with unchanged(x=x, y=y), unchanged(model=model, optimizer=optimizer.param_groups[0], allow=("values", "grad")):
+                own = {"model": model, "optimizer.param_groups": optimizer.param_groups}
+                with unchanged(x=x, y=y), unchanged(**own, allow=("values", "grad")):
                     seen = _Accumulation(accumulate, model, optimizer, x, y, size)
                 _judge_passes(seen, num_samples, size)
                 parts = [_gradient(truth, *part) for part in zip(x.split(size), y.split(size))]

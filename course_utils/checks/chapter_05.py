@@ -91,7 +91,7 @@ _SUMS = (  # tensors, their shape and dtype, the largest number, how they lie in
     (6, (2, 3, 4), torch.float32, 2**20, ""), (4, (1,), torch.float64, 2**40, ""), (5, (7,), torch.int64, 2**59, ""),
     (8, (2, 1, 2, 3, 2), torch.float16, 2**7, ""), (3, (0, 4), torch.float32, 1, ""),
     (3, (4, 3), torch.float64, 2**40, "transposed"), (2, (6,), torch.float32, 2**20, "every second number of a longer one"),
-    (4, (2, 3, 4), torch.float64, 2**40, "transposed"),
+    (4, (2, 3, 4), torch.float64, 2**40, "transposed"), (2, (), torch.float64, 2**40, ""),
 )  # fmt: skip
 _MINDS_LAYOUT = ("contiguous tensors were summed right, and these are not contiguous: of such a tensor some operations, "
                  "`reshape` and `flatten` among them, make a copy")

@@ -252,6 +252,7 @@ _PAIRS = (  # six devices first: with two, four or five, different mistakes look
     (1, (2, 2, 6, 6), (2, 3, 3, {}), (3, 2, 3, {})),
     (2, (3, 4, 9, 7), (4, 6, 3, {"padding": 1}), (6, 5, 3, {"padding": 1})),
     (8, (1, 6, 8, 8), (6, 16, 3, {}), (16, 2, 1, {"bias": False})),
+    (8, (1, 6, 8, 8), (6, 8, 3, {}), (8, 4, 1, {})),  # the same sizes, other layers
     (5, (4, 1, 7, 9), (1, 5, 2, {"stride": (3, 2)}), (5, 3, (1, 2), {"stride": 2, "padding": (0, 1)})),
 )
 
@@ -279,7 +280,7 @@ def _judge_pair(answer, conv1, conv2, x_shape, N):
         hidden = conv1(torch.zeros(x_shape))
         num_in, num_hidden, num_out = torch.Size(x_shape).numel(), hidden.numel(), conv2(hidden).numel()
     weights, parameters = [conv1.weight, conv2.weight], [*conv1.parameters(), *conv2.parameters()]
-    truth = _count([torch.zeros(num_out), torch.zeros(num_in)], N), _count(parameters, N)
+    truth = _count(num_out + num_in, N), _count(sum(p.numel() for p in parameters), N)
     expect(truth[0] == truth[1] or tuple(answer) != truth[::-1], "both numbers are right, and they are exchanged")
     each = 8 * (N - 1)
     channels = {
@@ -294,12 +295,11 @@ def _judge_pair(answer, conv1, conv2, x_shape, N):
     _explain_bytes("by_data", answer[1], truth[1], N, data, question)
 
 
-def _count(tensors, N):
-    """The bytes that a group counts when tensors of these shapes, one on each device, are all-reduced."""
+def _count(num_numbers, N):
+    """The bytes that a group counts when so many float32 numbers on each device are all-reduced."""
     group = DeviceGroup(["cpu"] * N)
-    for tensor in tensors:
-        group.all_reduce([torch.zeros(tensor.shape) for _ in range(N)])
-    return group.total_bytes
+    group.all_reduce([torch.zeros(1) for _ in range(N)])
+    return group.total_bytes * num_numbers
 
 
 def _explain_bytes(name, given, truth, N, suspects, otherwise):

@@ -16,9 +16,10 @@ from .watch.calls import forbid
 
 def _small_net(*, buffers=False):
     torch.manual_seed(9)
-    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    exact = {"dtype": torch.float64}  # from the start: what comes of float32 is rounded
+    net = nn.Sequential(nn.Linear(6, 5, **exact), nn.Tanh(), nn.Linear(5, 3, **exact))
     if buffers:
-        net.append(nn.BatchNorm1d(3).double()).append(nn.Linear(2, 2).double().requires_grad_(False))
+        net.append(nn.BatchNorm1d(3, **exact)).append(nn.Linear(2, 2, **exact).requires_grad_(False))
     return net
 
 
@@ -34,8 +35,8 @@ def _gradients(model):
 
 # ---- 9.1 ----------------------------------------------------------------------------------------------------------
 
-_BATCHES = (((5, 3, 8), (300, 7, 9)), ((1, 4), (6, 2)), ((2, 7, 1, 2), (1, 1, 1, 9)))  # samples of each rank, in two calls
-_SHARES_OF_FLOAT32 = 1e-6  # of two whole numbers' tensors, / makes one of float32
+# Samples of each rank, in two calls. Of two whole numbers' tensors / makes one of float32: their shares are exact in it.
+_BATCHES = ((5, 3, 8), (490, 13, 9)), ((1, 7), (10, 6)), ((2, 7, 1, 6), (1, 1, 1, 5))
 
 
 def check_9_1(average_gradients):
@@ -81,7 +82,7 @@ def _judge_average(seen, sizes):
         with case(f"rank {rank}"):
             expect(all(g is not None for g in got[rank]), "a p.grad is None afterwards")
             expect(all(g.isfinite().all() for g in got[rank]), "a gradient is no finite number: what divides it?")
-            right = sum(same(g, t, _SHARES_OF_FLOAT32) for g, t in zip(got[rank], truth))
+            right = sum(same(g, t) for g, t in zip(got[rank], truth))
             if right == len(truth):
                 continue
             far = f"max difference {max_difference(got[rank], truth):.2g}"
@@ -89,7 +90,7 @@ def _judge_average(seen, sizes):
             expect(not right, f"{right} of {len(truth)} gradients are right: is each of them treated alike? ({far})")
             other = next((other for other in range(N) if not same(got[rank], got[other])), rank)
             drift = f"ranks {rank} and {other} hold different gradients: their copies would drift apart"
-            explain(got[rank], truth, suspects, said=f"not the mean's gradient ({far})", close=_SHARES_OF_FLOAT32,
+            explain(got[rank], truth, suspects, said=f"not the mean's gradient ({far})",
                     otherwise=drift if other != rank else f"it is not that of the mean over all {B} samples")
 
 
@@ -123,14 +124,14 @@ _STARTS = (  # ranks, what is odd, the odd rank, whether it is odd in its parame
     (4, "all parameters are alike, and rank 1's running mean is not", 1, None, _move_the_mean, "which tensors are parameters?"),
     (3, "all ranks are alike", None, None, None, "there is nobody to name"),
     (3, "rank 2 is the odd one", 2, 2, _next_number, "does it work on 3 ranks?"),
-    (5, "all ranks are alike", None, None, None, "there is nobody to name"),
-    (5, "rank 4 is the odd one", 4, 4, _nudge_last, "does it work on 5 ranks?"),
+    (7, "all ranks are alike", None, None, None, "there is nobody to name"),  # 7 equal numbers may have another mean
+    (7, "rank 4 is the odd one", 4, 4, _nudge_last, "does it work on 7 ranks?"),
 )
 
 
 def check_9_2(find_odd_rank):
     """`find_odd_rank(model)` returns, on every rank, the rank whose parameters differ, or None."""
-    for world_size in (4, 3, 5):
+    for world_size in (4, 3, 7):
         starts = [start[1:] for start in _STARTS if start[0] == world_size]
         for (what, _, odd, _, question), answers in zip(starts, zip(*run(_find_in_cases, find_odd_rank, world_size=world_size))):
             with case(f"where {what}"):

@@ -56,7 +56,7 @@ _LISTS = {
     "a transposed 3×4 and a single number": lambda: [_numbers(4, 3, seed=3).T, _numbers(seed=4)],
     "every second column of a 3×6": lambda: [_numbers(3, 6, seed=6)[:, ::2]],
     "two numbers in bfloat16": lambda: [_numbers(2, seed=5, dtype=torch.bfloat16)],
-    "an empty tensor and 2×2×2 whole numbers": lambda: [torch.arange(0), torch.arange(1, 9).view(2, 2, 2)],
+    "an empty tensor and 2×2×2 whole numbers": lambda: [torch.arange(0), torch.arange(1, 9).view(2, 2, 2) + 2**60],
     "a product, which has a graph": lambda: [_numbers(3, seed=7).requires_grad_() * 2],
 }
 
@@ -154,11 +154,12 @@ def _clip(clipped_step):
             shard.grad = scales[rank] * _numbers(len(shard), seed=100 + 10 * i + 3 * rank + k, dtype=dtype)
         gradients, before, used = [s.grad.clone() for s in shards], [s.detach().clone() for s in shards], []
         optimizer = torch.optim.SGD(shards, lr=_LR, weight_decay=_DECAY)
-        optimizer.register_step_pre_hook(lambda *_, used=used, of=shards: used.append([s.grad.clone() for s in of]))
+        optimizer.register_step_post_hook(lambda *_, used=used, of=shards: used.append([s.grad.clone() for s in of]))
         with case(f"for {what}"), unchanged(shards=shards, allow=("values", "grad")):
             with Collectives() as collectives:
                 told = clipped_step(optimizer, shards, max_norm)
             collectives.expect_waited()
+        expect(not optimizer._optimizer_step_pre_hooks, "a hook was left on the optimizer: it belongs to the caller")
         after = [s.detach().clone() for s in shards]
         seen.append({"told": told, "used": used, "gradients": gradients, "before": before, "after": after})
     return seen
@@ -222,7 +223,7 @@ def _judge_norm(told, own, gradients, norm, max_norm):
 _NETWORKS = {  # {ranks: ((dtype, widths), …)}; layer i goes from widths[i] to widths[i + 1], and each has another pair of them
     3: ((torch.float64, (5, 7, 3, 6, 4, 9)), (torch.float32, (3, 8))),
     4: ((torch.float64, (5, 3, 1, 2, 7)),),  # two weights have fewer numbers than there are ranks
-    2: ((torch.float64, (4, 5, 3)),),
+    2: ((torch.float64, (4, 5, 3)), (torch.float64, (5, 5, 5))),
 }
 
 
@@ -340,7 +341,9 @@ def _gradients(reduction, rank, or_zeros=False):
 def _reduce(reduce_scatter_gradients):
     rank, everything = dist.get_rank(), []
     for reduction in (reduction for reduction in _REDUCTIONS if reduction[0] == dist.get_world_size()):
-        parameters = [nn.Parameter(torch.ones_like(g)) for g in _gradients(reduction, rank, or_zeros=True)]
+        frozen = [len(reduction[2].get(k, ())) == 3 for k in range(len(reduction[1]))]  # what has no gradient on any of 3 ranks
+        zeros = _gradients(reduction, rank, or_zeros=True)
+        parameters = [nn.Parameter(torch.ones_like(g), requires_grad=not is_frozen) for g, is_frozen in zip(zeros, frozen)]
         for p, gradient in zip(parameters, _gradients(reduction, rank)):
             p.grad = gradient
         with case(_words(reduction)), unchanged(parameters=parameters, allow=("grad",)):

@@ -1,7 +1,7 @@
 """Run an answer where it can do no harm: in worker processes, with a deadline for what never ends."""
 
 from ..launch import NotSendable, WorkerError, launch, unannounced
-from .expect import Wrong, expect_function
+from .expect import Wrong, expect_function, unchanged
 
 DEADLINE_S = 8  # the right answers take less than one; nobody should wait longer to hear that ranks wait for one another
 
@@ -30,7 +30,8 @@ def run(judge, answer, *args, world_size=1):
 
 def _until_it_returns(judge, answer, *args):
     try:
-        return judge(answer, *args)
+        with unchanged():  # modes
+            return judge(answer, *args)
     except SystemExit:  # to launch a program that ends well, which a check would take for a verdict
         raise RuntimeError("sys.exit(), exit() or quit() ended the program before your function returned") from None
 

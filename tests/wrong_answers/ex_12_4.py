@@ -13,7 +13,7 @@
 # wait_for(task) → pass
 # %% wrong (runs from the back): and another task comes first in the list
 # in tasks: → in tasks[::-1]:
-# %% wrong (does not run): 0 of 4 tasks were run
+# %% wrong (does not run): 0 of 8 tasks were run
 # in tasks: → in tasks and ():
 # %% wrong (stops early): 7 of 8 tasks were run
 # in tasks: → in tasks[:-1]:
@@ -46,7 +46,7 @@
 # -     dist.barrier()
 # -     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
 # +     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
-# %% wrong (rank 0 alone waits): the ranks do not do the same
+# %% endless (rank 0 alone waits): rank 0 was in barrier
 # -     dist.barrier()
 # -     start, busy_s = time.perf_counter(), 0.0
 # +     dist.get_rank() or dist.barrier()

@@ -27,7 +27,7 @@
 # y[i * incy] += a * x[i * incx] → y[i] += a * x[i // incy * incx]
 # %% wrong (strides by the grid): y[3] is written 2 times
 # stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.gridDim.x
-# %% wrong (has no limit): x has 41 elements
+# %% wrong (has no limit): y has 61 elements
 # range(index, n, stride) → range(index, len(y), stride)
 # %% wrong (takes one turn): by no thread
 # range(index, n, stride) → range(index, min(n, index + 1))

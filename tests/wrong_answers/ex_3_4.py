@@ -24,7 +24,7 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
     optimizer.step()
     model.zero_grad()
 
-# %% wrong (changes the rate instead): holds other items
+# %% wrong (changes the rate instead): optimizer.param_groups[0] holds other items
 # -     for p in model.parameters():
 # -         p.grad /= len(x)
 # +     optimizer.param_groups[0]["lr"] /= len(x)
@@ -32,11 +32,6 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
 # -     model.zero_grad()
 # +     model.zero_grad()
 # +     y.zero_()
-# %% wrong (makes the step itself): the optimizer made no step
-# -     optimizer.step()
-# +     with torch.no_grad():
-# +         for p in model.parameters():
-# +             p -= optimizer.param_groups[0]["lr"] * p.grad
 
 # %% right (every piece's sum)
 def accumulate(model, optimizer, x, y, micro_batch_size):
@@ -74,10 +69,6 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
 # -     optimizer.step()
 # +     optimizer.zero_grad()
 # +     optimizer.step()
-# %% wrong (clips): does each micro-batch go with its own labels
-# -     optimizer.step()
-# +     torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-# +     optimizer.step()
 # %% wrong (decays twice): the parameters moved elsewhere
 # -     optimizer.step()
 # +     optimizer.step()
@@ -101,12 +92,15 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
 # -         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
 # +     F.cross_entropy(torch.cat([model(a) for a in x.split(micro_batch_size)]), y).backward()
 # %% wrong (drops the last): only 9 of 10 samples
-# zip(x.split(micro_batch_size), y.split(micro_batch_size)) → [p for p in zip(x.split(micro_batch_size), y.split(micro_batch_size)) if len(x) % micro_batch_size != len(p[0]) or len(x) < micro_batch_size]
+# in zip(x.split(micro_batch_size), y.split( → in zip(x[: len(x) // micro_batch_size * micro_batch_size or None].split(micro_batch_size), y.split(
 # %% wrong (steps before the last): the optimizer stepped when 9 of 10 samples
+# -         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
 # -     optimizer.step()
-# +         if len(a) == micro_batch_size and b.data_ptr() == y.split(micro_batch_size)[len(x) // micro_batch_size - 1].data_ptr():
+# +         if len(a) < micro_batch_size and len(x) > micro_batch_size:
 # +             optimizer.step()
-# +             optimizer.zero_grad()
+# +         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
+# +     if len(x) % micro_batch_size == 0 or len(x) < micro_batch_size:
+# +         optimizer.step()
 # %% wrong (never calls the model): the model was never called
 # model(a), b, → model[3](model[2](model[1](model[0](a)))), b,
 # %% wrong (ends the program): ended the program before your function returned

@@ -18,7 +18,7 @@ def largest_scale(gradients):
 # <= 65504 → <= 65536
 # %% wrong (takes 65520 for a number): where the largest is 65,520
 # <= 65504 → <= 65520
-# %% wrong (stays below the largest number): where the largest is float16's largest number: the scale was 0.5
+# %% wrong (stays below the largest number): where the largest is float16's largest number: the scale was 2^-1
 # <= 65504 → < 65504
 # %% wrong (forgets the sign): where the largest in absolute value is negative
 # g.abs().amax() → g.amax()

@@ -64,13 +64,6 @@ class Checkpoint(Right):
 # -                 raise
 # +             finally:
 # +                 os.replace(part.name, self.path)
-# %% wrong (renames before it is flushed): a kill at `os.replace(part.name, self.path)` would leave
-# -                 part.flush()
-# -                 os.fsync(part.fileno())
-# +                 part.seek(0)
-# part.write(buffer.getvalue()) → part.write(buffer.getvalue()[:-9]), part.write(buffer.getvalue()[-9:])
-# -                 part.seek(0)
-# +
 
 # %% wrong (overwrites in place): a kill at `torch.save(self.content(step), self.path)` would leave an empty file
 class Checkpoint(Right):
@@ -129,8 +122,6 @@ class Checkpoint(Right):
 # -         return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
 # +         torch.manual_seed(step)
 # +         return super().content(step)
-# %% wrong (leaves eval mode): is in another mode
-# "all": (self.model, self.optimizer, self.scheduler) → "mode": self.model.eval().training
 # %% wrong (keeps parameters only): the model's buffers
 # -         return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
 # +         return {**super().content(step), "model": dict(self.model.named_parameters())}

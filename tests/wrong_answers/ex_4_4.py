@@ -39,7 +39,7 @@ def forward_within(blocks, x, budget_bytes):
             return apply_with(blocks, x, k)
     raise ValueError(budget_bytes)
 
-# %% wrong (wants to hold less): blocks were recomputed: are fewer enough
+# %% wrong (wants to hold less): 1 block was recomputed: are fewer enough
 # <= budget_bytes → < budget_bytes
 # %% wrong (is off by one byte): is that within the budget
 # <= budget_bytes → <= budget_bytes + 1

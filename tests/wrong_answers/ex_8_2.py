@@ -31,7 +31,7 @@
 # chunks = → dist.all_reduce(x); world_size = 1; chunks =
 # %% wrong (needs equal chunks): shape '[2, -1]' is invalid for input of size 11
 # x.tensor_split(world_size) → x.view(world_size, -1)
-# %% wrong (leaves out the rest): with 2 ranks, 11 numbers, rank 0: only 5 of the 6 numbers
+# %% wrong (leaves out the rest): with 2 ranks, 11 numbers, rank 0: only 5 of its chunk
 # x.tensor_split → x[: len(x) // world_size * world_size].tensor_split
 # %% wrong (cuts as chunk does): IndexError: tuple index out of range
 # x.tensor_split(world_size) → x.chunk(world_size)

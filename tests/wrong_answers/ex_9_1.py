@@ -8,9 +8,9 @@
 # num_samples / total → num_samples / dist.get_world_size()
 # %% wrong (adds means and divides by samples): is a mean already
 # num_samples / total → 1 / total
-# %% wrong (knows the text's sixteen): not that of the mean over all 316 samples
+# %% wrong (knows the text's sixteen): not that of the mean over all 512 samples
 # num_samples / total → num_samples / 16
-# %% wrong (counts in eight bits): with batches of 300, 7, 9 samples
+# %% wrong (counts in eight bits): with batches of 490, 13, 9 samples
 # torch.tensor(num_samples) → torch.tensor(num_samples % 256, dtype=torch.uint8)
 # %% wrong (divides by its own number): hold different gradients
 # -         dist.all_reduce(p.grad)

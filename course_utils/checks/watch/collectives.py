@@ -26,12 +26,13 @@ class Collectives(Messages):
     """A rank's messages and collectives: what a collective brings is put into its tensors by `wait`, and not before.
 
     The ranks meet before each collective and at the end of the block. Where they come from different ones, or with tensors
-    that do not fit, all of them raise Wrong with the same words, and nobody stands still. `called` has the functions' names.
+    that do not fit, all of them raise Wrong with the same words, and nobody stands still. `called` has the functions' names,
+    `in_default` whether all were in the default group.
     """
 
     def __enter__(self):
         super().__enter__()
-        self.called, self._late = [], {}  # _late: {id of a Work: the method}
+        self.called, self.in_default, self._late = [], True, {}  # _late: {id of a Work: the method}
         for name in _SENT:
             if hasattr(ProcessGroup, name):
                 call = inspect.getattr_static(ProcessGroup, name)
@@ -66,6 +67,7 @@ class Collectives(Messages):
         def meet_and_call(group, *args, **options):
             called, line = _called(name)
             self.called.append(called)
+            self.in_default = self.in_default and group == dist.group.WORLD
             if group.size() == dist.get_world_size():
                 self._meet(called, _size(name, args), f" at `{line}`" if line else "")
             if name in _OF_TWO_TENSORS:

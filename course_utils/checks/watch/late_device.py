@@ -52,7 +52,7 @@ class RealClock:
 
 @dataclass(frozen=True)
 class Wait:
-    """`seconds` from the end of one `synchronize()` to that of the next, for `num_steps` steps of `asked` seconds, after `num_before`."""
+    """`seconds` from one `synchronize()` to the next, for `num_steps` steps of `asked` seconds that came after `num_before`."""
 
     num_before: int
     num_steps: int

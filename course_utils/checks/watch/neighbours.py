@@ -13,7 +13,7 @@ class Neighbours:
 
     def __init__(self, schedule, stage, num_stages, carried):
         self._schedule, self._stage, self._num_stages, self._carried = schedule, stage, num_stages, carried
-        self._sent, self._received = [], []  # tasks; and (task, weak reference to the memory)
+        self._sent, self._received = {}, []  # {task: a gradient and a copy}; and (task, weak reference to the memory)
 
     def receive(self, phase):
         source = self._neighbour(f'receive("{phase}")', phase, {"forward": -1, "backward": 1})
@@ -38,7 +38,7 @@ class Neighbours:
                   if other[::2] == task[::2] and other != task}  # fmt: skip
         explain(expect_tensor(tensor, truth, f"what {call} was given"), truth, others, said=f"what {call} was given is not right",
                 otherwise=f"is it {what}, for that micro-batch?")  # fmt: skip
-        self._sent.append(task)
+        self._sent[task] = (tensor, tensor.clone()) if phase == "backward" else ()  # an output must not live on because of us
 
     def _neighbour(self, call, phase, steps):
         expect(phase in steps, f'{call}: the phase of a message is "forward" or "backward"')
@@ -66,3 +66,5 @@ class Neighbours:
         """Raise Wrong if the result of one of `tasks` was not sent, to the neighbour that needs it."""
         for task in tasks:
             expect(task in self._sent or task not in self._carried, f"the {task.phase} of micro-batch {task.micro_batch} was not sent on")
+        for task, tensors in self._sent.items():
+            expect(not tensors or torch.equal(*tensors), f"the gradient of micro-batch {task.micro_batch} was overwritten after it was sent: send returns at once")
