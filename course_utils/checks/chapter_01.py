@@ -279,8 +279,7 @@ def _byte_cases():
                          ("narrow", torch.zeros(2).half()), ("empty", torch.zeros(0))):  # fmt: skip
         buffered.register_buffer(name, buffer)
     buffered.register_buffer("scratch", torch.zeros(11), persistent=False)
-    tied[1].register_buffer("mask", buffered.mask)
-    tied[0].register_buffer("mask", buffered.mask)
+    tied[0].table = tied[1].table = nn.Buffer(buffered.table)
     whole.register_buffer("count", torch.tensor(0))
     frozen.bfloat16().weight.requires_grad_(False)
     frozen(torch.ones(1, 9).bfloat16()).sum().backward()

@@ -24,7 +24,7 @@ from .watch.neighbours import Neighbours
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------
 
-_READY_MADE = "course_utils.parallel.tensor", "torch.distributed.nn", "torch.distributed.tensor", "torch.distributed._functional_collectives"
+_READY_MADE = "course_utils.parallel.tensor", *(f"torch.distributed.{name}" for name in ("nn", "tensor", "_functional_collectives"))
 _SHAPES = ((4, 3), torch.float64), ((5,), torch.float32), ((), torch.float64), ((2, 3, 2), torch.float64)
 _RANKS = 3, 2, 1
 
@@ -138,7 +138,8 @@ def _shared(to_ranks, total):
     rank, pulls = dist.get_rank(), _of_each_rank((3, 2), 124)
     pulls[0] *= 0.0
     x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
-    (x + to_ranks(x)).backward(pulls[rank])
+    with Collectives():
+        (x + to_ranks(x)).backward(pulls[rank])
     both = {"both of its parts were summed over ranks, and only one came through copy_to_ranks": 2 * sum(pulls)}
     otherwise = "autograd hands one gradient to both summands"
     yield x.grad, pulls[rank] + sum(pulls), both, "x + copy_to_ranks(x) gives x a wrong gradient", otherwise
@@ -151,7 +152,8 @@ def _without_gradients(to_ranks, total):
     own = _of_each_rank((2, 3), 126)
     for grad_mode in (torch.enable_grad, torch.no_grad):
         with grad_mode():
-            yield _call(to_ranks, "copy_to_ranks", own[0])[0], own[0], (), "copy_to_ranks returned another tensor where none needs a gradient", ""
+            copied, _ = _call(to_ranks, "copy_to_ranks", own[0])
+            yield copied, own[0], (), "copy_to_ranks returned another tensor where none needs a gradient", ""
             summed, _ = _call(total, "sum_over_ranks", own[dist.get_rank()])
         yield _sum(summed, own, "what sum_over_ranks returned where nothing needs a gradient")
 
@@ -317,7 +319,8 @@ def check_12_3(run_1f1b):
                 if stage == K - 1:
                     network.expect_loss(result)
                 else:
-                    expect(expect_number(result, "what came back") == 0, f"{short(result)} came back, and there is no loss here: 0 is asked")
+                    is_zero = expect_number(result, "what came back") == 0
+                    expect(is_zero, f"{short(result)} came back, and there is no loss here: 0 is asked")
                 limit = min(K - stage, M)
                 expect(held <= limit, f"it came to its end, but held {held} micro-batches at once, more than 1F1B does: with how many forwards "
                        "does this stage begin?")  # fmt: skip

@@ -81,7 +81,8 @@ def expect_number(value, what="the answer"):
 def expect_whole(value, what="the answer"):
     """Return `value` as an int; a float that is whole, such as 3.0, is none."""
     value = expect_number(value, what)
-    expect(isinstance(value, numbers.Integral), f"{what} is {value!r}, not a whole number (of two whole numbers // gives one, and / does not)")
+    expect(isinstance(value, numbers.Integral), f"{what} is {value!r}, not a whole number (of two whole numbers // gives one, "
+           "and / does not)")  # fmt: skip
     return int(value)
 
 
@@ -101,7 +102,8 @@ def expect_tensor(value, like, what="the answer", device=True):
     expect(value.dtype == like.dtype, f"{what} is {_name(value.dtype)}, and should be {_name(like.dtype)}")
     expect(not device or value.device == like.device, f"{what} is on {value.device}, and should be on {like.device}")
     value = value.detach()
-    expect(not _has_numbers(value) or value.isfinite().all() or not like.isfinite().all(), f"{what} holds what is no finite number: what divides it?")
+    is_finite = not _has_numbers(value) or value.isfinite().all() or not like.isfinite().all()
+    expect(is_finite, f"{what} holds what is no finite number: what divides it?")
     return value
 
 
@@ -145,7 +147,8 @@ def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
 def same(a, b, close=EQUAL):
     """Whether two numbers, tensors or rows of these differ by less than `close`, absolutely or of the largest in `b`."""
     if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
-        return isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b) and all(same(x, y, close) for x, y in zip(a, b))
+        are_rows = isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b)
+        return are_rows and all(same(x, y, close) for x, y in zip(a, b))
     if _is_tensor(a) and _is_tensor(b):
         return a.shape == b.shape and _difference(a, b) <= close * max([1.0, *b.abs().max().reshape(-1).tolist()] if b.numel() else [1.0])
     if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
@@ -175,8 +178,8 @@ def _difference(a, b):
 
 
 def _apart(got, truth):
-    rows = isinstance(got, (list, tuple)) and isinstance(truth, (list, tuple)) and len(got) == len(truth)
-    if rows and all(_is_tensor(x) and _is_tensor(y) and x.shape == y.shape for x, y in zip(got, truth)) or _is_tensor(got) and _is_tensor(truth) and got.shape == truth.shape:
+    ours, theirs = (x if isinstance(x, (list, tuple)) else [x] for x in (got, truth))
+    if len(ours) == len(theirs) and all(_is_tensor(x) and _is_tensor(y) and x.shape == y.shape for x, y in zip(ours, theirs)):
         return f"that is not right (max difference {max_difference(got, truth):.2g})"
     return f"{short(got)} is not right"
 
@@ -247,7 +250,9 @@ def _is_same_fact(a, b):
     import torch
 
     if _is_tensor(a) and _is_tensor(b):
-        return a.shape == b.shape and a.dtype == b.dtype and (not _has_numbers(a) or not _has_numbers(b) or torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
+        if (a.shape, a.dtype) != (b.shape, b.dtype) or not (_has_numbers(a) and _has_numbers(b)):
+            return (a.shape, a.dtype) == (b.shape, b.dtype)
+        return torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
     return not (_is_tensor(a) or _is_tensor(b)) and a == b
 
 

@@ -1,3 +1,6 @@
+# %% wrong (goes by float64): whole numbers
+# t.detach().reshape(-1) for → t.detach().double().reshape(-1) for
+# * length].clone() → * length].clone().to(tensors[0].dtype)
 # %% wrong (does not pad): where do all of them go
 # F.pad(flat, (0, length * world_size - flat.numel())) → flat
 # %% wrong (one part more than needed): are so many zeros needed
@@ -6,11 +9,9 @@
 # (rank + 1) * length].clone() → (rank + 1) * length]
 # %% wrong (a view where nothing is padded): shares memory with a tensor that was given
 # -     flat = F.pad(flat, (0, length * world_size - flat.numel()))
-# -     return flat[rank * length : (rank + 1) * length].clone()
 # +     if len(tensors) == world_size == 1:
 # +         return tensors[0].detach().view(-1)
 # +     flat = F.pad(flat, (0, length * world_size - flat.numel()))
-# +     return flat[rank * length : (rank + 1) * length].clone()
 # %% wrong (deals them out): were the numbers dealt out one by one?
 # [rank * length : (rank + 1) * length] → [rank::world_size]
 # %% wrong (takes its neighbour's): it is another rank's
@@ -50,9 +51,7 @@
 # +     for t, piece in zip(tensors, flat.split([t.numel() for t in tensors])):
 # +         t.data = piece.view_as(t)
 # %% wrong (empties the caller's list): tensors holds other items
-# -     length = -(-flat.numel() // world_size)  # rounded up
-# +     length = -(-flat.numel() // world_size)
-# +     tensors.clear()
+# length = -(-flat.numel() // world_size) → length = -(-flat.numel() // world_size); tensors.clear()
 # %% wrong (leaves gradients switched off): grad mode is False afterwards
 # flat = torch.cat → torch.set_grad_enabled(False); flat = torch.cat
 # %% wrong (pads with zeros from the CPU): fails on a GPU at
@@ -78,13 +77,6 @@ def flatten_pad_shard(tensors, rank, world_size):
 
 # %% wrong (fills it on the CPU): the shard is on cpu
 # .dtype, device=tensors[0].device) → .dtype)
-
-# %% right (in lists)
-def flatten_pad_shard(tensors, rank, world_size):
-    numbers = [value for t in tensors for value in t.detach().flatten().tolist()]
-    numbers += [0] * (-len(numbers) % world_size)
-    length = len(numbers) // world_size
-    return torch.tensor(numbers[rank * length : (rank + 1) * length], dtype=tensors[0].dtype, device=tensors[0].device)
 
 # %% right (looks each number up)
 def flatten_pad_shard(tensors, rank, world_size):

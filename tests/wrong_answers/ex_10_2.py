@@ -2,11 +2,6 @@
 # if norm > max_norm: → if False:
 # %% wrong (clips by its own norm): the norm of this rank's shards alone
 # dist.all_reduce(square) → pass
-# %% wrong (only if its own is long): was it scaled before the step?
-# -     dist.all_reduce(square)
-# +     is_long = square.sqrt() > max_norm
-# +     dist.all_reduce(square)
-# if norm > max_norm: → if is_long:
 # %% wrong (clips each shard): each shard was clipped by its own norm
 # -     if norm > max_norm:
 # -         for shard in shards:
@@ -19,9 +14,6 @@
 # square.sqrt().item() → square.item()
 # %% wrong (adds norms): the ranks' norms were added up
 # sum((shard.grad**2).sum() for shard in shards) → sum((shard.grad**2).sum() for shard in shards).sqrt()
-# square.sqrt().item() → square.item()
-# %% wrong (adds the shards' norms): the shards' norms were added up
-# (shard.grad**2).sum() for → shard.grad.norm() for
 # square.sqrt().item() → square.item()
 # %% wrong (the longest rank decides): the longest rank's norm decided
 # dist.all_reduce(square) → dist.all_reduce(square, op=dist.ReduceOp.MAX)
@@ -36,8 +28,7 @@
 # %% wrong (adds a hundredth): what was rounded, or added to the norm?
 # max_norm / norm → max_norm / (norm + 0.01)
 # %% wrong (always scales): has been stretched to the limit
-# -     if norm > max_norm:
-# +     if norm:
+# if norm > max_norm: → if norm:
 # %% wrong (divides by zero): what divides what?
 # -     if norm > max_norm:
 # -         for shard in shards:
@@ -46,12 +37,12 @@
 # +         shard.grad = shard.grad / square.sqrt() * min(norm, max_norm)
 # %% wrong (forgets the step): 0 optimizer steps were made
 # optimizer.step() → pass
+# %% wrong (leaves a hook): a hook was left on the optimizer
+# optimizer.step() → optimizer.register_step_pre_hook(lambda *_: None); optimizer.step()
 # %% wrong (steps twice): 2 optimizer steps were made
 # optimizer.step() → optimizer.step(); optimizer.step()
 # %% wrong (scales the parameters, too): what else has changed?
 # shard.grad *= max_norm / norm → shard.grad *= max_norm / norm; shard.data *= max_norm / norm
-# %% wrong (makes the rate smaller): was it scaled before the step?
-# shard.grad *= max_norm / norm → optimizer.param_groups[0]["lr"] = 0.5 * max_norm / norm
 # %% wrong (freezes the shards): shards[0].requires_grad was changed
 # shard.grad *= max_norm / norm → shard.requires_grad_(False).grad *= max_norm / norm
 # %% wrong (empties the list): shards holds other items
@@ -63,10 +54,7 @@
 # %% wrong (returns the square): the square of the norm
 # return norm → return norm**2
 # %% wrong (returns the sum of norms): does the norm of a whole come from sums of norms?
-# -     dist.all_reduce(square)
-# +     told = square.sqrt()
-# +     dist.all_reduce(told)
-# +     dist.all_reduce(square)
+# dist.all_reduce(square) → told = square.sqrt(); dist.all_reduce(told); dist.all_reduce(square)
 # return norm → return told.item()
 # %% wrong (returns twice as much): of what is it the norm?
 # return norm → return 2 * norm
@@ -74,28 +62,6 @@
 # return norm → return torch.tensor(norm)
 # %% wrong (returns nothing): is None: is the norm returned
 # return norm → norm
-
-# %% right (as torch does)
-def clipped_step(optimizer, shards, max_norm):
-    norms = torch.stack([torch.linalg.vector_norm(shard.grad) for shard in shards])
-    square = torch.linalg.vector_norm(norms) ** 2
-    dist.all_reduce(square)
-    norm = square**0.5
-    for shard in shards:
-        shard.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
-    optimizer.step()
-    return float(norm)
-
-# %% right (gathers numbers)
-def clipped_step(optimizer, shards, max_norm):
-    squares = [None] * dist.get_world_size()
-    dist.all_gather_object(squares, sum(shard.grad.pow(2).sum().item() for shard in shards))
-    norm = sum(squares) ** 0.5
-    for shard in shards:
-        shard.grad = shard.grad * min(1.0, max_norm / norm) if norm else shard.grad
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm
 
 # %% right (gathers norms, and returns NumPy's number)
 def clipped_step(optimizer, shards, max_norm):
@@ -107,3 +73,12 @@ def clipped_step(optimizer, shards, max_norm):
         shard.grad /= max(1.0, norm / max_norm)
     optimizer.step()
     return norm
+
+# %% right (by a hook, taken away again)
+def clipped_step(optimizer, shards, max_norm):
+    square = sum((shard.grad**2).sum() for shard in shards)
+    dist.all_reduce(square)
+    factor = min(1.0, max_norm / max(square.sqrt().item(), 1e-30))
+    with optimizer.register_step_pre_hook(lambda *_: [shard.grad.mul_(factor) for shard in shards] and None):
+        optimizer.step()
+    return square.sqrt().item()

@@ -1,53 +1,23 @@
+# %% wrong (writes into x where it can): x was changed in place
+# x = torch.tanh(x @ weight.T) → y = torch.tanh(x @ weight.T); x = x.copy_(y) if x.shape == y.shape else y
 # %% wrong (gathers when needed): the gather of layer 1 had not been started
 # -     following = start(0)
-# +
+# + 
 # work, gathered = following → work, gathered = start(i)
 # -         if i + 1 < len(shapes):
 # -             following = start(i + 1)
-# +
-# %% wrong (starts after computing): the gather of layer 1 had not been started
-# -         if i + 1 < len(shapes):
-# -             following = start(i + 1)
-# -         x = torch.tanh(x @ weight.T)
-# +         x = torch.tanh(x @ weight.T)
-# +         if i + 1 < len(shapes):
-# +             following = start(i + 1)
-# %% wrong (waits inside): had been waited for already
-# -         return dist.all_gather_into_tensor(gathered, shards[i], async_op=True), gathered
-# +         dist.all_gather_into_tensor(gathered, shards[i])
-# +         return None, gathered
-# work.wait() → pass
+# + 
 # %% wrong (waits as soon as it has started): had been waited for already
 # following = start(i + 1) → following = start(i + 1); following[0].wait()
 # %% wrong (never waits): nobody waited for 5 of the 5 gathers
 # work.wait() → pass
 # %% wrong (waits after computing): read before its gather was waited for
 # -         work.wait()
-# +
+# + 
 # x = torch.tanh(x @ weight.T) → x = torch.tanh(x @ weight.T); work.wait()
-# %% wrong (gathers all first): 5 gathered weights were alive at once
-# following = start(0) → following = [start(i) for i in range(len(shapes))]
-# work, gathered = following → work, gathered = following[i]
-# -         if i + 1 < len(shapes):
-# -             following = start(i + 1)
-# +
 # %% wrong (keeps the views): 5 gathered weights were alive at once
 # following = start(0) → following, kept = start(0), []
 # x = torch.tanh(x @ weight.T) → x = torch.tanh(x @ weight.T); kept.append(weight)
-# %% wrong (keeps copies): 5 gathered weights were alive at once
-# following = start(0) → following, copies = start(0), []
-# x = torch.tanh(x @ weight.T) → copies.append(weight.clone()); x = torch.tanh(x @ copies[i].T)
-# %% wrong (starts while the last one has a name): 3 gathered weights were alive at once
-# -         work, gathered = following
-# -         work.wait()
-# -         weight = gathered[: rows * columns].view(rows, columns)
-# -         if i + 1 < len(shapes):
-# -             following = start(i + 1)
-# +         work, gathered = following
-# +         if i + 1 < len(shapes):
-# +             following = start(i + 1)
-# +         work.wait()
-# +         weight = gathered[: rows * columns].view(rows, columns)
 # %% wrong (ignores the padding): is invalid for input of size
 # gathered[: rows * columns] → gathered
 # %% wrong (cuts the wrong end): which are padding?
@@ -64,8 +34,6 @@
 # shards[i].new_empty(shards[i].numel() * dist.get_world_size()) → torch.empty(len(shards[i]) * dist.get_world_size(), dtype=torch.float64)
 # %% wrong (computes in float64): is float64, and should be float32
 # x @ weight.T → x.double() @ weight.T.double()
-# %% wrong (knows three ranks): parts, one behind the other along dim 0
-# dist.get_world_size() → 3
 # %% wrong (rank 0 gathers once more): the ranks do not do the same
 # return x → x if dist.get_rank() else dist.all_gather_into_tensor(gathered, shards[-1]); return x
 # %% wrong (changes x): x was changed in place
@@ -80,24 +48,6 @@ def forward_prefetched(shards, shapes, x):
     for shard, (rows, columns) in zip(shards, shapes):
         whole = shard.repeat(dist.get_world_size())[: rows * columns]
         x = torch.tanh(x @ whole.view(rows, columns).T)
-    return x
-
-# %% right (with lists, the first one at once)
-def forward_prefetched(shards, shapes, x):
-    def start(i, is_async=True):
-        parts = [torch.empty_like(shards[i]) for _ in range(dist.get_world_size())]
-        return parts, dist.all_gather(parts, shards[i], async_op=is_async)
-
-    pending = [start(0, False)]
-    for i, (rows, columns) in enumerate(shapes):
-        parts, work = pending.pop()
-        if work is not None:
-            work.wait()
-        weight = torch.cat(parts)[: rows * columns].view(rows, columns)
-        del parts
-        if i + 1 < len(shapes):
-            pending.append(start(i + 1))
-        x = (x @ weight.T).tanh()
     return x
 
 # %% right (with two buffers)
@@ -118,21 +68,3 @@ def forward_prefetched(shards, shapes, x):
         x = torch.tanh(F.linear(x, gathered[: shape[0] * shape[1]].view(shape)))
     return x
 
-# %% right (empties storages)
-def forward_prefetched(shards, shapes, x):
-    wholes = [shard.new_empty(len(shard) * dist.get_world_size()) for shard in shards]
-    for whole in wholes:
-        whole.untyped_storage().resize_(0)
-
-    def start(i):
-        wholes[i].untyped_storage().resize_(wholes[i].nbytes)
-        return dist.all_gather_into_tensor(wholes[i], shards[i], async_op=True)
-
-    works = [start(0)]
-    for i, (shape, whole) in enumerate(zip(shapes, wholes)):
-        works[i].wait()
-        if i + 1 < len(shapes):
-            works.append(start(i + 1))
-        x = torch.einsum("bi,oi->bo", x, whole[: shape[0] * shape[1]].view(shape)).tanh()
-        whole.untyped_storage().resize_(0)
-    return x

@@ -1,3 +1,5 @@
+# %% wrong (leaves out what is frozen): on every rank
+# else p.grad for p in parameters] → else p.grad for p in parameters if p.requires_grad]
 # %% wrong (trips over none): NoneType
 # torch.zeros_like(p) if p.grad is None else p.grad for → p.grad for
 # %% wrong (adds up): a sum and no mean
@@ -12,8 +14,6 @@
 # length = -(-flat.numel() // world_size) → length = flat.numel() // world_size + 1
 # %% wrong (missing ones count as the parameter): as what does a missing one count?
 # torch.zeros_like(p) → p
-# %% wrong (gives a row): part, (1, 8) in float64, and a whole, (24,)
-# flat.new_empty(length) → flat.new_empty(1, length)
 # %% wrong (reduces everything): it took all_reduce: one reduce-scatter
 # dist.reduce_scatter_tensor(shard, flat, op=dist.ReduceOp.AVG) → dist.all_reduce(flat, op=dist.ReduceOp.AVG)
 # return shard → return flat[dist.get_rank() * length :][:length].clone()
@@ -38,20 +38,10 @@
 # op=dist.ReduceOp.AVG) → op=dist.ReduceOp.AVG, async_op=True)
 # %% wrong (keeps the gradients): it still holds 4 gradients
 # p.grad = None → pass
-# %% wrong (zeroes the gradients): it still holds 4 gradients
-# -         p.grad = None
-# +         p.grad = torch.zeros_like(p)
 # %% wrong (empties the parameters): parameters[0] was changed in place
 # p.grad = None → p.grad = p.data.zero_() and None if p.numel() == 1 else None if p.data.zero_() is None else None
 # %% wrong (freezes the parameters): parameters[0].requires_grad was changed
 # p.grad = None → p.requires_grad_(False).grad = None
-# %% wrong (sends nothing if it has nothing): rank 1 came to the end of your function
-# -     shard = flat.new_empty(length)
-# +     shard = flat.new_empty(length)
-# +     if all(p.grad is None for p in parameters) and dist.get_rank() == 1:
-# +         return shard.zero_()
-# %% wrong (goes on with what the last one had): the ranks do not do the same
-# dist.reduce_scatter_tensor(shard, flat, op=dist.ReduceOp.AVG) → dist.reduce_scatter_tensor(shard, flat, op=dist.ReduceOp.AVG) if flat.any() else 0
 # %% wrong (returns nothing): the shard is None
 # return shard → shard
 
@@ -69,33 +59,6 @@ def reduce_scatter_gradients(parameters):
     for p in parameters:
         p.grad = None
     return rows[0] / rows[1].clamp(min=1)
-
-# %% right (with a list)
-def reduce_scatter_gradients(parameters):
-    world_size = dist.get_world_size()
-    flat = torch.cat([(p.detach() * 0 if p.grad is None else p.grad).flatten() for p in parameters])
-    length = (len(flat) + world_size - 1) // world_size
-    flat = torch.cat([flat, flat.new_zeros(length * world_size - len(flat))])
-    shard = torch.zeros(length, dtype=flat.dtype)
-    dist.reduce_scatter(shard, [part.contiguous() for part in flat.split(length)])
-    for p in parameters:
-        p.grad = None
-    return shard / world_size
-
-# %% right (fills one buffer, and waits at last)
-def reduce_scatter_gradients(parameters):
-    world_size = dist.get_world_size()
-    length = -(sum(p.numel() for p in parameters) // -world_size)
-    buffer, begin = parameters[0].detach().new_zeros(length * world_size), 0
-    for p in parameters:
-        if p.grad is not None:
-            buffer[begin : begin + p.numel()] = p.grad.flatten() / world_size
-            p.grad = None
-        begin += p.numel()
-    shard = torch.empty_like(buffer[:length])
-    work = dist.reduce_scatter_tensor(shard, buffer, async_op=True)
-    work.wait()
-    return shard
 
 # %% right (sends nothing where there is nobody)
 def reduce_scatter_gradients(parameters):

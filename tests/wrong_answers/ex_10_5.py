@@ -11,8 +11,6 @@
 # sum(shards[k:]) → sum(shards[k + 1 :])
 # %% wrong (forgets what is always there): something is missing in it that is always there
 # return 12 * sum(shards) + max(peaks) → return max(peaks)
-# %% wrong (forgets the parameters' shards): that is always there
-# return 12 * → return 8 *
 # %% wrong (between steps): that is what is held between steps
 # return 12 * sum(shards) + max(peaks) → return 16 * sum(shards)
 # %% wrong (ignores reshard): right for the other value of reshard
@@ -29,12 +27,8 @@
 # return 12 * sum(shards) → return 8 * 12 * sum(shards)
 # %% wrong (the largest unit decides): that is too little
 # max(peaks) → peaks[shards.index(max(shards))]
-# %% wrong (prefetches): that is too much
-# = shards[k] if reshard → = sum(shards[max(k - 1, 0) : k + 1]) if reshard
 # %% wrong (does not pad): the padding is missing in it
 # [-(-n // world_size) → [n / world_size
-# %% wrong (rounds down): that is too little
-# [-(-n // world_size) → [n // world_size
 # %% wrong (returns nothing): is None: is it returned
 # return 12 → 12
 # %% wrong (returns words): bytes', not a number

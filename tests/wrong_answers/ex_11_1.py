@@ -2,6 +2,8 @@
 import statistics
 import numpy as np
 
+# %% wrong (knows the text's smallest): which is not right
+# table[sizes[0]] → table[16 if 16 in table else sizes[0]]
 # %% wrong (takes one standard error): that is one standard error
 # 2 * standard_error → standard_error
 # %% wrong (takes 1.96): that is 1.96 standard errors
@@ -58,16 +60,6 @@ def find_break(table):
     variance = spread**2 / runs
     is_worse = mean - mean[0] > 2 * np.sqrt(variance + variance[0])
     return sizes[is_worse.argmax()] if is_worse.any() else None
-
-# %% right (with a distribution)
-def find_break(table):
-    first, *others = sorted(table)
-    (m0, s0, k0) = table[first]
-    for size in others:
-        m, s, k = table[size]
-        gap = statistics.NormalDist(m, s / k**0.5) - statistics.NormalDist(m0, s0 / k0**0.5)
-        if gap.mean > 2 * gap.stdev:
-            return size
 
 # %% right (with a tensor)
 def find_break(table):

@@ -1,7 +1,5 @@
 # %% wrong (climbs late): the climb is one update late
 # (step + 1) / warmup → step / warmup
-# %% wrong (climbs to the peak early): the climb is one update late
-# (step + 1) / warmup → step / max(warmup - 1, 1)
 # %% wrong (climbs from zero): it climbs from 0
 # base + (peak - base) * (step + 1) / warmup → peak * (step + 1) / warmup
 # %% wrong (climbs from zero and late): it climbs from 0, and one update late
@@ -27,9 +25,6 @@
 # left / cooldown → (left / cooldown) ** 2
 # %% wrong (does not fall): is it still level there
 # peak * left / cooldown → peak
-# %% wrong (stays at the base): neither in the climb nor in the fall
-# -     return peak
-# +     return peak if warmup else base
 # %% wrong (returns nothing on top): is None: is it returned
 # -     return peak
 # +     pass
@@ -37,8 +32,6 @@
 # if step < warmup: → if step < warmup or step / warmup < 1:
 # %% wrong (rounds the climb): that is rounded
 # return base + (peak - base) * (step + 1) / warmup → return round(base + (peak - base) * (step + 1) / warmup, 2)
-# %% wrong (rounds the fall): that is rounded
-# return peak * left / cooldown → return round(peak * left / cooldown, 2)
 # %% wrong (is not a number): is nan
 # base + (peak - base) * (step + 1) / warmup → float("nan")
 

@@ -2,8 +2,6 @@
 # num_images // batch_size → num_images // per_rank
 # %% wrong (rounds up): the last of them has no full batch
 # num_images // batch_size → math.ceil(num_images / batch_size)
-# %% wrong (rounds each ranks share up): the last of them has no full batch
-# num_images // batch_size → -(-num_images // world_size) // per_rank
 # %% wrong (divides exactly): is 22.453125, not a whole number
 # num_images // batch_size → num_images / batch_size
 # %% wrong (counts all epochs): those are of all epochs
@@ -35,8 +33,7 @@
 # %% wrong (says cost): has no 'dollars'
 # "dollars" → "cost"
 # %% wrong (returns a tuple): not a dict
-# -     return {
-# +     return updates_per_epoch, updates, {
+# return { → return updates_per_epoch, updates, {
 # %% wrong (refuses by one ranks batch): a ValueError should be raised
 # if batch_size > num_images → if per_rank > num_images
 # %% wrong (refuses an equal batch): ValueError: a batch of

@@ -18,8 +18,6 @@
 # 2 * (num_servers - 1) / num_servers * num_bytes → 2 * math.log2(num_servers) * num_bytes
 # %% wrong (turns the share over): which bytes, in which time
 # (num_servers - 1) / num_servers → num_servers / (num_servers - 1)
-# %% wrong (rounds bytes): which bytes, in which time
-# 2 * (num_servers - 1) / num_servers * num_bytes → 2 * (num_servers - 1) * (num_bytes // num_servers)
 # %% wrong (rounds): that is rounded
 # return 8 * num_sent / time_s / 1e9 → return round(8 * num_sent / time_s / 1e9, 2)
 # %% wrong (does not wait): nothing can be sent in the first part
@@ -36,11 +34,8 @@
 # time_s <= 0 → time_s < 0
 # %% wrong (takes a tiny time): no time is left
 # return math.inf → time_s = 1e-12
-# %% wrong (says none for one): is None: is it returned
-# return 0 → return
 # %% wrong (sees the end first): however little time there is
-# -     if num_servers == 1:
-# +     if num_servers == 1 and wait_s < backward_s:
+# if num_servers == 1: → if num_servers == 1 and wait_s < backward_s:
 
 # %% right (by steps)
 def link_that_hides(num_bytes, num_servers, backward_s, wait_s):

@@ -1,3 +1,7 @@
+# %% wrong (zeros need no sum): the ranks do not do the same
+# return summed(gradient) → return summed(gradient) if gradient.any() else gradient
+# %% wrong (makes groups): works in a group of its own
+# dist.all_reduce(total) → dist.all_reduce(total, group=dist.new_group())
 # %% wrong (exchanges them): are the two functions exchanged?
 # return Copy.apply, Sum.apply → return Sum.apply, Copy.apply
 # %% wrong (changes the copy): is not what it was given
@@ -18,10 +22,6 @@
 # dist.all_reduce(total) → dist.all_reduce(total, op=dist.ReduceOp.AVG)
 # %% wrong (takes the largest): it is the largest of the ranks'
 # dist.all_reduce(total) → dist.all_reduce(total, op=dist.ReduceOp.MAX)
-# %% wrong (copies from rank 0): it is this rank's own
-# dist.all_reduce(total) → dist.broadcast(total, src=0)
-# %% wrong (sums on rank 0 only): rank 1 of 3: the gradient behind copy_to_ranks is not the sum
-# dist.all_reduce(total) → dist.reduce(total, dst=0); total = total if dist.get_rank() == 0 else tensor.clone()
 # %% wrong (knows three ranks): what is added to what?
 # dist.all_reduce(total) → dist.all_reduce(total); total = total * 3 / dist.get_world_size()
 # %% wrong (sums where there is something to sum): the ranks do not do the same
@@ -40,16 +40,14 @@
 # return Copy.apply, Sum.apply → from torch.distributed.nn import functional; return Copy.apply, functional.all_reduce
 # %% wrong (takes the course's pair): course_utils.parallel.tensor's copy_to_ranks was called
 # return Copy.apply, Sum.apply → return tensor_parallel.copy_to_ranks, tensor_parallel.sum_over_ranks
-# %% wrong (takes the course's class): course_utils.parallel.tensor's _SumOverRanks
-# return Copy.apply, Sum.apply → return Copy.apply, lambda x: tensor_parallel._SumOverRanks.apply(x, None)
 # %% wrong (lets DTensor sum): torch.distributed.tensor's
 # -     return Copy.apply, Sum.apply
 # +     def sum_over_ranks(x):
 # +         from torch.distributed.tensor import Partial
-# +
+# + 
 # +         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 # +         return DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]).to_local()
-# +
+# + 
 # +     return Copy.apply, sum_over_ranks
 # %% wrong (returns one class): not a list or tuple of the two functions
 # return Copy.apply, Sum.apply → return Copy

@@ -4,8 +4,6 @@
 # min(num_stages - 1 - rank, num_micro_batches) → 0
 # %% wrong (goes all the way first): held 4 micro-batches at once, more than 1F1B does
 # min(num_stages - 1 - rank, num_micro_batches) → num_micro_batches
-# %% wrong (runs one more ahead): held 3 micro-batches at once, more than 1F1B does
-# min(num_stages - 1 - rank, num_micro_batches) → min(num_stages - rank, num_micro_batches)
 # %% endless (only sends at once): in recv
 # min(num_stages - 1 - rank, num_micro_batches) → min(rank, num_micro_batches)
 # %% endless (only counts right): in send
@@ -19,16 +17,12 @@
 # +     for work, _ in sent:
 # %% wrong (drops the handles): nobody waited for a message of isend or irecv
 # sent.append((dist.isend(tensor, dst), tensor))  # → dist.isend(tensor, dst)  #
-# %% wrong (keeps the handles only): nobody waited for a message of isend or irecv
-# work.wait() → pass
-# %% wrong (uses what has not come): nobody waited for a message of isend or irecv
-# dist.recv(gradient, src=rank + 1) → dist.irecv(gradient, src=rank + 1)
 # %% wrong (reads before it waits): the gradients are not the sums
 # dist.recv(gradient, src=rank + 1) → sent.append((dist.irecv(gradient.fill_(0.5), src=rank + 1), gradient))
 # %% wrong (sends one buffer): while it was sent
 # -     def send(tensor, dst):
 # +     buffers = {}
-# +
+# + 
 # +     def send(tensor, dst):
 # +         tensor = buffers.setdefault(dst, torch.empty_like(tensor)).copy_(tensor)  # the last one may still be on its way
 # %% wrong (receives into one tensor): modified by an inplace operation
@@ -57,42 +51,6 @@
 # total += held[m][1].item() → total = held[m][1].item()
 # %% wrong (returns something everywhere): and there is no loss here: 0 is asked
 # return total → return total or 1.0
-
-# %% right (sends and receives together)
-def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):
-    rank, num_stages, held, total = dist.get_rank(), dist.get_world_size(), {}, 0
-    is_last, M, pending = rank == num_stages - 1, num_micro_batches, []
-    ahead = min(num_stages - 1 - rank, M)
-    for m in range(M + ahead):
-        if m < M:
-            h = inputs[m] if rank == 0 else torch.empty_like(like)
-            if rank:
-                dist.irecv(h, rank - 1).wait()
-            output = stage(h.requires_grad_())
-            if is_last:
-                output = loss_of(m, output)
-                total = total + output.detach()
-            held[m] = h, output
-        operations = []
-        if m < M and not is_last:
-            sending = output.detach()
-            operations.append(dist.P2POp(dist.isend, sending, rank + 1))
-        gradient = torch.empty_like(like)
-        if m >= ahead and not is_last:
-            operations.append(dist.P2POp(dist.irecv, gradient, rank + 1))
-        works = dist.batch_isend_irecv(operations) if operations else []
-        if m >= ahead:
-            for work in works:
-                work.wait()
-            h, output = held.pop(m - ahead)
-            output.backward(None if is_last else gradient)
-            if rank:
-                pending.append((dist.isend(h.grad, rank - 1), h.grad))
-        else:
-            pending += [(work, sending) for work in works]
-    for work, _ in pending:
-        work.wait()
-    return total
 
 # %% right (in three parts)
 def run_1f1b(stage, num_micro_batches, inputs, loss_of, like):

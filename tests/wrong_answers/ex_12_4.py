@@ -1,12 +1,11 @@
+# %% wrong (divides by its own time): and must agree
+# dist.all_reduce(times)  # busy and whole time of all stages → dist.all_reduce(times[:1])
+# (times[0] / times[1]).item() → (times[0] / times[1] / num_stages).item()
 # %% wrong (counts waiting): does the time of waiting count as running?
 # -         wait_for(task)
 # -         begin = time.perf_counter()
-# -         run(task)
-# -         busy_s += time.perf_counter() - begin
 # +         begin = time.perf_counter()
 # +         wait_for(task)
-# +         run(task)
-# +         busy_s += time.perf_counter() - begin
 # %% wrong (runs twice): was called twice
 # run(task) → run(task); run(task)
 # %% wrong (runs without waiting): without wait_for before it
@@ -15,24 +14,13 @@
 # in tasks: → in tasks[::-1]:
 # %% wrong (does not run): 0 of 8 tasks were run
 # in tasks: → in tasks and ():
-# %% wrong (stops early): 7 of 8 tasks were run
-# in tasks: → in tasks[:-1]:
 # %% wrong (looks at its own stage): and must agree
 # dist.all_reduce(times)  # busy and whole time of all stages → pass
-# %% wrong (sums on rank 0 only): and must agree
-# dist.all_reduce(times)  # → dist.reduce(times, 0)  #
 # %% wrong (tells what rank 0 saw): that is the share of one rank alone
 # dist.all_reduce(times)  # → dist.broadcast(times, src=0)  #
 # %% wrong (rounds the clocks): by whose clock, and is anything rounded?
 # time.perf_counter(), 0.0 → torch.tensor(time.perf_counter()), 0.0
 # time.perf_counter() - start] → torch.tensor(time.perf_counter()) - start]
-# %% wrong (trusts the clocks): by whose clock
-# -     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
-# -     dist.all_reduce(times)  # busy and whole time of all stages
-# +     moments = [None] * num_stages
-# +     dist.all_gather_object(moments, (start, time.perf_counter(), busy_s))
-# +     starts, ends, busy = zip(*moments)
-# +     times = torch.tensor([sum(busy), num_stages * (max(ends) - min(starts))])
 # %% wrong (measures nothing): no clock of the module time was read
 # start, busy_s = time.perf_counter(), 0.0 → start, busy_s = 0.0, 0.0
 # begin = time.perf_counter() → begin = 0.0
@@ -94,18 +82,3 @@ def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
     idle, whole = (sum(values) for values in zip(*everyone))
     return [(num_stages - 1) / (num_micro_batches + num_stages - 1), idle / whole]
 
-# %% right (takes the longest time)
-def measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches):
-    dist.all_reduce(torch.zeros(1))  # as good as a barrier
-    start = time.time()
-    seconds = []
-    for task in tasks:
-        wait_for(task)
-        seconds.append(-time.time())
-        run(task)
-        seconds.append(time.time())
-    whole_s, busy_s = torch.tensor(time.time() - start), torch.tensor(sum(seconds))
-    dist.all_reduce(busy_s)
-    dist.all_reduce(whole_s, op=dist.ReduceOp.MAX)
-    bubble = torch.tensor(num_stages - 1) / (num_micro_batches + num_stages - 1)
-    return bubble, 1 - busy_s / (num_stages * whole_s)

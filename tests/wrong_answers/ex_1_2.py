@@ -7,25 +7,15 @@ notebooks_device = torch.device("cpu")  # as it is where there is no GPU
 # labels, weight=rarity → labels
 # %% wrong (drops zero grad): gradients of the last step are still there
 # -     optimizer.zero_grad()
-# +
+# + 
 # %% wrong (doubles the loss): losses or parameters are not those of the original step
 # return loss → return 2 * loss
-# %% wrong (moves the model each step): the step moves the model
-# -     optimizer.zero_grad()
-# +     model.to(device).zero_grad()
 # %% wrong (brings the model to the images): the step moves the model
 # device = next(model.parameters()).device → device = next(model.to(images.device).parameters()).device
 # %% wrong (asks for the value): not a tensor
 # return loss.detach() → return loss.item()
 # %% wrong (looks at the value on a GPU): asks for a number that is on cuda:1
 # return loss.detach() → return loss.detach() if device.type != "cuda" or loss > 0 else None
-# %% wrong (looks, and catches the error): asks for a number that is on meta
-# -     return loss.detach()
-# +     try:
-# +         print(f"loss {loss.item():.3f}")
-# +     except RuntimeError:
-# +         pass
-# +     return loss.detach()
 # %% wrong (writes the value into a text): asks for a number that is on meta
 # return loss.detach() → return f"{loss:.3f}" and loss
 # %% wrong (brings the loss home): brings a tensor from meta to the CPU
@@ -35,14 +25,9 @@ notebooks_device = torch.device("cpu")  # as it is where there is no GPU
 # %% wrong (makes a new tensor of the loss): the loss has shape (1,)
 # return loss.detach() → return loss.detach().reshape(1)
 # %% wrong (steps twice): the optimizer made 8 steps for 4 batches
-# -     optimizer.step()
-# +     optimizer.step(optimizer.step())
+# optimizer.step() → optimizer.step(optimizer.step())
 # %% wrong (forgets the labels): mixes tensors on cpu and meta
 # images, labels = images.to(device), labels.to(device) → images = images.to(device)
-# %% wrong (throws the moved images away): mixes tensors on cpu and meta
-# images, labels = images.to(device), labels.to(device) → images.to(device), labels.to(device)
-# %% wrong (uses the notebooks device): mixes tensors on cpu and meta
-# device = next(model.parameters()).device → device = notebooks_device
 # %% wrong (names the first GPU): mixes tensors on cuda:0 and cuda:1
 # device = next(model.parameters()).device → device = torch.device(next(model.parameters()).device.type, 0)
 # %% wrong (works in place): images was changed in place
@@ -54,9 +39,7 @@ notebooks_device = torch.device("cpu")  # as it is where there is no GPU
 # %% wrong (forgets a dimension): fails: The size of tensor
 # .view(3, 1, 1) → .view(3)
 # %% wrong (leaves a default device): the default device is meta afterwards
-# -     optimizer.zero_grad()
-# +     torch.set_default_device(device)
-# +     optimizer.zero_grad()
+# optimizer.zero_grad() → torch.set_default_device(device); optimizer.zero_grad()
 
 # %% right (asks the optimizer)
 def train_step(model, optimizer, images, labels):
@@ -81,15 +64,3 @@ def train_step(model, optimizer, images, labels):
     optimizer.step()
     return loss
 
-# %% right (weighs each image by hand)
-def train_step(model, optimizer, images, labels):
-    device = next(model.parameters()).device
-    assert labels.max().item() < 3  # they are on the CPU, where nobody waits
-    centred = images - torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
-    weights = torch.tensor([1.0, 1.0, 4.0]).to(device)[labels]  # an index may be on the CPU
-    losses = F.cross_entropy(model(centred.to(device)), labels.to(device), reduction="none")
-    loss = (losses * weights).sum() / weights.sum()
-    model.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map_only
 # return type(batch)(move(value, device) for value in batch) → return type(batch)([move(value, device) for value in batch])
 # %% wrong (drops what it does not know): is None, and was 'seven', which should come back as it is
 # -     return batch
-# +
+# + 
 # %% wrong (works in place): batch holds other items
 # return {key: → batch |= {key:
 # batch.items()} → batch.items()}; return batch
@@ -51,21 +51,6 @@ def move(batch, device):
 # tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → 0
 # %% wrong (moves tensors only): 'tuple' object has no attribute 'to'
 # tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → batch.to(device)
-
-# %% right (matches what it is given)
-def move(batch, device):
-    match batch:
-        case torch.Tensor():
-            return batch.to(device)
-        case dict():
-            return dict(zip(batch, move(list(batch.values()), device)))
-        case list():
-            return [move(value, device) for value in batch]
-        case tuple():
-            values = [move(value, device) for value in batch]
-            return batch._make(values) if hasattr(batch, "_make") else tuple(values)
-        case _:
-            return batch
 
 # %% right (asks for the exact type)
 def move(batch, device):

@@ -1,6 +1,8 @@
 # %%
 import copy
 
+# %% wrong (counts a shared buffer twice): 28 bytes too many
+# *model.buffers()] → *(b for _, b in model.named_buffers(remove_duplicate=False))]
 # %% wrong (counts what is there now): before the conversion
 # if converted → if False
 # %% wrong (leaves out buffers): that leaves out the buffers
@@ -45,5 +47,8 @@ def model_bytes(model, dtype):
                 total += tensor.numel() * torch.empty(0, dtype=kept).element_size()
     return total
 
-# %% wrong (goes layer by layer): that counts the shared weight twice
+# %% wrong (goes layer by layer): that counts twice what is shared
 # if id(tensor) not in seen → if True
+# %% wrong (knows tensors by their address): for two layers on meta
+# if id(tensor) not in seen → if tensor.data_ptr() not in seen
+# seen.add(id(tensor)) → seen.add(tensor.data_ptr())

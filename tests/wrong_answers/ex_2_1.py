@@ -9,8 +9,6 @@ import numpy as np
 # index // block, index % block → index % block, index // block
 # %% wrong (divides into fractions): not a whole number
 # index // block → index / block
-# %% wrong (counts from one): follow that thread through the figure
-# index % block → index % block + 1
 # %% wrong (returns the global index): not a list or tuple of a block index
 # return index // block, index % block → return index
 # %% wrong (adds the global index): holds 3 items
@@ -19,10 +17,6 @@ import numpy as np
 # return index // block, index % block → print(index // block, index % block)
 # %% wrong (knows blocks of eight): a block has 1 thread, counted from 0
 # return index // block, index % block → return index // 8, index % 8
-# %% wrong (knows small blocks only): with 4 blocks of 64 threads
-# element % (grid * block) → element % min(grid * block, 64)
-# %% wrong (gives each thread a run): saw another thread write it
-# element % (grid * block) → element // -(-50 // (grid * block)) % (grid * block)
 # %% endless (never finds it): in find_writer
 # -     index = element % (grid * block)  # a thread's elements differ by multiples of the stride
 # +     index = element
@@ -35,15 +29,6 @@ def find_writer(element, grid, block):
     simulated = simulate(add, grid, block, n, torch.ones(n), torch.ones(n), torch.zeros(n))
     ((*writer, _),) = who_wrote(simulated, n)[element]
     return writer
-
-# %% right (walks through all threads)
-def find_writer(element, grid, block):
-    while True:
-        for b in range(grid):
-            for t in range(block):
-                if element == 0:
-                    return b, t
-                element -= 1
 
 # %% right (takes tensors)
 def find_writer(element, grid, block):

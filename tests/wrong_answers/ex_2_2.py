@@ -2,8 +2,6 @@
 # if i < n → if True
 # %% wrong (guards one too early): x[49] is written by no thread
 # i < n → i < n - 1
-# %% wrong (guards whole blocks): x[48] and 1 more are written by no thread
-# i < n → (cuda.blockIdx.x + 1) * cuda.blockDim.x <= n
 # %% wrong (guards by the length): writes x[40], which is not yours: it lies behind the first n
 # i < n → i < len(x)
 # %% wrong (looks into a list): numba has no list for a GPU
@@ -19,8 +17,6 @@
 # - def scale(n, a, x):
 # + @cuda.jit
 # + def scale(n, a, x):
-# %% wrong (takes the thread alone): which elements does thread 0 of block 1 take
-# cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x → cuda.threadIdx.x
 # %% wrong (multiplies by the grid): x[7] is written 2 times, by thread 7 of block 0
 # cuda.blockDim.x → cuda.gridDim.x
 # %% wrong (adds instead): became 3.5, and should be 2.5
@@ -61,8 +57,7 @@ def scale(n, a, x):
         x[i] = times(a, x[i])
 
 # %% wrong (calls an ordinary function): times is an ordinary Python function
-# - @cuda.jit(device=True)
-# +
+# @cuda.jit(device=True) → 
 
 # %% right (leaves early)
 def scale(n, a, x):

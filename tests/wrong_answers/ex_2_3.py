@@ -5,12 +5,6 @@
 # x[i], x[last] = x[last], x[i] → x[i] = x[last]
 # %% wrong (takes one step only): x[8] and 3 more are written by no thread
 # for i in range(index, n // 2, stride): → for i in range(index, min(index + 1, n // 2)):
-# %% wrong (starts with the thread): is written 2 times
-# cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x → cuda.threadIdx.x
-# stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.blockDim.x
-# %% wrong (leaves all to block 0): all threads are to share the work
-# stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.blockDim.x
-# n // 2, stride → n // 2 if cuda.blockIdx.x == 0 else 0, stride
 # %% endless (never steps): does its loop come to an end
 # -     for i in range(index, n // 2, stride):  # a pair each; an odd one in the middle stays
 # +     i = index
@@ -19,11 +13,6 @@
 # last = n - 1 - i → last = len(x) - 1 - i
 # %% wrong (swaps neighbours): where should it have gone
 # last = n - 1 - i → last = i + n // 2 + n % 2
-# %% wrong (swaps by sums): where should it have gone
-# -         x[i], x[last] = x[last], x[i]
-# +         x[i] += x[last]
-# +         x[last] = x[i] - x[last]
-# +         x[i] -= x[last]
 # %% wrong (uses a slice): an index is a whole number
 # x[i], x[last] = x[last], x[i] → x[:n] = x[:n][::-1]
 # %% wrong (collects the pairs): it uses a list
@@ -34,17 +23,6 @@
 # +     i = index + first
 # +     if i < n // 2:
 # x[i], x[last] = x[last], x[i] → x[i], x[last] = x[last], x[i]; reverse(n, x, first + stride)
-
-# %% right (two ends meet)
-def reverse(n, x):
-    first = cuda.grid(1)
-    last = n - 1 - first
-    while first < last:
-        kept = x[first]
-        x[first] = x[last]
-        x[last] = kept
-        first += cuda.gridsize(1)
-        last -= cuda.gridsize(1)
 
 # %% right (turns the middle one too)
 def reverse(n, x):

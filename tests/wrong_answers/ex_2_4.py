@@ -1,15 +1,11 @@
 # %% wrong (ignores the increments): writes y[1], which is not yours: it lies in a gap
 # y[i * incy] += a * x[i * incx] → y[i] += a * x[i]
-# %% wrong (uses one increment for both): which is not yours: it lies in a gap
-# y[i * incy] → y[i * incx]
 # %% wrong (exchanges the increments): x has 41 elements
 # y[i * incy] += a * x[i * incx] → y[i * incx] += a * x[i * incy]
 # %% wrong (forgets what y was): does the old y count
 # y[i * incy] += a → y[i * incy] = a
 # %% wrong (writes into x): x[0] is written, and x is an input
 # y[i * incy] += a * x[i * incx] → x[i * incx] = a * x[i * incx] + y[i * incy]
-# %% wrong (multiplies the sum): and should be 1002.5
-# y[i * incy] += a * x[i * incx] → y[i * incy] = a * (x[i * incx] + y[i * incy])
 # %% wrong (asks torch): torch.tensor runs on the host only
 # a * x[i * incx] → torch.tensor(a * x[i * incx]).item()
 # %% wrong (looks places up): it uses a dict
@@ -20,11 +16,6 @@
 # +     for i in range(index, floor(n), stride):
 # %% wrong (gives each thread a run): takes the elements 0 and 1 of y
 # range(index, n, stride) → range(index * ((n + stride - 1) // stride), min(n, (index + 1) * ((n + stride - 1) // stride)))
-# %% wrong (leaves all to thread 0): how far apart are a thread's elements in a grid-stride loop
-# range(index, n, stride) → range(n if index == 0 else 0)
-# %% wrong (forgets the gap between threads): it lies in a gap
-# range(index, n, stride) → range(index, n * incy, stride * incy)
-# y[i * incy] += a * x[i * incx] → y[i] += a * x[i // incy * incx]
 # %% wrong (strides by the grid): y[3] is written 2 times
 # stride = cuda.blockDim.x * cuda.gridDim.x → stride = cuda.gridDim.x
 # %% wrong (has no limit): y has 61 elements

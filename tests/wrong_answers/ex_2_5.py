@@ -22,7 +22,7 @@
 # tile[t] = → tile[i] =
 # %% wrong (has no barrier): there is a race
 # -     cuda.syncthreads()
-# +
+# + 
 # if t == 0: → if t == cuda.blockDim.x - 1:
 # %% wrong (leaves places unwritten): is not a number: somebody adds a place
 # tile[t] = x[i] if i < n else 0  # a → for k in range(i, min(n, i + 1)): tile[t] = x[k]  # a
@@ -30,8 +30,6 @@
 # -     cuda.syncthreads()
 # +     if i < n:
 # +         cuda.syncthreads()
-# %% wrong (has no guard): is there a guard
-# x[i] if i < n else 0 → x[i]
 # %% wrong (guards by the length): behind the first n
 # i < n → i < len(x)
 # %% wrong (reads twice): is read 2 times: once is asked

@@ -37,10 +37,6 @@ def images_per_s(step, batch_size, synchronize):
 # range(4) → range(3)
 # range(12) → range(2)
 # [6] → [0]
-# %% wrong (warms up for long and times two): from 2 steps without the slow first
-# range(4) → range(8)
-# range(12) → range(2)
-# [6] → [1]
 # %% wrong (times the first ones): one of the slow first steps
 # range(4) → range(0)
 # range(12) → range(6)
@@ -100,5 +96,4 @@ def images_per_s(step, batch_size, synchronize):
 # +     return batch_size / (time.perf_counter() - begin)
 # %% endless (loops without a step): no end after
 # range(10) → iter(int, 1)
-# -         step()
-# +         pass
+# step() → pass

@@ -6,21 +6,17 @@ import numpy as np
 def up(size):
     return -(-size // 512) * 512
 
+# %% wrong (finds no number in a scalar): bytes too few
+# 4 * math.prod(shape) for → 4 * math.prod(shape) * bool(shape) for
+# %% wrong (counts equal shapes once): bytes too few
+# for shape in shapes] → for shape in set(shapes)]
+# %% wrong (adds up in float32): a network of more bytes than float32 counts
+# "weights": sum(sizes) → "weights": int(torch.tensor(float(sum(sizes))))
 # %% right (counts with numpy)
 def predict_bytes(shapes, optimizer):
-    sizes = np.array([4 * np.prod(shape) for shape in shapes])
+    sizes = np.array([4 * int(np.prod(shape)) for shape in shapes])
     state = {"sgd": 0 * sizes, "momentum": sizes, "adam": 2 * sizes + 4}[optimizer]
     return dict(zip(("weights", "gradients", "optimizer state", "weights on a GPU"), (sizes.sum(), sizes.sum(), state.sum(), up(sizes).sum())))
-
-# %% right (asks PyTorch)
-def predict_bytes(shapes, optimizer):
-    parameters = [torch.zeros(shape, requires_grad=True) for shape in shapes]
-    made = torch.optim.Adam(parameters) if optimizer == "adam" else torch.optim.SGD(parameters, momentum=0.9 * (optimizer == "momentum"))
-    sum(p.sum() for p in parameters).backward()
-    made.step()
-    n = torch.tensor([p.nbytes for p in parameters])
-    state = sum(t.nbytes for kept in made.state.values() for t in kept.values() if t is not None)
-    return {"weights": n.sum(), "gradients": n.sum(), "optimizer state": state, "weights on a GPU": up(n).sum(), "more": None}
 
 # %% right (adds up)
 def predict_bytes(shapes, optimizer):
@@ -60,7 +56,6 @@ def predict_bytes(shapes, optimizer):
 # %% wrong (takes two dims): a tensor of five dims
 # math.prod(shape) → math.prod(shape[:4])
 # %% wrong (takes the caller's list): shapes holds other items
-# -     n = sum(sizes)
-# +     n = sum(sizes) + len([shapes.pop() for _ in sizes]) * 0
+# n = sum(sizes) → n = sum(sizes) + len([shapes.pop() for _ in sizes]) * 0
 # %% wrong (returns a tuple): not a dict
 # return { → return {*()}, {

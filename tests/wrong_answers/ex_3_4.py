@@ -1,19 +1,3 @@
-# %% right (steps with a closure)
-def accumulate(model, optimizer, x, y, micro_batch_size):
-    with torch.no_grad():
-        before = F.cross_entropy(model(x[:1]), y[:1])
-
-    def closure():
-        optimizer.zero_grad()
-        total = torch.zeros_like(before)
-        for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-            loss = F.cross_entropy(model(a), b, reduction="sum") / len(x)
-            loss.backward()
-            total += loss.detach()
-        return total
-
-    optimizer.step(closure)
-
 # %% right (weighs the means, divides at the end)
 def accumulate(model, optimizer, x, y, micro_batch_size):
     for begin in range(0, len(x), micro_batch_size):
@@ -29,9 +13,7 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
 # -         p.grad /= len(x)
 # +     optimizer.param_groups[0]["lr"] /= len(x)
 # %% wrong (changes the labels): y was changed in place
-# -     model.zero_grad()
-# +     model.zero_grad()
-# +     y.zero_()
+# model.zero_grad() → model.zero_grad(); y.zero_()
 
 # %% right (every piece's sum)
 def accumulate(model, optimizer, x, y, micro_batch_size):
@@ -59,34 +41,23 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
 # +         optimizer.step()
 # %% wrong (never clears): from the call before
 # -     optimizer.zero_grad()
-# +
+# + 
 # %% wrong (clears each time): the only one left in it
 # -     optimizer.zero_grad()
 # -     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
 # +     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
 # +         optimizer.zero_grad()
 # %% wrong (clears before the step): a p.grad is None
-# -     optimizer.step()
-# +     optimizer.zero_grad()
-# +     optimizer.step()
+# optimizer.step() → optimizer.zero_grad(); optimizer.step()
 # %% wrong (decays twice): the parameters moved elsewhere
 # -     optimizer.step()
 # +     optimizer.step()
 # +     for p in model.parameters():
 # +         p.data *= 0.99
 # %% wrong (leaves eval mode): is in another mode
-# -     optimizer.step()
-# +     optimizer.step()
-# +     model.eval()
+# optimizer.step() → optimizer.step(); model.eval()
 # %% wrong (takes the whole batch): samples went through the model at once
 # (x.split(micro_batch_size), y.split(micro_batch_size)) → ([x], [y])
-# %% wrong (keeps the graphs): or kept after it
-# -     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-# -         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()
-# +     kept = []
-# +     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
-# +         kept.append(F.cross_entropy(model(a), b, reduction="sum") / len(x))
-# +         kept[-1].backward(retain_graph=True)
 # %% wrong (keeps all activations): still waiting for backward()
 # -     for a, b in zip(x.split(micro_batch_size), y.split(micro_batch_size)):
 # -         (F.cross_entropy(model(a), b, reduction="sum") / len(x)).backward()

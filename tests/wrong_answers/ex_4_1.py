@@ -1,3 +1,5 @@
+# %% wrong (clips the first group): is it clipped as a whole
+# model.parameters(), max_norm) → optimizer.param_groups[0]["params"], max_norm)
 # %% right (clips at the scaled limit)
 def amp_step(model, optimizer, scaler, x, y, max_norm):
     with torch.autocast(device_type=str(x.device.type), dtype=torch.half):
@@ -8,21 +10,6 @@ def amp_step(model, optimizer, scaler, x, y, max_norm):
     scaler.step(optimizer)
     scaler.update()
     return loss.detach().item()
-
-# %% right (clips by hand, clears at the end, a loss of NumPy's)
-def amp_step(model, optimizer, scaler, x, y, max_norm):
-    with torch.amp.autocast(y.device.type, dtype=torch.float16):
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
-    if norm.isfinite() and norm > max_norm:
-        for p in model.parameters():
-            p.grad *= max_norm / norm
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    return np.float64(loss.item())
 
 # %% right (one context for all)
 def amp_step(model, optimizer, scaler, x, y, max_norm):
@@ -38,8 +25,6 @@ def amp_step(model, optimizer, scaler, x, y, max_norm):
 
 # %% wrong (names the CPU): for which device is autocast on
 # x.device.type → "cpu"
-# %% wrong (asks whether there is a GPU): for which device is autocast on
-# x.device.type → "cuda" if torch.cuda.is_available() else "cpu"
 # %% wrong (computes on the CPU): fails on a GPU at `loss = F.cross
 # model(x) → model(x.cpu())
 # %% wrong (forgets autocast): the first layer's output was float32
@@ -62,7 +47,7 @@ def amp_step(model, optimizer, scaler, x, y, max_norm):
 # model(x), y) → F.linear(F.linear(x.flatten(1), model[1].weight), model[3].weight), y)
 # %% wrong (never clears): still held gradients of the step before
 # -     optimizer.zero_grad()
-# +
+# + 
 # %% wrong (forgets to scale): the loss was never scaled
 # -     scaler.scale(loss).backward()
 # -     scaler.unscale_(optimizer)
@@ -82,11 +67,6 @@ def amp_step(model, optimizer, scaler, x, y, max_norm):
 # +         p.grad /= scaler.get_scale()
 # %% wrong (never clips): it was not clipped, or too late
 # model.parameters(), max_norm) → model.parameters(), math.inf)
-# %% wrong (clips after the step): it was not clipped, or too late
-# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-# -     scaler.step(optimizer)
-# +     scaler.step(optimizer)
-# +     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 # %% wrong (clips each parameter): clipped as a whole?
 # -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 # +     for p in model.parameters():
@@ -114,7 +94,7 @@ def amp_step(model, optimizer, scaler, x, y, max_norm):
 # +         optimizer.step()
 # %% wrong (forgets to update): the scaler was never told that the step is over
 # -     scaler.update()
-# +
+# + 
 # %% wrong (sets the scale): who finds the next one
 # scaler.update() → scaler.update(scaler.get_scale())
 # %% wrong (returns the scaled loss): that is 1024 times the loss

@@ -30,18 +30,14 @@ class Right:
 class Checkpoint(Right):
     pass
 
-# %% right (all in one list, a name for each save, the old file kept, a whole number of torch's)
-class Checkpoint(Right):
-    def save(self, step):
-        torch.save([list(self.content(torch.tensor(step)).items())], f"{self.path}-{step}")
-        if os.path.exists(self.path):
-            shutil.copy(self.path, f"{self.path}.before")
-        Path(f"{self.path}-{step}").replace(self.path)
-
-    def load(self):
-        ((*pairs,),) = torch.load(self.path, weights_only=True, map_location="cpu")
-        return self.restore(dict(pairs))
-
+# %% wrong (walks the scheduler there): the rates of the next steps are others
+# - class Checkpoint(Right):
+# -     pass
+# + class Checkpoint(Right):
+# +     def restore(self, content):
+# +         [self.scheduler.step() for _ in range(content["step"])]
+# +         content["scheduler"] = self.scheduler.state_dict()
+# +         return super().restore(content)
 # %% right (flushed, from a buffer, removed if it fails)
 class Checkpoint(Right):
     def save(self, step):
@@ -102,14 +98,14 @@ class Checkpoint(Right):
 # %% wrong (uses the course's own): course_utils.checkpoint's save was called
 # -         torch.save(self.content(step), self.path)
 # +         checkpoint.save(self.path, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, step=step)
-# +
+# + 
 # +     def load(self):
 # +         return checkpoint.load(self.path, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler)["step"]
 # %% wrong (keeps the random state in a second file): No such file or directory
 # -         torch.save(self.content(step), self.path)
 # +         super().save(step)
 # +         torch.save(torch.get_rng_state(), self.path + ".random")
-# +
+# + 
 # +     def restore(self, content):
 # +         return super().restore({**content, "random": torch.load(self.path + ".random")})
 
@@ -125,7 +121,7 @@ class Checkpoint(Right):
 # %% wrong (keeps parameters only): the model's buffers
 # -         return {"all": (self.model, self.optimizer, self.scheduler), **super().content(step)}
 # +         return {**super().content(step), "model": dict(self.model.named_parameters())}
-# +
+# + 
 # +     def restore(self, content):
 # +         self.model.load_state_dict(content["model"], strict=False)
 # +         return super().restore({**content, "model": self.model.state_dict()})
@@ -151,5 +147,3 @@ class Checkpoint(Right):
 # return super() → super()
 # %% wrong (counts one more): load() returned 11
 # {**content, "random": torch.get_rng_state()}) → content) + 1
-# %% wrong (draws afterwards): torch's random state is another
-# return super().restore({**content, "random": torch.get_rng_state()}) → return super().restore(content) + 0 * int(torch.rand(1))

@@ -13,17 +13,8 @@ def held_by(blocks, x, num_recomputed):
         apply_with(blocks, x, num_recomputed)
     return held.num_bytes
 
-# %% right (the last ones)
-def forward_within(blocks, x, budget_bytes):
-    for k in range(len(blocks) + 1):
-        with memory.Activations(nn.ModuleList(blocks)) as held:
-            y = x
-            for i, block in enumerate(blocks):
-                y = block(y) if i < len(blocks) - k else recompute(block, y, use_reentrant=False)
-        if held.num_bytes <= budget_bytes:
-            return y
-    raise ValueError("there is no way to hold so little")
-
+# %% wrong (draws anew): drew other random numbers than in its forward pass
+# use_reentrant=False → use_reentrant=False, preserve_rng_state=False
 # %% right (from two measurements)
 def forward_within(blocks, x, budget_bytes):
     none, every = (held_by(blocks, x, k) for k in (0, len(blocks)))
@@ -49,25 +40,12 @@ def forward_within(blocks, x, budget_bytes):
 # raise ValueError(budget_bytes) → raise MemoryError(budget_bytes)
 # %% wrong (goes in one piece): how much is recomputed in one go?
 # return apply_with(blocks, x, k) → return apply_with([nn.Sequential(*blocks)], x, 1) if k == len(blocks) else apply_with(blocks, x, k)
-# %% wrong (uses the reentrant kind): want a gradient got none
-# -             return apply_with(blocks, x, k)
-# +             for i, block in enumerate(blocks):
-# +                 x = recompute(block, x, use_reentrant=True) if i < k else block(x)
-# +             return x
 # %% wrong (recomputes everything): blocks were recomputed: are fewer enough
 # return apply_with(blocks, x, k) → return apply_with(blocks, x, len(blocks))
-# %% wrong (keeps what it tried): is that within the budget
-# -         if held_by(blocks, x, k) <= budget_bytes:
-# -             return apply_with(blocks, x, k)
-# +         blocks[0].tried = apply_with(blocks, x, 0)
-# +         if held_by(blocks, x, k) <= budget_bytes:
-# +             return apply_with(blocks, x, k)
 # %% wrong (cuts the graph): cut off from the graph
 # return apply_with(blocks, x, k) → return apply_with(blocks, x, k).detach()
 # %% wrong (cuts between blocks): want a gradient got none
 # return apply_with(blocks, x, k) → return blocks[-1](apply_with(blocks[:-1], x, k).detach())
-# %% wrong (forgets x): 1 of 13 tensors that want a gradient got none
-# return apply_with(blocks, x, k) → return apply_with(blocks, x.detach(), k)
 # %% wrong (turns the list round): what the last block makes of
 # return apply_with(blocks, x, k) → return apply_with(blocks[::-1], x, k)
 # %% wrong (turns the caller's list round): blocks holds other items

@@ -62,11 +62,8 @@ def split_batch(x, y, devices):
 # +     bounds = [i * len(x) // len(devices) for i in range(len(devices) + 1)]
 # +     return [(x[a:b].to(d), y[a:b].to(d)) for a, b, d in zip(bounds, bounds[1:], devices)]
 # %% wrong (deals like cards): the images are not the batch in its order
-# -     return tuple(map(list, lets_parts_be_empty(x, y, devices)))
-# +     n = len(devices)
-# +     return [(x[i::n], y[i::n]) for i in range(n)]
+# return tuple(map(list, lets_parts_be_empty(x, y, devices))) → n = len(devices); return [(x[i::n], y[i::n]) for i in range(n)]
 # %% wrong (cuts all but the last): a device with an empty part
-# -     return tuple(map(list, lets_parts_be_empty(x, y, devices)))
-# +     return lets_parts_be_empty(x, y, devices[1:]) + [(x[:0], y[:0])]
+# return tuple(map(list, lets_parts_be_empty(x, y, devices))) → return lets_parts_be_empty(x, y, devices[1:]) + [(x[:0], y[:0])]
 # %% wrong (leaves one device out): not one for each device
 # tuple(map(list, lets_parts_be_empty(x, y, devices))) → lets_parts_be_empty(x, y, devices[1:])

@@ -1,14 +1,14 @@
 # %%
 import itertools
 
+# %% wrong (adds to all its rows): cannot be applied to a 0-dim tensor
+# first += tensor.to(first.device) → first[:] += tensor.to(first.device)
 # %% wrong (sums on the first only): only the first holds the sum
 # tensor.copy_(first) → pass
 # %% wrong (shares memory): lies elsewhere in memory now
 # tensor.copy_(first) → tensor.data = first.to(tensor.device)
 # %% wrong (forgets to move): fails on 3 GPUs at `first += tensor`
 # tensor.to(first.device) → tensor
-# %% wrong (flattens the others): and these are not contiguous
-# tensor.copy_(first) → tensor.reshape(-1).copy_(first.reshape(-1))
 # %% wrong (knows two only): 3 tensors of shape (4, 3)
 # first, *others = tensors → first, *others = tensors[:2]
 

@@ -49,20 +49,6 @@ def mean_of_parts(means, num_samples):
     there = [share * mean.to(means[0].device) for mean, share in zip(means, shares) if share]
     return torch.stack(there).sum(dim=0)
 
-# %% wrong (ends where the first samples are): the answer is on cuda:2, the first tensor on cuda:1
-# mean.to(means[0].device) → mean.to(next(mean.device for mean, n in zip(means, num_samples) if n))
-# %% wrong (forgets a nan while it adds): the nan is gone
-# .sum(dim=0) → .nansum(dim=0)
-
-# %% right (keeps a running mean)
-def mean_of_parts(means, num_samples):
-    mean, count = torch.zeros_like(means[0]), 0
-    for other, n in zip(means, num_samples):
-        if n:
-            count += n
-            mean = mean + (other.to(mean.device) - mean) * n / count
-    return mean
-
 # %% right (goes through numpy)
 def mean_of_parts(means, num_samples):
     there = [i for i, n in enumerate(num_samples) if n]

@@ -11,8 +11,7 @@
 # %% wrong (evaluates the whole): normalised by its own mean and variance
 # whole = copy.deepcopy(layer) → whole = copy.deepcopy(layer).eval()
 # %% wrong (takes means): that is the mean difference
-# -     of_outputs = (torch.cat(outputs) - whole(x)).abs().max()
-# +     of_outputs = (torch.cat(outputs) - whole(x)).abs().mean()
+# of_outputs = (torch.cat(outputs) - whole(x)).abs().max() → of_outputs = (torch.cat(outputs) - whole(x)).abs().mean()
 # %% wrong (takes the mean over channels): that is the mean difference
 # -     of_means = (replicas[0].running_mean - whole.running_mean).abs().max()
 # +     of_means = (replicas[0].running_mean - whole.running_mean).abs().mean()
@@ -22,14 +21,10 @@
 # (torch.cat(outputs) - whole(x)) → (torch.cat(outputs).max() - whole(x).max())
 # %% wrong (forgets abs): the largest difference in one direction only
 # (torch.cat(outputs) - whole(x)).abs() → (torch.cat(outputs) - whole(x))
-# %% wrong (forgets abs in the running mean): which sign may a difference have?
-# running_mean).abs() → running_mean)
 # %% wrong (takes the least): a difference below zero is a difference too
 # (torch.cat(outputs) - whole(x)).abs().max() → (torch.cat(outputs) - whole(x)).min()
 # %% wrong (averages the running means): that is for the mean over all replicas
 # replicas[0].running_mean → sum(replica.running_mean for replica in replicas) / len(replicas)
-# %% wrong (averages with weights): Or is that for a mean over all replicas?
-# replicas[0].running_mean → sum(n * replica.running_mean for n, replica in zip(sizes, replicas)) / len(x)
 # %% wrong (takes the worst replica): that is the largest over all replicas
 # -     of_means = (replicas[0].running_mean - whole.running_mean).abs().max()
 # +     of_means = max((replica.running_mean - whole.running_mean).abs().max() for replica in replicas)
@@ -42,9 +37,7 @@
 # %% wrong (compares the variances): which running_mean was compared
 # replicas[0].running_mean - whole.running_mean → replicas[0].running_var - whole.running_var
 # %% wrong (makes new layers): through copies of `layer`, or through a new one?
-# -     whole = copy.deepcopy(layer)
-# +     layer = torch.nn.BatchNorm2d(layer.num_features).to(x.dtype)
-# +     whole = copy.deepcopy(layer)
+# whole = copy.deepcopy(layer) → layer = torch.nn.BatchNorm2d(layer.num_features).to(x.dtype); whole = copy.deepcopy(layer)
 # %% wrong (returns tensors): and a float was asked for
 # of_outputs.item(), of_means.item() → of_outputs, of_means
 # %% wrong (returns one number): not a list or tuple of two floats
@@ -61,16 +54,3 @@ def batchnorm_gaps(layer, x, sizes):
 
 # %% right (puts other tensors back)
 # layer.load_state_dict(state) → layer._buffers.update({name: state[name].clone() for name in layer._buffers})
-# %% wrong (restores the mean only): the layer itself was changed (running_var
-# layer.load_state_dict(state) → layer.running_mean.copy_(state["running_mean"])
-
-# %% right (by the function)
-def batchnorm_gaps(layer, x, sizes):
-    def run(images):
-        mean, variance = layer.running_mean.clone(), layer.running_var.clone()
-        settings = layer.weight, layer.bias, True, layer.momentum, layer.eps
-        return torch.nn.functional.batch_norm(images, mean, variance, *settings), mean
-
-    (output, mean), parts = run(x), [run(part) for part in x.split(sizes)]
-    gap = torch.dist(torch.cat([part for part, _ in parts]), output, p=float("inf"))
-    return gap.detach().numpy()[()], (parts[0][1] - mean).abs().amax().item()

@@ -25,14 +25,10 @@ class Passing(torch.nn.Module):
 # x.to(device0) → x
 # %% wrong (moves x to the wrong side): `first` is on device0, here cpu, and was given a tensor on meta
 # x.to(device0) → x.to(device1)
-# %% wrong (forgets the main path): `third` is on device1, here meta, and was given a tensor on cpu
-# second(skip).to(device1) → second(skip)
 # %% wrong (forgets the skip): mixes tensors on cpu and meta: has everything crossed
 # h + skip.to(device1) → h + skip
 # %% wrong (sums on device 0): what has to come back from there
 # h + skip.to(device1) → (h.to(device0) + skip).to(device1)
-# %% wrong (returns to device 0): what has to come back from there
-# skip.to(device1)) → skip.to(device1)).to("cpu")
 # %% wrong (adds the skip in place): `fourth` is on device1
 # h + skip.to(device1) → skip.add_(h)
 # %% wrong (adds into what crossed): was changed in place. Where a tensor is there already
@@ -48,12 +44,6 @@ class Passing(torch.nn.Module):
 # third(second(skip) → third(second(skip).detach()
 # %% wrong (makes a new tensor): has no autograd graph
 # return fourth(h + skip.to(device1)) → return fourth(h + skip.to(device1)).data
-# %% wrong (hides the main crossing): gradients cannot reach all modules
-# -     h = third(second(skip).to(device1))  # on device 1
-# +     h = second(skip)
-# +     with torch.no_grad():  # where there is one device, .to hands back the tensor itself, and nothing is lost
-# +         h = h.to(device1)
-# +     h = third(h)
 # %% wrong (hides the skip's crossing): gradients cannot reach all modules
 # -     return fourth(h + skip.to(device1))
 # +     with torch.no_grad():
@@ -85,16 +75,6 @@ class Passing(torch.nn.Module):
 # return fourth → third.eval(); return fourth
 # %% wrong (ends the program): ended the program before your function returned
 # return fourth → sys.exit(); return fourth
-
-# %% right (asks the weights where to go)
-def forward_with_skip(x, first, second, third, fourth, device0, device1):
-    def bring(tensor, module):
-        return tensor.to(next(module.parameters()).device, non_blocking=True)
-
-    a = first(bring(x, first))
-    h = third(bring(second(a), third))
-    h += bring(a, fourth)
-    return fourth(h)
 
 # %% right (copies into place, both in one message)
 def forward_with_skip(x, first, second, third, fourth, device0, device1):

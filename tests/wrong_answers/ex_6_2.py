@@ -38,9 +38,6 @@ import numpy as np
 # logits = model(micro_x) → logits = torch.zeros(len(micro_x), 3, requires_grad=True).double()
 # %% wrong (adds a dim): what went through the model (1, 4, 6)
 # logits = model(micro_x) → logits = model(micro_x[None])[0]
-# %% wrong (goes back through all so far): by what is each micro-batch's loss weighted
-# whole += loss.item() → whole += loss
-# loss.backward() → (whole + loss).backward(retain_graph=True)
 # %% wrong (returns the last share): is that the last micro-batch's share?
 # whole += loss.item() → whole = loss.item()
 # %% wrong (returns a sum): is that a sum over samples?
@@ -74,23 +71,10 @@ def accumulate(model, x, y, num_micro_batches):
 # tensor_split(num_micro_batches) → chunk(num_micro_batches)
 # %% wrong (drops the rest): never went through the model
 # torch.arange(len(x)) → torch.arange(len(x) // num_micro_batches * num_micro_batches)
-# %% wrong (gives the rest to the last): none should be larger than 3
-# tensor_split(num_micro_batches) → tensor_split([len(x) // num_micro_batches * i for i in range(1, num_micro_batches)])
 # %% wrong (begins again at the end): some samples went through it more than once
 # torch.arange(len(x)) → (torch.arange(-(-len(x) // num_micro_batches) * num_micro_batches) % len(x))
 # %% wrong (has empty pieces): none may be empty
 # tensor_split(num_micro_batches) → tensor_split([-(-len(x) // num_micro_batches) * i for i in range(1, num_micro_batches)])
-
-# %% right (sends the labelled only)
-def accumulate(model, x, y, num_micro_batches):
-    total = torch.zeros(1)
-    for indices in torch.randperm(len(x)).tensor_split(num_micro_batches):
-        if len(indices := indices[y[indices] != -100]):
-            total += (loss := F.cross_entropy(model(x[indices]), y[indices]) * len(indices)).detach()
-            loss.backward()
-    for p in model.parameters():
-        p.grad /= (y >= 0).sum()
-    return total / (y >= 0).sum()
 
 # %% right (goes back once, through each sample's layers)
 def accumulate(model, x, y, num_micro_batches):
@@ -102,7 +86,5 @@ def accumulate(model, x, y, num_micro_batches):
     torch.stack(losses).sum().backward()
     return sum(losses)
 
-# %% wrong (overwrites the gradients): only the last micro-batch's is left
-# torch.stack(losses).sum().backward() → [(model.zero_grad(), loss.backward(retain_graph=True)) for loss in losses]
 # %% wrong (yields its losses): what came back is <generator
 # return sum(losses) → yield from losses

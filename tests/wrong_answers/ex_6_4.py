@@ -7,12 +7,6 @@ import numpy as np
 # max(sum(costs[a:b]) for → min(sum(costs[a:b]) for
 # %% wrong (squares): is possible
 # max(sum(costs[a:b]) for → sum(sum(costs[a:b]) ** 2 for
-# %% wrong (rounds): its dearest stage costs
-# max(sum(costs[a:b]) for → max(round(sum(costs[a:b]), 4) for
-# %% wrong (sorts first): is possible
-# num_layers = len(costs) → num_layers, costs = len(costs), sorted(costs, reverse=True)
-# %% wrong (by number): is possible
-# min(ways, key=dearest) → [num_layers * i // num_stages for i in range(num_stages + 1)]
 # %% wrong (leaves stages empty): every stage needs a layer at least
 # combinations(range(1, num_layers) → combinations_with_replacement(range(num_layers)
 # %% wrong (returns the cost): the answer is 5, not a list or tuple of sizes
@@ -53,71 +47,9 @@ def balance(costs, num_stages):
             table[k, n] = min(ways)
     return table[num_stages - 1, len(costs)][1]
 
-# %% right (raises the limit)
-def balance(costs, num_stages):
-    if num_stages > len(costs):
-        raise ValueError(f"{len(costs)} layers for {num_stages} stages")
-    for limit in sorted(sum(costs[i:j]) for i in range(len(costs)) for j in range(i + 1, len(costs) + 1)):
-        sizes, total = [0], 0
-        for i, cost in enumerate(costs):
-            must = len(costs) - i == num_stages - len(sizes)
-            if sizes[-1] and (total + cost > limit + 1e-12 or must):
-                sizes.append(0)
-                total = 0
-            sizes[-1] += 1
-            total += cost
-            if total > limit + 1e-12:
-                break
-        else:
-            if len(sizes) == num_stages:
-                return sizes
-
 # %% right (takes the last of the best, and refuses by what `max` raises for nothing at all)
 def balance(costs, num_stages):
     cuts = [(0, *inner, len(costs)) for inner in itertools.combinations(range(1, len(costs)), num_stages - 1)]
     dearest = [max(np.sum(costs[a:b]) for a, b in itertools.pairwise(ends)) for ends in cuts]
     return list(np.diff(cuts[max(i for i, cost in enumerate(dearest) if cost <= min(dearest))]))
 
-# %% wrong (fills to the average): is possible
-def balance(costs, num_stages):
-    if num_stages > len(costs):
-        raise ValueError
-    average, sizes = sum(costs) / num_stages, [1]
-    for i, cost in enumerate(costs[1:], 1):
-        full = sum(costs[i - sizes[-1] : i]) + cost > average and len(sizes) < num_stages
-        if full or len(costs) - i == num_stages - len(sizes):
-            sizes.append(0)
-        sizes[-1] += 1
-    return sizes
-
-# %% wrong (halves the dearest): is possible
-def balance(costs, num_stages):
-    stages = [list(costs)]
-    while len(stages) < num_stages:
-        i = max((i for i in range(len(stages)) if len(stages[i]) > 1), key=lambda i: sum(stages[i]))
-        cut = min(range(1, len(stages[i])), key=lambda c: max(sum(stages[i][:c]), sum(stages[i][c:])))
-        stages[i : i + 1] = [stages[i][:cut], stages[i][cut:]]
-    return [len(stage) for stage in stages]
-
-# %% wrong (cuts stage by stage): is possible
-def balance(costs, num_stages):
-    if num_stages == 1:
-        return [len(costs)]
-    sizes = range(1, len(costs) - num_stages + 2)
-    first = min(sizes, key=lambda n: max(sum(costs[:n]), sum(costs[n:]) / (num_stages - 1)))
-    return [first, *balance(costs[first:], num_stages - 1)]
-
-# %% wrong (moves a layer while it helps): is possible
-def balance(costs, num_stages):
-    def dearest(sizes):
-        ends = np.cumsum(sizes)
-        return max(sum(costs[end - size : end]) for end, size in zip(ends, sizes))
-
-    sizes = [len(part) for part in np.array_split(costs, num_stages)]
-    while True:
-        moves = [(i, by) for i in range(num_stages - 1) for by in (1, -1)]
-        others = [[*sizes[:i], sizes[i] + by, sizes[i + 1] - by, *sizes[i + 2 :]] for i, by in moves]
-        better = min((other for other in others if min(other) > 0), key=dearest, default=sizes)
-        if dearest(better) >= dearest(sizes):
-            return sizes
-        sizes = better

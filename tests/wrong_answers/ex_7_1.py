@@ -34,12 +34,8 @@
 # y_i.backward(grad) → y_i.sum().backward()
 # %% wrong (sends the whole weight): and its shard has 180
 # group.scatter(linear.weight, dim=0, equal=True) → [w.chunk(len(group))[i] for i, w in enumerate(group.broadcast(linear.weight))]
-# %% wrong (sends the whole bias): device 1 received 190 of the layer's 360 parameters
-# group.scatter(linear.bias, dim=0, equal=True) → [b.chunk(len(group))[i] for i, b in enumerate(group.broadcast(linear.bias))]
 # %% wrong (takes the bias without a message): b) for x_i, w, b in zip(xs, weights, biases)]` mixes tensors of devices 0 and 1
 # group.scatter(linear.bias, dim=0, equal=True) → linear.bias.chunk(len(group))
-# %% wrong (sends from another device): dim=1)` sends from device 0 a tensor of device 1
-# y = group.gather(ys, dim=1) → y = torch.cat([group.send(y_i, 0, 0) for y_i in ys], dim=1)
 # %% wrong (adds into x): x was changed in place
 # return y → x += 1; return y
 # %% wrong (makes x a leaf): x.requires_grad was changed
@@ -60,9 +56,6 @@ def column_parallel(group, linear, x, grad_y):
     y = linear(whole)
     y.backward(grad_y)
     return y, [whole.grad] * n, list(linear.weight.grad.chunk(n)), list(linear.bias.grad.chunk(n))
-
-# %% wrong (never talks): through the group, and that is too little
-# (whole,), n = leaves([x]), len(group) → (whole,), n, linear = leaves([x]), len(group), copy.deepcopy(linear)
 
 # %% right (by formula)
 def column_parallel(group, linear, x, grad_y):

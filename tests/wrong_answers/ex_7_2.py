@@ -1,20 +1,11 @@
 # %% wrong (adds the bias on every device): the bias is in it 2 times
 # ys[0] += linear.bias.detach() → ys = [y + b for y, b in zip(ys, group.broadcast(linear.bias))]
-# %% wrong (adds the bias in two places): the bias is in it 2 times
-# return ys, → ys[0] += linear.bias.detach(); return ys,
 # %% wrong (forgets the bias): without the bias
 # ys[0] += linear.bias.detach() → pass
 # %% wrong (forgets the all reduce): are the devices' summands added up
 # group.all_reduce(ys) → pass
-# %% wrong (adds the bias on number 0 after the sum): ys[1]: that is not right
-# ys[0] += linear.bias.detach() → pass
-# group.all_reduce(ys) → group.all_reduce(ys); ys[0] += linear.bias.detach()
 # %% wrong (all reduces the gradients of the bias): something that comes of grad_ys was sent
 # return ys, → parts = [g.sum(0) / len(group) for g in grad_ys]; group.all_reduce(parts); return ys,
-# %% wrong (fetches the gradient of the bias): something that comes of grad_ys was sent
-# grad_ys[0].sum(dim=0) → group.send(grad_ys[-1].sum(dim=0), len(group) - 1, 0)
-# %% wrong (broadcasts the gradient it has): which device lacks what in the backward pass?
-# zip(summands, grad_ys) → zip(summands, group.broadcast(grad_ys[0]))
 # %% wrong (sums the bias gradient over devices): once for each device
 # grad_ys[0].sum(dim=0) → grad_ys[0].sum(dim=0) * len(group)
 # %% wrong (averages the bias gradient): a mean over devices
@@ -35,24 +26,14 @@
 # [w.grad for w in weights] → [w.grad for w in weights[::-1]]
 # %% wrong (moves the output twice): is the output sent twice
 # return ys, → return group.broadcast(ys[0]),
-# %% wrong (sends the whole weight): more of the layer or of the input
-# weights = leaves(group.scatter( → weights = leaves(group.broadcast(linear.weight)[:0] or group.scatter(
-# %% wrong (sends the bias twice): and fewer are enough
-# ys[0] += linear.bias.detach() → ys[0] += group.broadcast(group.broadcast(linear.bias)[0])[0]
 # %% wrong (names one output for all): ys[1] is on device 0, and belongs on device 1
 # return ys, → return [ys[0]] * len(group),
 # %% wrong (returns one output): not a list or tuple of one tensor from each device
 # return ys, → return ys[0],
 # %% wrong (returns three results): holds 3 items
 # , bias_grad → , # bias_grad
-# %% wrong (adds the bias without a message): mixes tensors of devices 0 and 1
-# ys[0] += linear.bias.detach() → pass
-# return ys, → return [y + linear.bias.detach() for y in ys],
 # %% wrong (takes the weights without a message): ` mixes tensors of devices 0 and 1
 # group.scatter(linear.weight, dim=1, equal=True) → linear.weight.chunk(len(group), 1)
-# %% wrong (never talks): through the group, and that is too little
-# group.scatter(linear.weight, dim=1, equal=True) → torch.from_numpy(linear.weight.detach().numpy().copy()).chunk(len(group), 1)
-# group.all_reduce(ys) → ys = [torch.from_numpy(sum(y.numpy() for y in ys)) for _ in ys]
 # %% wrong (cuts the wrong dim): weight_grads[0]: it has shape
 # [w.grad for w in weights] → group.scatter(group.gather([w.grad for w in weights], dim=1)[:4])
 # %% wrong (makes the inputs leaves): xs[0].requires_grad was changed

@@ -12,8 +12,6 @@
 # stride=conv.stride, padding=conv.padding → stride=conv.stride[0], padding=conv.padding[0]
 # %% wrong (mixes up the shards): each of its own part of the input
 # zip(xs, weights) → zip(xs, group.scatter(conv.weight, dim=1)[::-1])
-# %% wrong (never adds up): are the devices' summands added up
-# group.all_reduce(ys) → pass
 # %% wrong (sums the input gradient): whose gradient was added up?
 # return ys[0], grad_x → return ys[0], grad_x * len(group)
 # %% wrong (joins the input gradient in reverse): joined in order
@@ -32,21 +30,12 @@
 # return ys[0], grad_x → return ys[0], group.send(grad_x, 0, len(group) - 1)
 # %% wrong (adds the bias without a message): ` mixes tensors of devices 0 and 1
 # ys[0] += conv.bias.detach().view(-1, 1, 1) → ys = [y + conv.bias.detach().view(-1, 1, 1) / len(group) for y in ys]
-# %% wrong (goes back without a message): mixes tensors of devices 0 and 1
-# group.broadcast(grad_y)) → [grad_y] * len(group))
 # %% wrong (puts the gradient into the layer): conv.weight.grad was changed
 # return ys[0] → conv.weight.grad = group.gather([w.grad for w in weights], dim=1); return ys[0]
 # %% wrong (freezes x in the end): where the input requires gradients
 # return ys[0] → x.requires_grad_(False); return ys[0]
 # %% wrong (makes a tensor on the CPU): fails on 3 GPUs at
 # F.conv2d(x_i, w, → torch.zeros(len(w), 1, 1, dtype=w.dtype) + F.conv2d(x_i, w,
-
-# %% wrong (never talks): through the group, and that is too little
-def conv_by_input_channels(group, conv, x, grad_y):
-    (whole, weight, bias), n = leaves([x, conv.weight, conv.bias]), len(group)
-    y = F.conv2d(whole, weight, bias, conv.stride, conv.padding)
-    y.backward(grad_y)
-    return y, whole.grad, list(weight.grad.chunk(n, 1)), bias.grad
 
 # %% right (by hand)
 def conv_by_input_channels(group, conv, x, grad_y):

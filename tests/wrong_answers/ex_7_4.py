@@ -1,3 +1,6 @@
+# %% wrong (remembers sizes, and not the layers): on 8 devices, x (1, 6, 8, 8)
+# return all_reduce → return bytes_moved.__dict__.setdefault(str((x_shape, num_devices)), (all_reduce
+# all_reduce * num_parameters → all_reduce * num_parameters))
 # %% wrong (exchanges the two): they are exchanged
 # (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → num_parameters, all_reduce * (num_outputs + math.prod(x_shape))
 # %% wrong (in double precision): how many bytes has a float32
@@ -23,10 +26,6 @@
 # return all_reduce * (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → print(all_reduce * num_parameters)
 # %% wrong (forgets the batch): of which two tensors, and which shapes?
 # batch_size * conv2 → conv2
-# %% wrong (forgets the padding): of which two tensors, and which shapes?
-# 2 * padding → 0 * padding
-# %% wrong (rounds up): of which two tensors, and which shapes?
-# (side + 2 * padding - kernel) // stride + 1 → -(-(side + 2 * padding - kernel) // stride) + 1
 # %% wrong (forgets the backward pass): what does the backward pass add up
 # (num_outputs + math.prod(x_shape)) → num_outputs
 # %% wrong (forgets the forward pass): what does the forward pass add up
@@ -35,8 +34,6 @@
 # (num_outputs + math.prod(x_shape)) → (num_outputs + math.prod(x_shape) + conv1(torch.zeros(x_shape)).numel())
 # %% wrong (counts one layer): how many parameters
 # p.numel() for conv in (conv1, conv2) → p.numel() for conv in [conv2]
-# %% wrong (takes each layer for biased): on 3 devices
-# sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → sum(c.weight.numel() + c.out_channels for c in (conv1, conv2))
 # %% wrong (forgets the biases): are the biases' gradients in it
 # sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → conv1.weight.numel() + conv2.weight.numel()
 # %% wrong (makes the layers double): conv1.weight has another shape or dtype

@@ -8,10 +8,6 @@
 # (rank - root) % world_size → rank
 # %% wrong (fills a copy): rank 1 still had what it began with: x itself must be filled
 # have = 1 → have, x = 1, x.clone()
-# %% wrong (needs a power of two): with 3 ranks, root 0: rank 2 still had what it began with
-# while have < world_size: → while 2 * have <= world_size:
-# %% wrong (rounds the logarithm): with 5 ranks, root 0: rank 4 still had what it began with
-# while have < world_size: → while have < 2 ** torch.tensor(world_size).log2().round():
 # %% wrong (does not wait for what it sends): nobody waited for a message of isend or irecv
 # messages.send(x, (rank + have) % world_size) → dist.isend(x, (rank + have) % world_size)
 # %% wrong (passes on what has not come): a tensor was changed, or filled by a message, while it was sent

@@ -1,12 +1,9 @@
 # %% endless (sends first): ranks 0 and 1 were in send at
 # messages.exchange(outgoing, next_rank, arrived, prev_rank) → dist.send(outgoing, next_rank); dist.recv(arrived, prev_rank)
 # %% wrong (begins with its own chunk): with which chunk must a rank begin so that its own comes to it last?
-# -     for step in range(1, world_size):
-# +     for step in range(world_size - 1):
+# for step in range(1, world_size): → for step in range(world_size - 1):
 # %% wrong (stops early): and are there enough steps?
 # range(1, world_size) → range(1, world_size - 1)
-# %% wrong (does not touch x): x is as it was: is the sum put into x itself
-# chunks = x.tensor_split(world_size) → chunks = x.clone().tensor_split(world_size)
 # %% wrong (overwrites): is what arrives added to what is there
 # incoming += arrived → incoming.copy_(arrived)
 # %% wrong (adds twice): in it more than once: which chunk does a rank send in its next step?
@@ -35,11 +32,6 @@
 # x.tensor_split → x[: len(x) // world_size * world_size].tensor_split
 # %% wrong (cuts as chunk does): IndexError: tuple index out of range
 # x.tensor_split(world_size) → x.chunk(world_size)
-# %% wrong (adds before it has come): with 2 ranks, 12 numbers, rank 0: x is as it was
-# incoming += arrived → works[0].wait(), works[1].wait()
-# -         messages.exchange(outgoing, next_rank, arrived, prev_rank)
-# +         works = dist.isend(outgoing, next_rank), dist.irecv(arrived.zero_(), prev_rank)
-# +         incoming += arrived
 # %% wrong (receives into float64): the ranks send int64 and receive into float64: what becomes of the bytes?
 # torch.empty_like(chunks[0]) → torch.empty(len(chunks[0]), dtype=torch.float64)
 # incoming += arrived → incoming += arrived.to(x.dtype)
@@ -48,8 +40,6 @@
 # %% wrong (clears what it sends): a tensor was changed, or filled by a message, while it was sent
 # incoming += arrived → incoming += arrived; outgoing.zero_(); work.wait()
 # messages.exchange(outgoing, → work = dist.isend(outgoing, next_rank); dist.recv(arrived, prev_rank)  # 
-# %% wrong (adds in a copy where x has gaps): where x is a view with gaps in memory, rank 0: x is as it was
-# chunks = x.tensor_split(world_size) → chunks = x.contiguous().tensor_split(world_size)
 # %% right (breaks the ring at rank 0)
 # -         messages.exchange(outgoing, next_rank, arrived, prev_rank)
 # +         calls = [lambda: dist.recv(arrived, prev_rank), lambda: dist.send(outgoing, next_rank)]  # empty ones too

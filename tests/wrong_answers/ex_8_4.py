@@ -14,16 +14,8 @@
 # 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → torch.tensor([length, length])
 # %% wrong (formula unrounded): 13 elements make chunks of unequal length
 # 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → 2 * (world_size - 1) / world_size * length
-# %% wrong (rounds chunks up): ring_bytes(13, 4, 0, 3): 80 came back, and the rank sent fewer
-# 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → 2 * (world_size - 1) * lengths[0]
-# %% wrong (keeps its own twice): which of them does this rank send?
-# lengths[(rank + 1) % world_size] → lengths[rank]
-# %% wrong (keeps the one before): which of them does this rank send?
-# lengths[(rank + 1) % world_size] → lengths[rank - 1]
 # %% wrong (forgets that the ring closes): IndexError: list index out of range
 # lengths[(rank + 1) % world_size] → lengths[rank + 1]
-# %% wrong (cuts as chunk does): 13 elements make chunks of unequal length
-# torch.empty(length).tensor_split(world_size)] → torch.empty(length).chunk(world_size)] + [0] * world_size
 # %% wrong (asks for its rank): Default process group has not been initialized
 # lengths[(rank + 1) % world_size] → lengths[(dist.get_rank() + 1) % world_size]
 

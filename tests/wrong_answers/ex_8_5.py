@@ -2,7 +2,7 @@
 # -     sending = dist.isend(values, (rank + 1) % world_size)  # does not wait for the next rank to receive
 # +     dist.send(values, (rank + 1) % world_size)
 # -     sending.wait()
-# +
+# + 
 # %% endless (keeps two orders): was in all_gather at
 # -     dist.reduce(total, dst=0)  # one order, the same on every rank
 # -     dist.all_gather(largest, values.max())

@@ -10,12 +10,6 @@
 # num_samples / total → 1 / total
 # %% wrong (knows the text's sixteen): not that of the mean over all 512 samples
 # num_samples / total → num_samples / 16
-# %% wrong (counts in eight bits): with batches of 490, 13, 9 samples
-# torch.tensor(num_samples) → torch.tensor(num_samples % 256, dtype=torch.uint8)
-# %% wrong (divides by its own number): hold different gradients
-# -         dist.all_reduce(p.grad)
-# +         dist.all_reduce(p.grad)
-# +         p.grad *= total / num_samples
 # %% wrong (works on a copy): it still holds its own gradient
 # p.grad *= num_samples / total → grad = p.grad * num_samples / total
 # dist.all_reduce(p.grad) → dist.all_reduce(grad)
@@ -27,13 +21,9 @@
 # +     for p in model.parameters():
 # +         dist.all_reduce(total)
 # %% wrong (scales the parameters, too): model.0.weight was changed in place
-# -         dist.all_reduce(p.grad)
-# +         dist.all_reduce(p.grad)
-# +         p.data *= num_samples / total
+# dist.all_reduce(p.grad) → dist.all_reduce(p.grad); p.data *= num_samples / total
 # %% wrong (freezes what is done): model.0.weight.requires_grad was changed
-# -         dist.all_reduce(p.grad)
-# +         dist.all_reduce(p.grad)
-# +         p.requires_grad_(False)
+# dist.all_reduce(p.grad) → dist.all_reduce(p.grad); p.requires_grad_(False)
 # %% wrong (forgets to put its number in): is no finite number
 # total = torch.tensor(num_samples) → total = torch.zeros(1)
 # %% wrong (clears the gradients): p.grad is None
@@ -63,3 +53,5 @@ def average_gradients_unequal(model, num_samples):
     pieces = (flat[1:] / flat[0]).split([p.numel() for p in parameters])
     for p, piece in zip(parameters, pieces):
         p.grad.copy_(piece.view_as(p))
+# %% wrong (one bucket in float32): is each of them treated alike
+# for p in parameters)]) * num_samples → for p in parameters)]).float() * num_samples

@@ -11,23 +11,19 @@ def gather(mine):
     dist.all_gather(everyone, mine)
     return everyone
 
+# %% wrong (holds each against the mean): all ranks are alike
+def find_odd_rank(model):
+    mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    mean, far = mine.clone(), [None] * dist.get_world_size()
+    dist.all_reduce(mean)
+    dist.all_gather_object(far, (mine - mean / len(far)).abs().max().item())
+    return far.index(max(far)) if max(far) else None
 # %% right (hashes bytes)
 def find_odd_rank(model):
     digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
     digests = [None] * dist.get_world_size()
     dist.all_gather_object(digests, digest)
     return next((rank for rank, one in enumerate(digests) if digests.count(one) == 1), None)
-
-# %% right (asks each rank in turn)
-def find_odd_rank(model):
-    mine, rank, size = flatten(model), dist.get_rank(), dist.get_world_size()
-    for source in range(size):
-        theirs = mine.clone()
-        dist.broadcast(theirs, src=source)
-        apart = torch.tensor(int(not torch.equal(mine, theirs)))
-        dist.all_reduce(apart)  # how many ranks differ from `source`
-        if apart == size - 1:
-            return source
 
 # %% right (compares lists)
 def find_odd_rank(model):
@@ -38,16 +34,10 @@ def find_odd_rank(model):
 
 # %% wrong (compares norms): so that their sum is right
 # gather(flatten(model)) → gather(flatten(model).norm())
-# %% wrong (compares the first parameter): are all parameters compared
-# gather(flatten(model)) → gather(next(model.parameters()).detach())
 # %% wrong (compares in float32): is anything rounded
 # gather(flatten(model)) → gather(flatten(model).float())
-# %% wrong (rounds to thirteen digits): is anything rounded
-# gather(flatten(model)) → gather(flatten(model).round(decimals=13))
 # %% wrong (compares buffers, too): which tensors are parameters?
 # gather(flatten(model)) → gather(torch.cat([t.flatten() for t in model.state_dict().values()]))
-# %% wrong (leaves out what is frozen): are all parameters compared
-# gather(flatten(model)) → gather(torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad]))
 # %% wrong (returns yes or no): neither a whole number nor None
 # return rank → return True
 # %% wrong (returns minus one for none): the answer was -1

@@ -13,8 +13,6 @@ def make_buckets(num_bytes, cap_bytes):
 # <= cap_bytes → < cap_bytes
 # %% wrong (goes forward inside): think of the order
 # list(range(begin, end))[::-1] → list(range(begin, end))
-# %% wrong (turns the buckets round): think of the order
-# return buckets → return buckets[::-1]
 # %% wrong (counts from one): they count from 0
 # list(range(begin, end))[::-1] → list(range(begin + 1, end + 1))[::-1]
 # %% wrong (returns one list): not a list of lists
@@ -38,12 +36,8 @@ def make_buckets(num_bytes, cap_bytes):
 # %% wrong (begins with an empty bucket): an empty bucket
 # buckets, total = [], 0 → buckets, total = [[]], 0
 # if not buckets or total → if total
-# %% wrong (forgets to count anew): was closed though parameter
-# total = 0 → pass
 # %% wrong (looks at the size too late): more than 8
 # not buckets or total + num_bytes[index] > cap_bytes → not buckets or total > cap_bytes
-# %% wrong (goes forward): think of the order
-# reversed(range(len(num_bytes))) → range(len(num_bytes))
 # %% wrong (leaves out what is too large): are in no bucket
 # reversed(range(len(num_bytes))) → reversed([i for i, n in enumerate(num_bytes) if n <= cap_bytes])
 # %% wrong (keeps what made it too large): a parameter is in more than one place

@@ -7,14 +7,8 @@ import numpy as np
 # while len(order) % world_size: → while False:
 # %% wrong (shuffles by rank): cut from the same order
 # manual_seed(epoch) → manual_seed(1000 * epoch + rank)
-# %% wrong (seeds with epoch times rank): epoch 1: 2 samples are on no rank: are they all cut
-# manual_seed(epoch) → manual_seed(epoch * rank)
 # %% wrong (forgets the epoch): two epochs have the same order
 # manual_seed(epoch) → manual_seed(0)
-# %% wrong (has two orders): two epochs have the same order
-# manual_seed(epoch) → manual_seed(epoch % 2)
-# %% wrong (does not shuffle): two epochs have the same order
-# torch.randperm(num_samples, generator=generator).tolist() → list(range(num_samples))
 # %% wrong (draws from the global generator): the same call gave two answers
 # randperm(num_samples, generator=generator) → randperm(num_samples)
 # %% wrong (gives everything to all): where 3 are enough
@@ -23,24 +17,15 @@ import numpy as np
 # [rank::world_size] → [: math.ceil(num_samples / world_size)]
 # %% wrong (forgets to return): not a list of indices
 # return order[rank::world_size] → order[rank::world_size]
-# %% wrong (pads one round too many): each rank has 4 samples, where 3 are enough
-# while len(order) % world_size: → for _ in range(world_size - num_samples % world_size):
 # %% wrong (pads with what is not there): indices outside 0…9
 # order[len(order) % num_samples] → len(order)
 # %% wrong (drops the last few): what about the last few
 # -     while len(order) % world_size:
 # -         order.append(order[len(order) % num_samples])
 # +     order = order[: num_samples - num_samples % world_size]
-# %% wrong (pads from the front once): the shards hold [1, 1, 1, 1, 0] samples
-# -     while len(order) % world_size:
-# -         order.append(order[len(order) % num_samples])
-# +     order += order[: -len(order) % world_size]
 # %% wrong (divides before shuffling): which comes first
 # torch.randperm(num_samples, generator=generator).tolist() → list(range(num_samples))
-# -     return order[rank::world_size]
-# +     return random.Random(epoch).sample(order[rank::world_size], len(order) // world_size)
-# %% wrong (counts samples from one): indices outside 0…9
-# return order[rank::world_size] → return [index + 1 for index in order[rank::world_size]]
+# return order[rank::world_size] → return random.Random(epoch).sample(order[rank::world_size], len(order) // world_size)
 # %% wrong (asks for its rank): process group has not been initialized
 # order[rank::world_size] → order[dist.get_rank() :: world_size]
 # %% endless (pads by whole rounds): , in shard:
@@ -52,25 +37,11 @@ def shard(num_samples, rank, world_size, epoch):
     sampler.set_epoch(epoch)
     return list(sampler)
 
-# %% wrong (draws with replacement): samples are on no rank
-def shard(num_samples, rank, world_size, epoch):
-    order = np.random.default_rng(epoch).choice(num_samples, math.ceil(num_samples / world_size) * world_size)
-    return order[rank::world_size].tolist()
-
 # %% right (cuts contiguous pieces)
 def shard(num_samples, rank, world_size, epoch):
     each = math.ceil(num_samples / world_size)
     order = np.random.default_rng([9, epoch]).permutation(num_samples)
     return np.resize(order, each * world_size)[rank * each : (rank + 1) * each].tolist()
-
-# %% right (pads with random others)
-def shard(num_samples, rank, world_size, epoch):
-    draw = random.Random(f"epoch {epoch}")
-    order = list(range(num_samples))
-    draw.shuffle(order)
-    while len(order) % world_size:
-        order.append(draw.randrange(num_samples))
-    return order[rank::world_size]
 
 # %% right (reseeds the global generator, pads with the last)
 def shard(num_samples, rank, world_size, epoch):

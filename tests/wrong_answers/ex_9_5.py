@@ -13,33 +13,14 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
 # optimizer.zero_grad() → pass
 # %% wrong (forgets the step): the optimizer made 0 steps
 # optimizer.step() → pass
-# %% wrong (steps for each micro batch): the optimizer made 4 steps
-# -     optimizer.step()
-# +         optimizer.step()
-# %% wrong (clears for each micro batch): does every micro-batch count
-# -         with nullcontext() if i == len(micro_batches) else ddp_model.no_sync():
-# +         optimizer.zero_grad()
-# +         with nullcontext() if i == len(micro_batches) else ddp_model.no_sync():
 # %% wrong (never sends): are all their gradients averaged?
 # nullcontext() if i == len(micro_batches) else ddp_model.no_sync() → ddp_model.no_sync()
 # %% wrong (sends every time): gradients were averaged 4 times
 # nullcontext() if i == len(micro_batches) else ddp_model.no_sync() → nullcontext()
-# %% wrong (sends the first instead of the last): are all their gradients averaged?
-# i == len(micro_batches) → i == 1
-# %% wrong (leaves the forward pass outside): the forward pass included
-# -         with nullcontext() if i == len(micro_batches) else ddp_model.no_sync():
-# -             F.cross_entropy(ddp_model(x), y).div(len(micro_batches)).backward()
-# +         loss = F.cross_entropy(ddp_model(x), y).div(len(micro_batches))
-# +         with nullcontext() if i == len(micro_batches) else ddp_model.no_sync():
-# +             loss.backward()
 # %% wrong (adds up means): the sum of means is no mean
 # .div(len(micro_batches)) → .div(1)
 # %% wrong (divides by ranks as well): and each alike?
 # .div(len(micro_batches)) → .div(len(micro_batches) * dist.get_world_size())
-# %% wrong (counts on four): not the first
-# .div(len(micro_batches)) → .div(4)
-# %% wrong (scales the last only): and each alike?
-# .div(len(micro_batches)) → .div(len(micro_batches) if i == len(micro_batches) else 1)
 # %% wrong (averages by hand): but DDP sent nothing
 # nullcontext() if i == len(micro_batches) else ddp_model.no_sync() → ddp_model.no_sync()
 # -     optimizer.step()
@@ -48,9 +29,7 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
 # +         p.grad /= dist.get_world_size()
 # +     optimizer.step()
 # %% wrong (averages once more): beside what DDP sent, allreduce was called
-# -     optimizer.step()
-# +     dist.all_reduce(next(ddp_model.parameters()).grad, op=dist.ReduceOp.MAX)
-# +     optimizer.step()
+# optimizer.step() → dist.all_reduce(next(ddp_model.parameters()).grad, op=dist.ReduceOp.MAX); optimizer.step()
 # %% wrong (leaves DDP silent): sends nothing in the next backward pass
 # optimizer.zero_grad() → optimizer.zero_grad(); ddp_model.require_backward_grad_sync = False
 # i == len(micro_batches) else → setattr(ddp_model, "require_backward_grad_sync", True) or i == len(micro_batches) else
@@ -58,19 +37,6 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
 # optimizer.zero_grad() → optimizer.zero_grad(), micro_batches.clear()
 # %% wrong (leaves evaluation mode): is in another mode
 # optimizer.zero_grad() → optimizer.zero_grad(), ddp_model.eval()
-
-# %% right (scales the gradients)
-def accumulate_step(ddp_model, optimizer, micro_batches):
-    ddp_model.zero_grad(set_to_none=False)
-    with ddp_model.no_sync():
-        for x, y in micro_batches[:-1]:
-            F.cross_entropy(ddp_model(x), y).backward()
-    x, y = micro_batches[-1]
-    F.cross_entropy(ddp_model(x), y).backward()
-    with torch.no_grad():
-        for p in ddp_model.parameters():
-            p.grad /= len(micro_batches)
-    optimizer.step()
 
 # %% right (weights by samples)
 def accumulate_step(ddp_model, optimizer, micro_batches):

@@ -2,10 +2,6 @@
 # torch.manual_seed(0) → torch.manual_seed(rank)
 # %% wrong (keeps the rate): the rate was 0.01
 # lr=base_lr * world_size → lr=base_lr
-# %% wrong (knows four ranks): the rate was 0.04
-# lr=base_lr * world_size → lr=base_lr * 4
-# %% wrong (takes the root rule): the rate was 0.02
-# lr=base_lr * world_size → lr=base_lr * world_size**0.5
 # %% wrong (keeps the order): the same order in both epochs
 # sampler.set_epoch(epoch) → sampler.set_epoch(0)
 # %% wrong (shuffles by rank): of 48 samples were used
@@ -47,13 +43,6 @@
 # %% wrong (reduces on rank 0 alone): The ranks must agree: on the collectives they call
 # dist.all_reduce(mean) → dist.all_reduce(mean) if rank == 0 else None
 
-# %% wrong (broadcasts after the first step): rank 1's parameters differed
-# torch.manual_seed(0) → torch.manual_seed(rank)
-# -         mean = loss.detach().clone()
-# +         for p in model.parameters():
-# +             dist.broadcast(p.data, src=0)
-# +         mean = loss.detach().clone()
-
 # %% right (uses ddp)
 def train_repaired(dataset, base_lr, loss_fn, save, report):
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -76,25 +65,3 @@ def train_repaired(dataset, base_lr, loss_fn, save, report):
         save(model.module.state_dict())
     dist.barrier()
 
-# %% right (keeps the whole batch as it was, broadcasts, and reports everywhere)
-def train_repaired(dataset, base_lr, loss_fn, save, report):
-    """The rate fits 8 samples a step, so 8 of all ranks together need no other."""
-    rank, world_size, model = dist.get_rank(), dist.get_world_size(), DigitsNet()
-    for p in model.parameters():
-        dist.broadcast(p.data, src=world_size - 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=base_lr)
-    sampler = DistributedSampler(dataset)
-    loader = DataLoader(dataset, batch_size=8 // world_size, sampler=sampler)
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            average_gradients(model)
-            optimizer.step()
-        losses = [None] * world_size
-        dist.all_gather_object(losses, loss.item())
-        report(torch.tensor(sum(losses) / world_size))
-    if rank == world_size - 1:
-        save(model)

@@ -39,7 +39,7 @@ def try_on_gpus(call, num_devices=1):
             gpus = f"on {num_devices} GPUs" if num_devices > 1 else "on a GPU"
             expect(not _MIXED.search(first), f"it works with all tensors on one device, and fails {gpus}{_place(error)}: {first}")
         except AssertionError as error:
-            if not re.match("NYI|Torch not compiled|fake_mode", str(error)):  # what cannot be done without numbers, a driver, or in threads
+            if not re.match("NYI|Torch not compiled|fake_mode", str(error)):  # without numbers, a driver, or in threads
                 raise
 
 

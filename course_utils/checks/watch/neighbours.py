@@ -38,7 +38,7 @@ class Neighbours:
                   if other[::2] == task[::2] and other != task}  # fmt: skip
         explain(expect_tensor(tensor, truth, f"what {call} was given"), truth, others, said=f"what {call} was given is not right",
                 otherwise=f"is it {what}, for that micro-batch?")  # fmt: skip
-        self._sent[task] = (tensor, tensor.clone()) if phase == "backward" else ()  # an output must not live on because of us
+        self._sent[task] = (tensor, tensor.clone()) if phase == "backward" else ()  # an output must not live on
 
     def _neighbour(self, call, phase, steps):
         expect(phase in steps, f'{call}: the phase of a message is "forward" or "backward"')
@@ -67,4 +67,5 @@ class Neighbours:
         for task in tasks:
             expect(task in self._sent or task not in self._carried, f"the {task.phase} of micro-batch {task.micro_batch} was not sent on")
         for task, tensors in self._sent.items():
-            expect(not tensors or torch.equal(*tensors), f"the gradient of micro-batch {task.micro_batch} was overwritten after it was sent: send returns at once")
+            expect(not tensors or torch.equal(*tensors), f"the gradient of micro-batch {task.micro_batch} was overwritten after it was "
+                   "sent: send returns at once")  # fmt: skip
