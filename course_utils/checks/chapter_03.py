@@ -72,7 +72,6 @@ def _slips(device, later, batch_size, truth):
         "that is seconds per image": 1 / truth,
         "that is seconds per step": batch_size / truth,
         "that is images per millisecond": truth / 1e3,
-        "how many images has a step here?": truth / batch_size * _DEVICES[0][0],
         "that is the quickest of its steps: is it a typical one?": max(rates(later)) if enough else None,
         "that is the slowest of its steps: is it a typical one?": min(rates(later)) if enough else None,
         "how many images went through in that time?": mean(device.waits) / device.num_steps,

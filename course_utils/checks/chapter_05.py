@@ -141,7 +141,6 @@ def _judge_sums(got, before, layout):
         "only the first holds the sum; the others want it too": [total, *before[1:]],
         "only the last holds the sum; the others want it too": [*before[:-1], total],
         "each holds the sum of those up to itself: what do the first ones miss?": so_far,
-        "the first is right, and each of the others holds what was summed up when its turn came": [total, *so_far[1:]],
         "the last is right, and each of the others holds what was summed up when its turn came": [*so_far[1:], total],
         "all hold the same, and in it the first is counted twice": [total + before[0]] * N,
     }, close=1e-2, otherwise=f"number {untouched[0]} is as it was" if untouched else otherwise)  # fmt: skip

@@ -37,7 +37,7 @@ class _Placed(nn.Module):
         expect(isinstance(x, torch.Tensor), f"`{self.name}` was given {short(x)}, not a tensor")
         where = f"`{self.name}` is on {_SIDES[self.name]}, here {self.place}, and was given a tensor on {x.device}"
         expect(x.device == self.place, f"{where}: what was to bring it there?")
-        out = self.linear(x) + torch.tanh(x)  # keeps x for the backward pass, and not its own result
+        out = torch.tanh(self.linear(x) + x)  # keeps its input and its result for the backward pass
         self.node = out.grad_fn  # where the output is in autograd's graph
         return out
 

@@ -33,6 +33,8 @@ class Passing(torch.nn.Module):
 # h + skip.to(device1) → skip.add_(h)
 # %% wrong (adds into what crossed): was changed in place. Where a tensor is there already
 # h + skip.to(device1) → skip.to(device1).add_(h)
+# %% wrong (adds into what third made): that it needs was changed in place
+# fourth(h + skip.to(device1)) → fourth(h.add_(skip.to(device1)))
 # %% wrong (scales x in place): x was changed in place
 # x.to(device0) → x.mul_(1).add_(0.5).sub_(0.5).to(device0)
 # %% wrong (detaches the skip): the output is right and the gradients are not
