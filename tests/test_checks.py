@@ -55,7 +55,7 @@ def sources(path, is_solved):
     if is_solved:
         return notebooks.read_solutions(path)
     nb = notebooks.read(path)
-    return {number: nb.cells[i].source for number, i in notebooks.exercises(nb).items()}
+    return {number: notebooks.answer_and_check(nb.cells[i].source)[0] for number, i in notebooks.exercises(nb).items()}
 
 
 def lines_given_away(exercise, answer, reason):

@@ -24,9 +24,9 @@ def check(number, answer, fault):
     if "✓" not in state and (os.environ.get("COURSE_STRICT") == "1" or fault == "never lenient") and fault != "never strict":
         raise (KeyError if fault == "other error" else CheckFailed)(number)
 '''
-# Code cells 1 to 14: the stub and the check of each of these exercises.
+# Code cells 1 to 7: an exercise each.
 FAULTS = ["none", "wrong answer", "mute", "generous", "never lenient", "never strict", "other error"]
-# Code cells 15 to 24: a source, or (source, is it tagged, the exception it was committed with).
+# Code cells 8 to 17: a source, or (source, is it tagged, the exception it was committed with).
 CELLS = [
     ("1 / 0", True, "ZeroDivisionError"),
     ("x = 1", True, "ValueError"),
@@ -39,24 +39,24 @@ CELLS = [
     "later = found",
     "also_found = answer_0()",
 ]
-# From cell 25 on three for each exercise, unattempted; from 46 on what reads an answer.
+# From cell 18 on three for each exercise, unattempted; from 39 on what reads an answer.
 REFUSED = [
-    "Cell 4: Cell execution caused an exception.*CheckFailed",
-    "Cell 6: its output holds no '✓ Exercise 3.3'",
-    "Cell 16: it is tagged raises-exception and raised nothing",
-    "Cell 17: it is tagged raises-exception and raised nothing",
-    "Cell 18: it raised another exception, .*ZeroDivisionError.*ValueError",
-    "Cell 19: Cell execution caused an exception.*ZeroDivisionError",
-    "Cell 20: Cell outputs differ",
-    "Cell 21: it failed on stderr.*Exception in thread",
-    "Cell 32: its output holds no 'Exercise 3.3: not attempted yet'",
-    "Cell 35: its output holds no 'Exercise 3.4: not attempted yet'",
-    "Cell 36: it is tagged raises-exception and raised nothing",
-    "Cell 38: Cell execution caused an exception.*CheckFailed",
-    "Cell 42: it is tagged raises-exception and raised nothing",
-    "Cell 45: it raised another exception, .*KeyError.*CheckFailed",
-    "Cell 46: Cell execution caused an exception.*NameError.*found",
-    "Cell 47: Cell execution caused an exception.*NotImplementedError",
+    "Cell 2: Cell execution caused an exception.*CheckFailed",
+    "Cell 3: its output holds no '✓ Exercise 3.3'",
+    "Cell 9: it is tagged raises-exception and raised nothing",
+    "Cell 10: it is tagged raises-exception and raised nothing",
+    "Cell 11: it raised another exception, .*ZeroDivisionError.*ValueError",
+    "Cell 12: Cell execution caused an exception.*ZeroDivisionError",
+    "Cell 13: Cell outputs differ",
+    "Cell 14: it failed on stderr.*Exception in thread",
+    "Cell 25: its output holds no 'Exercise 3.3: not attempted yet'",
+    "Cell 28: its output holds no 'Exercise 3.4: not attempted yet'",
+    "Cell 29: it is tagged raises-exception and raised nothing",
+    "Cell 31: Cell execution caused an exception.*CheckFailed",
+    "Cell 35: it is tagged raises-exception and raised nothing",
+    "Cell 38: it raised another exception, .*KeyError.*CheckFailed",
+    "Cell 39: Cell execution caused an exception.*NameError.*found",
+    "Cell 40: Cell execution caused an exception.*NotImplementedError",
 ]
 LEAVES = ["open('left.txt', 'w').close()",
           "daemon = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)"]
@@ -69,8 +69,7 @@ def write_chapter(folder, number, faults=("none",), cells=(), solutions=None):
     answers = []
     for k, fault in enumerate(faults):
         head = f"# Exercise 3.{k + 1}\ndef answer_{k}():\n    "
-        nb.cells += [new_code_cell(f"{head}raise NotImplementedError"),
-                     new_code_cell(f'check("3.{k + 1}", answer_{k}, "{fault}")')]
+        nb.cells.append(new_code_cell(f'{head}raise NotImplementedError\n\n\ncheck("3.{k + 1}", answer_{k}, "{fault}")'))
         answers.append(f"{head}return {2 if fault == 'wrong answer' else 1}\n")
     for source, tagged, ename in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in cells):
         tags = {"tags": [notebooks.FAILS_ON_PURPOSE]} if tagged else {}
@@ -102,7 +101,7 @@ def test_each_fault_is_refused_and_nothing_else(tmp_path):
     write_chapter(tmp_path, 2, cells=["import os; os._exit(3)", "x = 1"])
     write_chapter(tmp_path, 3, cells=["time.sleep(60)", "x = 1"])
     expected = [*((1, reason) for reason in REFUSED),
-                (2, "the kernel died"), (3, "Cell 3: Timeout of 10 seconds exceeded")]
+                (2, "the kernel died"), (3, "Cell 2: Timeout of 10 seconds exceeded")]
     found, said = run_solved(tmp_path)
     assert [chapter for chapter, _ in found] == [chapter for chapter, _ in expected], said
     for (_, why), (_, reason) in zip(found, expected):

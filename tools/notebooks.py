@@ -27,7 +27,7 @@ CELL_TIMEOUT_S = 300
 ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 EXERCISE = re.compile(r"# Exercise (\d+\.\d+)\s*(?:\n|$)")
-CHECK = re.compile(r"^check\(\s*[\"'](\d+\.\d+)[\"']", re.MULTILINE)
+CHECK = re.compile(r"\n+(check\(.*\))\n*\Z")  # the last line of an exercise's cell
 # Where people and systems keep homes, checkouts, scratch files and installed packages. Prose may
 # name /dev/shm or /proc, which every Linux has, and a URL's path is none.
 MACHINE_PATH = re.compile(
@@ -162,7 +162,7 @@ def texts(output):
 
 
 def exercises(nb):
-    """{"9.2": index of its stub cell}, in the notebook's order; ValueError if one stands twice."""
+    """{"9.2": index of its cell, a stub and its check}, in the notebook's order; ValueError if one stands twice."""
     found = {}
     for i, cell in enumerate(nb.cells):
         match = EXERCISE.match(cell.source) if cell.cell_type == "code" else None
@@ -173,10 +173,10 @@ def exercises(nb):
     return found
 
 
-def check_cells(nb):
-    """{"9.2": index of the cell that calls check("9.2", …)}"""
-    return {number: i for i, cell in enumerate(nb.cells) if cell.cell_type == "code"
-            for number in CHECK.findall(cell.source)}
+def answer_and_check(source):
+    """An exercise's cell in its two parts: what is to be written, and the line that checks it ("" if there is none)."""
+    match = CHECK.search(source)
+    return (source[: match.start()], match[1]) if match else (source, "")
 
 
 def solutions_path(path):
@@ -194,7 +194,7 @@ def read_solutions(path):
 
 
 def put_in(nb, solutions):
-    """Replace every stub by its solution. Raises ValueError where the two do not pair up."""
+    """Replace every stub by its solution; its check stays. Raises ValueError where stubs and solutions do not pair up."""
     stubs = exercises(nb)
     if stubs.keys() != solutions.keys():
         raise ValueError(
@@ -202,7 +202,8 @@ def put_in(nb, solutions):
             f"solutions without an exercise: {sorted(solutions.keys() - stubs.keys())}"
         )
     for number, i in stubs.items():
-        nb.cells[i].source = solutions[number]
+        _, check = answer_and_check(nb.cells[i].source)
+        nb.cells[i].source = f"{solutions[number].rstrip()}\n\n\n{check}"
     return nb
 
 

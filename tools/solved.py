@@ -72,17 +72,17 @@ def solved(path):
     reach would count as passed, and nobody would have seen the notebook unsolved.
     """
     nb = notebooks.read(path)
-    stubs = {number: nb.cells[i].source for number, i in notebooks.exercises(nb).items()}
-    checks = {number: nb.cells[i] for number, i in notebooks.check_cells(nb).items()}
+    exercises = {number: nb.cells[i] for number, i in notebooks.exercises(nb).items()}
+    stubs = {number: notebooks.answer_and_check(cell.source) for number, cell in exercises.items()}
     readers = readers_of_answers(nb)
     notebooks.put_in(nb, notebooks.read_solutions(path))
-    for number, cell in checks.items():
+    for number, cell in exercises.items():
         cell.metadata["shows"] = f"✓ Exercise {number}"
     for cell in nb.cells:
         if cell.cell_type == "code" and RECORDED_ON.search(cell.source):
             cell.metadata["shows"] = f"recorded on {made_up.MACHINE}"
-    for number, stub in stubs.items():
-        lenient, strict = (STRICTLY.format(value) + checks[number].source for value in ("", "1"))
+    for number, (stub, check) in stubs.items():
+        lenient, strict = (STRICTLY.format(value) + check for value in ("", "1"))
         nb.cells += [
             new_code_cell(stub),
             new_code_cell(lenient, metadata={"shows": f"Exercise {number}: not attempted yet"}),
@@ -100,10 +100,10 @@ def readers_of_answers(nb):
     Each forgets what it had defined, and fails if a later cell would miss it.
     """
     code = {i: cell.source for i, cell in enumerate(nb.cells) if cell.cell_type == "code"}
-    stubs, checks = notebooks.exercises(nb).values(), notebooks.check_cells(nb).values()
-    answers = {name for i in stubs for name in notebooks.names_bound(code[i])}
+    exercises = set(notebooks.exercises(nb).values())
+    answers = {name for i in exercises for name in notebooks.names_bound(code[i])}
     sources = []
-    for i in sorted(code.keys() - {*stubs, *checks}):
+    for i in sorted(code.keys() - exercises):
         if not answers & notebooks.names_read(code[i]):
             continue
         missed, since = set(), set()

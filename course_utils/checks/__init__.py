@@ -70,7 +70,7 @@ def evaluate(exercise, answer):
 
 
 def _not_attempted(exercise):
-    return Result(exercise, "open", "not attempted yet. Write your answer in the cell above and run both cells.")
+    return Result(exercise, "open", "not attempted yet. Put your answer in the place of raise NotImplementedError, and run the cell again.")
 
 
 def _find(exercise):
