@@ -63,7 +63,10 @@ def serve(fd, kernel_pid):
 def _warm_up_behind_an_understudy(channel, kernel):
     """Import the rest while a fork of this process serves; return when it has left the stage to us."""
     me, (ours, theirs) = os.getpid(), socket.socketpair()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # no more processes, no more memory: whoever launches will hear of it; workers are dearer until then
+        return
     if pid == 0:
         try:
             ours.close()

@@ -38,6 +38,7 @@ class Supervisor:
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
         self._begun = set()
         self._alive = set()
+        self._refused = None  # the first NotForked
         self._settled = None  # when to stop waiting for more stories
         self._memory_kills = linux.count_memory_kills()
 
@@ -76,6 +77,9 @@ class Supervisor:
             with interrupts.allowed():
                 ready = self._select(until)
             self._take(ready)
+            if self._refused is not None:
+                raise LauncherError(f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
+                                    "programs, or ask for fewer workers")
         if any(fate.has_failed for fate in self._fates):
             raise explain(self.whereabouts(), killed_for_memory=linux.count_memory_kills() > self._memory_kills)
         if self._alive:
@@ -164,8 +168,7 @@ class Supervisor:
                 self._note_end(message)
             elif isinstance(message, NotForked):
                 self._alive.discard(message.rank)
-                raise LauncherError(f"the system did not let rank {message.rank} start ({message.reason}): end other programs, "
-                                    "or ask for fewer workers")
+                self._refused = self._refused or message  # not raised here: others that came with it would be lost
 
     def _note_end(self, end):
         self._alive.discard(end.rank)

@@ -274,12 +274,24 @@ def few_processes(request):
     pytest.skip("no cgroup of processes can be made here")
 
 
+# The forkserver's answers have all come when the kernel reads the first, as they may on a busy machine.
+SLOW_TO_READ = """
+from course_utils.launch import supervisor
+wait = supervisor.Supervisor.wait
+def wait_late(self, timeout):
+    supervisor.Supervisor.wait = wait
+    time.sleep(0.5)
+    return wait(self, timeout)
+supervisor.Supervisor.wait = wait_late
+"""
+
+
 def test_the_system_refuses_another_process(notebook, few_processes):
     notebook.wait_until_warm()
     (forkserver,) = notebook.forkservers()
     (few_processes / "cgroup.procs").write_text(str(forkserver.pid))
     try:
-        outcome = notebook.fail("launch(nothing, world_size=2)")
+        outcome = notebook.fail(SLOW_TO_READ + "launch(nothing, world_size=2)")
     finally:
         (few_processes.parent / "cgroup.procs").write_text(str(forkserver.pid))
     assert outcome.shown.startswith("LauncherError: the system did not let rank 0 start (Resource temporarily unavailable)")
