@@ -59,6 +59,22 @@ def from_own(trace):
     return own or trace
 
 
+class short_traceback:
+    """Inside this block an exception's traceback keeps the frames that the student wrote, and no others (a context manager)."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        own = from_own(trace) if trace else None
+        while own is not None:
+            below = own.tb_next
+            while below is not None and not is_own(below.tb_frame.f_code.co_filename):
+                below = below.tb_next
+            own.tb_next = below
+            own = below
+
+
 def innermost(frames):
     """Index of the innermost of `frames` (file name, line number, function) that the student wrote, else None."""
     indices = [index for index, (name, _, _) in enumerate(frames) if is_own(name)]

@@ -43,3 +43,42 @@ class DigitsNet(nn.Module):
         x = self.pool(F.relu(self.conv1(x)))  # (B, 16, 8, 8)
         x = self.pool(F.relu(self.conv2(x)))  # (B, 32, 4, 4)
         return self.fc2(F.relu(self.fc1(x.flatten(1))))  # (B, 10)
+
+
+class Attention(nn.Module):
+    """Self-attention of `d // head_dim` independent heads. The layer that adds the heads up has no bias."""
+
+    def __init__(self, d, head_dim):
+        super().__init__()
+        self.head_dim = head_dim
+        self.q, self.k, self.v = (nn.Linear(d, d) for _ in range(3))
+        self.out = nn.Linear(d, d, bias=False)
+
+    def forward(self, x):  # (b, s, d): b texts of s tokens
+        q, k, v = (layer(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        mixed = F.scaled_dot_product_attention(q, k, v)  # (b, heads, s, head_dim): each head by itself
+        return self.out(mixed.transpose(1, 2).flatten(2))  # (b, s, d)
+
+
+class MLP(nn.Module):
+    """Two linear layers, the second without a bias."""
+
+    def __init__(self, d, hidden):
+        super().__init__()
+        self.up, self.down = nn.Linear(d, hidden), nn.Linear(hidden, d, bias=False)
+
+    def forward(self, x):
+        return self.down(F.relu(self.up(x)))  # (b, s, d) → (b, s, hidden) → (b, s, d)
+
+
+class TransformerBlock(nn.Module):
+    """Attention, then an MLP four times as wide, each normalised before and added to what it was given."""
+
+    def __init__(self, d, head_dim):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.attention, self.mlp = Attention(d, head_dim), MLP(d, 4 * d)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))

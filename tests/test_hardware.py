@@ -327,7 +327,7 @@ def test_one_machine_says_the_same_everywhere(node, name):
         on_gpu = "GPU" in note and "CPU" not in note
         assert placed == hardware.Placement("nccl" if "NCCL" in note else "gloo", "cuda" if on_gpu else "cpu", note)
     default = notes[hardware.default_world_size()]
-    assert f"By default launch starts {default}." in line and f"III  Many processes                {default}" in full
+    assert f"By default launch starts {default}." in line and f"III  08–12    {default}\n" in full
     assert ("Note: " in line) == (problem is not None) and (problem or "") in line and (problem or "")[1:] in full
     count = len(hardware.gpus())
     assert {str(each) for each in hardware.devices(8)} == ({f"cuda:{i}" for i in range(count)} or {"cpu"})

@@ -1,11 +1,11 @@
-"""Messages arrive, whatever the tensor looks like; a ring of them adds up as dist.all_reduce does; and all are counted."""
+"""Messages arrive, whatever the tensor looks like; a ring adds up as dist.all_reduce does, a tree hands out; all are counted."""
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from course_utils import WorkerError, launch
-from course_utils.parallel import messages, ring
+from course_utils.parallel import messages, ring, tree
 
 DTYPES = torch.float32, torch.float64, torch.int64, torch.bfloat16, torch.bool
 
@@ -178,3 +178,18 @@ def test_traffic_counts_every_call_that_reaches_the_backend():
     assert (sent_1, received_1) == ([(0, 12)], [(0, 12), (None, 12)])
     assert num_bytes == [12, 12, 24, 24], "what each fills on this rank"
     assert names == ["allreduce", "broadcast", "allgather_base", "allgather", "barrier"]
+
+
+def broadcast_down_the_tree():
+    x = torch.full((3,), 10 + dist.get_rank())
+    with messages.Traffic() as traffic:
+        tree.broadcast(x)
+    return x.tolist(), traffic.sent, traffic.received
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5])
+def test_a_broadcast_down_the_tree_reaches_everyone_once(world_size):
+    first, *others = run(broadcast_down_the_tree, world_size=world_size)
+    assert all(x == [10, 10, 10] for x, *_ in (first, *others))
+    assert not first[2] and all(len(received) == 1 for *_, received in others)
+    assert max(len(sent) for _, sent, _ in (first, *others)) <= (world_size - 1).bit_length()

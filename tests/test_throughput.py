@@ -30,6 +30,26 @@ def test_measure_leaves_the_warm_up_out_and_keeps_each_repeat():
     assert f"{timing.median_s * 1e3:.1f} ms (median of 3, " in str(timing)
 
 
+def test_a_block_of_steps_has_one_reading_of_the_clock_at_its_end(monkeypatch):
+    happened, clock = [], [0.0]
+
+    def step():
+        happened.append("step")
+        clock[0] += 0.02
+
+    def now():
+        happened.append("reading")
+        return clock[0]
+
+    monkeypatch.setattr(throughput, "now", now)
+    timing = throughput.measure(step, num_samples=32, warmup=1, repeats=2, block_s=0.1)
+    block = ["reading", *5 * ["step"], "reading"]
+    assert happened == ["step", "reading", "step", "reading", *block, *block]
+    assert timing.seconds == pytest.approx((0.02, 0.02)) and timing.samples_per_s == pytest.approx(1600)
+    assert str(timing) == "20.0 ms (median of 2 blocks of 5, 20.0–20.0)"
+    assert throughput.measure(step, block_s=0.001).block == 1  # a step that is longer than the block
+
+
 def test_phases_add_up_to_the_step_and_come_in_order():
     took = []
 

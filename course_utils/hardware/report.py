@@ -1,4 +1,4 @@
-"""What chapter 00 prints about the machine, row by row."""
+"""What chapter 00 prints about the machine, row by row, and what each chapter can show on it."""
 
 import shutil
 
@@ -9,7 +9,7 @@ from .host import cpu_name, memory_bytes, num_cores
 
 
 def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) -> list[str]:
-    """The machine in rows, then what it means for each part of the course.
+    """The machine in rows, then what each chapter shows on it.
 
     `found` are the GPUs the course uses, `why_no_gpu` says why if there are none, and
     `default_note` tells how `launch` places workers here by default.
@@ -41,7 +41,8 @@ def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) 
         ("Backends", _backends(len(found))),
     ]
     lines = [f"{name:<12}  {what}" for name, what in rows]
-    return [*lines, "", "What this means for the course", *_parts(len(found), default_note)]
+    rows = [(f"{part:<5}{chapters}", what) for part, chapters, what in _chapters(len(found), default_note)]
+    return [*lines, "", "What each chapter shows on this machine", *(f"{name:<12}  {what}" for name, what in rows)]
 
 
 def _links_of(i: int, row: list[str]) -> str:
@@ -71,21 +72,33 @@ def _backends(num_gpus: int) -> str:
     return f"NCCL with up to {count(num_gpus, 'worker')}; gloo with any number, on GPU or CPU"
 
 
-def _parts(num_gpus: int, default_note: str) -> list[str]:
+def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
+    """(part, chapters, what runs) for all chapters; every method's answer is right everywhere, so this is about times."""
     if num_gpus == 0:
-        one = "runs on the CPU; what only a GPU can show is shown as recorded elsewhere"
-        several = "the CPU stands for each device: the same numbers, no speed-up"
-    elif num_gpus == 1:
-        one = "runs on the GPU"
-        several = "the one GPU stands for each device: the same numbers, no speed-up"
+        cores = count(num_cores(), "core")
+        one = [
+            ("I", "01", "copies inside the host's memory; those to a GPU are published numbers"),
+            ("", "02", "kernels in a simulator, one thread after another: no times of a GPU"),
+            ("", "03, 04", "the CPU's step; changes that need a GPU are left out"),
+        ]
+        several = [
+            ("II", "05", f"threads stand for devices, and gain what {cores} can give"),
+            ("", "06, 07", "the CPU stands for each device: right answers, not speed"),
+        ]
     else:
-        one = "runs on one of the GPUs"
-        several = f"runs on {num_gpus} real GPUs"
+        where = "the GPU" if num_gpus == 1 else "one of the GPUs"
+        one = [
+            ("I", "01", f"copies between the host and {where}"),
+            ("", "02", f"kernels timed on {where}"),
+            ("", "03, 04", f"a training step on {where}"),
+        ]
+        shared = "the one GPU stands for each device: right answers, not speed"
+        several = [("II", "05–07", shared if num_gpus == 1 else f"up to {num_gpus} GPUs, a device each")]
     return [
-        f"I    One device                    {one}",
-        f"II   Several devices, one process  {several}",
-        f"III  Many processes                {default_note}",
-        "IV   Many machines                 groups of processes stand for machines",
+        *one,
+        *several,
+        ("III", "08–12", default_note),
+        ("IV", "13–16", "groups of processes stand for machines (planned)"),
     ]
 
 

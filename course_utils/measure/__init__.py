@@ -1,1 +1,1 @@
-"""What a step costs: `throughput` in time, with clocks that wait for the device, and `memory` in bytes, by category."""
+"""What a step costs: `throughput` in time, `memory` in bytes, `host_memory` in pages; `intensity` in operations per byte."""

@@ -12,10 +12,11 @@ from .. import hardware
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each repeat of something that handles `num_samples` samples."""
+    """Seconds of each repeat of something that handles `num_samples` samples; a repeat may be the mean of `block` calls."""
 
     seconds: tuple
     num_samples: int = 1
+    block: int = 1
 
     @property
     def median_s(self):
@@ -33,7 +34,8 @@ class Timing:
     def __str__(self):
         digits = 1 if self.median_s >= 0.01 else 3
         low, middle, high = (f"{1e3 * s:.{digits}f}" for s in (min(self.seconds), self.median_s, max(self.seconds)))
-        return f"{middle} ms (median of {len(self.seconds)}, {low}–{high})"
+        blocks = f" blocks of {self.block}" if self.block > 1 else ""
+        return f"{middle} ms (median of {len(self.seconds)}{blocks}, {low}–{high})"
 
 
 def now(device=None):
@@ -45,19 +47,30 @@ def now(device=None):
     return time.perf_counter()
 
 
-def measure(step, num_samples=1, warmup=2, repeats=7):
+def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
     """Time `step()`, which handles `num_samples` samples, `repeats` times after `warmup` calls.
 
-    In a worker every rank calls it alike: the collectives in `step` keep the ranks together.
+    A GPU is waited for before each reading of the clock, so a step timed alone holds a wait that training does not have:
+    training lets Python run ahead and ask for the next step while the GPU is at this one. With `block_s`, a repeat is a block
+    of as many steps as fill so many seconds, at least one, with one wait at its end; the timing says how long one step took.
+
+    In a worker every rank calls it alike, and without `block_s`, since ranks would count differently many steps: the
+    collectives in `step` keep the ranks together.
     """
     for _ in range(warmup):
         step()
+    block = 1
+    if block_s:
+        begin = now()
+        step()
+        block = max(1, round(block_s / (now() - begin)))
     seconds = []
     for _ in range(repeats):
         begin = now()
-        step()
-        seconds.append(now() - begin)
-    return Timing(tuple(seconds), num_samples)
+        for _ in range(block):
+            step()
+        seconds.append((now() - begin) / block)
+    return Timing(tuple(seconds), num_samples, block)
 
 
 @dataclass(frozen=True)

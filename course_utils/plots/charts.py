@@ -1,17 +1,18 @@
 """Measurements: curves, bars, timelines, maps."""
 
-from .style import COLOURS, DASHES, HATCHES, MARKERS, keys, new_figure, pale, show
+from .style import COLOURS, DASHES, HATCHES, MARKERS, draw_prediction, keys, new_figure, pale, show, tick_units
 
 
-def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source=""):
+def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source="", units=None):
     """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the last with bars from low to high.
 
     `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series,
     measured elsewhere, with the source in their name; `prediction` is {x: y}, the student's, where a y of None stands for
     a prediction that was not made; without `marks` only the line is drawn. `source` names where all values are from, if
-    not from this machine.
+    not from this machine. `units` is {"x" or "y": "bytes", "seconds" or "bytes/s"}: what the values are, for ticks such as
+    64 KiB, 10 ms or 1 GB/s.
     """
-    num_names = len(series) + len(recorded or {}) + bool(prediction)
+    num_names = len(series) + len(recorded or {}) + any(value is not None for value in (prediction or {}).values())
     height = 2.8 if num_names < 4 else 2.9 + 0.1 * num_names  # many names stand above the axes
     with new_figure(xlabel, ylabel, title, height, source) as (figure, axes):
         for i, (name, (x, y, *spread)) in enumerate(series.items()):
@@ -28,12 +29,13 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
         if log == "xy":
-            axes.set_yscale("log", base=2)
+            axes.set_yscale("log", base=10 if (units or {}).get("y") in ("seconds", "bytes/s") else 2)
             axes.yaxis.set_major_formatter("{x:g}")
         elif "y" in log:
             axes.set_yscale("log")
         elif all(value >= 0 for _, values, *_ in series.values() for value in values):
             axes.set_ylim(bottom=0)
+        tick_units(axes, units or {})
         draw_prediction(axes, prediction)
         if num_names < 4:
             axes.legend()
@@ -42,7 +44,7 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
         show(figure, alt)
 
 
-def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None, source=""):
+def bars(values, ylabel, alt, title="", spread=None, prediction=None, source=""):
     """Draw {name: value} as bars; `spread` is {name: (low, high)}, `prediction` is {name: value} as in `lines`.
 
     `source` names where the values are from, if not from this machine.
@@ -55,10 +57,8 @@ def bars(values, ylabel, alt, title="", log=False, spread=None, prediction=None,
                 low, top = spread[name]
                 axes.errorbar(i, value, [[value - low], [top - value]], color="black", capsize=3)
             axes.annotate(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}", (i, top), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points")
-        if log:
-            axes.set_yscale("log")
         draw_prediction(axes, prediction)
-        if prediction:
+        if any(value is not None for value in (prediction or {}).values()):
             axes.legend(loc="upper right")
         axes.margins(y=0.15)
         axes.grid(axis="x", visible=False)
@@ -182,11 +182,3 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None)
         axes.margins(x=0.12)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))
         show(figure, alt)
-
-
-def draw_prediction(axes, prediction):
-    for place, value in (prediction or {}).items():
-        if value is None:
-            axes.plot([], [], " ", label="no prediction was made")
-        else:
-            axes.plot(place, value, marker="*", markersize=13, color=COLOURS[4], markeredgecolor="black", linestyle="", label="your prediction")

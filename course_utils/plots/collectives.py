@@ -7,8 +7,10 @@ and 0. This holds for up to ten ranks with nine pieces each, as long as no rank 
 
 from .style import COLOURS, MARKERS, STYLE, show
 
-_LABEL, _ARROW, _GAP = 1.7, 1.5, 1.3  # widths, in boxes: "rank 0", the arrow between two states, between groups
-_TITLE, _BELOW = 1.1, 0.4  # heights above and below a group
+_LABEL, _ARROW, _GAP = 1.5, 1.4, 0.9  # widths, in boxes: "rank 0", the arrow between two states, between groups
+_TITLE, _BELOW = 1.4, 0.3  # heights above and below a group
+_LETTER = 0.17  # what a letter of a title takes
+_WIDE, _LARGEST = 7.4, 0.42  # inches: the figure, a box where there is room
 
 
 def collectives(pairs, alt, title="", per_row=2):
@@ -17,9 +19,27 @@ def collectives(pairs, alt, title="", per_row=2):
 
 
 def holdings(states, alt, title="", per_row=4):
-    """Draw {name: what the ranks hold}, as many numbers always, as a strip to be read in order; what is new is framed."""
+    """Draw what the ranks hold after each step, as many numbers always, as a strip to be read in order; what is new is framed.
+
+    `states` is {name: what the ranks hold}, or a list, which begins with what they hold before the first step.
+    """
+    if not isinstance(states, dict):
+        states = {f"after step {step}" if step else "start": state for step, state in enumerate(states)}
     rows = list(states.values())
     _draw({name: (before, [state]) for (name, state), before in zip(states.items(), rows[:1] + rows)}, alt, title, per_row)
+
+
+def step_slider(states):
+    """A slider over the steps of a list of states as in `holdings`: what the ranks hold before and after the chosen one."""
+    from ipywidgets import interact
+
+    last = len(states) - 1
+
+    def draw(step):
+        pair = {f"before step {step}": states[step - 1], f"after step {step}": states[step]}
+        holdings(pair, f"Step {step} of {last}: what each rank holds before and after it; a frame marks what is new.")
+
+    interact(draw, step=(1, last))
 
 
 def _draw(groups, alt, title, per_row):
@@ -29,38 +49,41 @@ def _draw(groups, alt, title, per_row):
     names = list(groups)
     lines = [names[i : i + per_row] for i in range(0, len(names), per_row)]
     num_ranks = max(len(state) for _, states in groups.values() for state in states)
-    widths = [[_width(groups[name][1]) for name in line] for line in lines]
+    # The states of a strip stand in one row, and ranks are named once; two states with an arrow are named each.
+    labels = [_LABEL if i == 0 or len(groups[names[0]][1]) > 1 else 0 for i in range(per_row)]
+    widths = [[labels[i] + max(_width(groups[name][1]), _LETTER * len(name)) for i, name in enumerate(line)] for line in lines]
     columns = [max(line[i] for line in widths if len(line) > i) for i in range(len(widths[0]))]
     wide, high = sum(columns) + _GAP * (len(columns) - 1), len(lines) * (num_ranks + _TITLE + _BELOW)
+    inch = min(_LARGEST, (_WIDE - 0.2) / wide)  # the side of a box
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(6.8, 0.35 + 0.25 * bool(title) + high * min(0.36, 6.6 / wide)), layout="constrained")
+        figure, axes = plt.subplots(figsize=(_WIDE, 0.35 + 0.25 * bool(title) + high * inch), layout="constrained")
         for j, line in enumerate(lines):
             for i, name in enumerate(line):
-                x, y = sum(columns[:i]) + _GAP * i, j * (num_ranks + _TITLE + _BELOW)
-                axes.text(x + _LABEL, y - 0.42, name, ha="left", va="bottom", fontsize=8.5)
-                for rank in range(num_ranks):
-                    axes.text(x + _LABEL - 0.2, y + rank + 0.5, f"rank {rank}", ha="right", va="center", fontsize=7, color="0.3")
-                _draw_group(axes, *groups[name], x + _LABEL, y)
-        keys = [Line2D([], [], color=COLOURS[r % 7], marker=MARKERS[r % 7], linestyle="", markersize=6, label=f"from rank {r}")
+                x, y = sum(columns[:i]) + _GAP * i + labels[i], j * (num_ranks + _TITLE + _BELOW)
+                axes.text(x, y - 0.6, name, ha="left", va="bottom", fontsize=9.5)
+                for rank in range(num_ranks) if labels[i] else ():
+                    axes.text(x - 0.2, y + rank + 0.5, f"rank {rank}", ha="right", va="center", fontsize=8, color="0.3")
+                _draw_group(axes, *groups[name], x, y, inch)
+        keys = [Line2D([], [], color=COLOURS[r % 7], marker=MARKERS[r % 7], linestyle="", markersize=8, label=f"from rank {r}")
                 for r in range(num_ranks)]
         figure.legend(handles=keys, loc="outside lower left", ncols=num_ranks)
         axes.set_xlim(-0.1, wide + 0.1)
-        axes.set_ylim(high - _BELOW + 0.1, -_TITLE)
-        axes.set_aspect("equal")
+        axes.set_ylim(high - _TITLE - _BELOW + 0.15, -_TITLE)
+        axes.set_aspect("equal", anchor="W")
         axes.set_title(title)
         axes.axis("off")
         show(figure, alt)
 
 
 def _width(states):
-    return _LABEL + sum(map(_columns, states)) + _ARROW * (len(states) - 1)
+    return sum(map(_columns, states)) + _ARROW * (len(states) - 1)
 
 
 def _columns(state):
     return max(len(row or (0,)) for row in state)
 
 
-def _draw_group(axes, before, states, x, y):
+def _draw_group(axes, before, states, x, y, inch):
     """Draw states from left to right, with arrows between, and frames round what is not as it was in `before`."""
     all_pieces = {piece for state in states for row in state for number in row or () for piece in _pieces(number).values()}
     for i, state in enumerate(states):
@@ -71,13 +94,13 @@ def _draw_group(axes, before, states, x, y):
         is_in_order = all(set(_pieces(n).values()) == {c + 1} for row in state for c, n in enumerate(row or ()))
         is_numbered = not is_in_order and all_pieces != {1}
         for column in range(_columns(state) if is_in_order and all_pieces != {1} else 0):
-            axes.text(x + column + 0.5, y - 0.05, column + 1, ha="center", va="bottom", fontsize=5.5, color="0.4")
+            axes.text(x + column + 0.5, y - 0.05, column + 1, ha="center", va="bottom", fontsize=7, color="0.4")
         for rank, row in enumerate(state):
             if not row:
-                axes.text(x + 0.5, y + rank + 0.5, "–", ha="center", va="center", fontsize=7, color="0.5")
+                axes.text(x + 0.5, y + rank + 0.5, "–", ha="center", va="center", fontsize=9, color="0.5")
             for column, number in enumerate(row or ()):
                 is_new = before is not None and before[rank][column] != number
-                _draw_box(axes, x + column, y + rank, _pieces(number), is_new, is_numbered)
+                _draw_box(axes, x + column, y + rank, _pieces(number), is_new, is_numbered, inch)
         x += _columns(state) + _ARROW
 
 
@@ -86,19 +109,20 @@ def _pieces(number):
     return {rank: int(digit) for rank, digit in enumerate(reversed(str(int(number)))) if digit != "0"}
 
 
-def _draw_box(axes, x, y, pieces, is_new, is_numbered):
+def _draw_box(axes, x, y, pieces, is_new, is_numbered, inch):
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="0.7", linewidth=0.6))
     if is_new:
         axes.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor="black", linewidth=1.3, zorder=3))
-    room = 0.85 if is_numbered else 1
     side = 1 if len(pieces) == 1 else 2 if max(pieces, default=0) < 4 else 4
+    room = 0.8 if is_numbered else 1
+    size = 72 * inch * (0.5 if side == 1 else 0.6 / side) * room  # of a symbol, in points
     for rank in pieces:
         # In a sum each rank has a place of its own, so that sums can be compared at a glance.
         row, column = divmod(rank, side) if side > 1 else (0, 0)
-        place = x + room * (column + 0.72) / (side + 0.44), y + room * (row + 0.72) / (side + 0.44)
-        axes.plot(*place, MARKERS[rank % 7], color=COLOURS[rank % 7], markersize=6.5 / side**0.6, markeredgewidth=0)
+        place = x + room * (column + 0.6) / (side + 0.2), y + room * (row + 0.6) / (side + 0.2)
+        axes.plot(*place, MARKERS[rank % 7], color=COLOURS[rank % 7], markersize=size, markeredgewidth=0)
     if is_numbered:
         text = ",".join(map(str, sorted(set(pieces.values()))))
-        axes.text(x + 0.95, y + 0.97, text, ha="right", va="bottom", fontsize=5.5, color="0.3", zorder=4)
+        axes.text(x + 0.95, y + 0.98, text, ha="right", va="bottom", fontsize=7, color="0.3", zorder=4)

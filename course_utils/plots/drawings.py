@@ -6,7 +6,8 @@ from .style import COLOURS, HATCHES, STYLE, keys, pale, show
 def diagram(boxes, arrows, alt, height=2.6):
     """Draw an idea, not a measurement: boxes {name: (x, y, text)}, arrows [(from name, to name, text)].
 
-    Arrows run from centre to centre behind the boxes; "<->" at the head of an arrow's text gives it two heads.
+    Arrows run from centre to centre behind the boxes; "<->" at the head of an arrow's text gives it two heads. A fourth
+    entry of an arrow is its width in points.
     """
     import matplotlib.pyplot as plt
 
@@ -17,14 +18,14 @@ def diagram(boxes, arrows, alt, height=2.6):
         for name, (x, y, text) in boxes.items():
             look = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": COLOURS[0], "linewidth": 1.2}
             patches[name] = axes.text(x, y, text, ha="center", va="center", bbox=look, zorder=3, fontsize=8.5)
-        for start, end, text in arrows:
+        for start, end, text, *width in arrows:
             (x0, y0, _), (x1, y1, _) = boxes[start], boxes[end]
             heads = "<->" if text.startswith("<->") else "->"
-            look = {"arrowstyle": heads, "color": COLOURS[1], "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+            look = {"arrowstyle": heads, "color": COLOURS[1], "linewidth": (width or [1.2])[0], "shrinkA": 0, "shrinkB": 0}
             look |= {"patchA": patches[start].get_bbox_patch(), "patchB": patches[end].get_bbox_patch()}
             axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
             place, where = ((x0 + x1) / 2, (y0 + y1) / 2), "left" if x0 == x1 else "center"
-            offset = (4, 0) if x0 == x1 else (0, 4)
+            offset = (3 + look["linewidth"], 0) if x0 == x1 else (0, 4)
             axes.annotate(
                 text.removeprefix("<->"), place, offset, textcoords="offset points", ha=where, va="bottom", fontsize=8
             )

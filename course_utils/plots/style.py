@@ -71,6 +71,34 @@ def _caption():
     return f"this machine: {hardware.machine()}{shared}"
 
 
+def draw_prediction(axes, prediction):
+    """Draw a star at each {x: y} of the student's; of a y that is None only the line below the figure speaks."""
+    look = {"marker": "*", "markersize": 13, "color": COLOURS[4], "markeredgecolor": "black", "linestyle": ""}
+    for place, value in (prediction or {}).items():
+        if value is None:
+            axes.figure.lacks_prediction = True
+        else:
+            axes.plot(place, value, label="your prediction", **look)
+
+
+def tick_units(axes, units):
+    """Say the ticks of an axis in bytes as 64 KiB or 1 MiB, seconds as 10 µs or 1 ms, bytes/s as 10 GB/s; `units` as in `lines`."""
+    scales = {"bytes": (2**10, ("B", "KiB", "MiB", "GiB", "TiB"), 0), "seconds": (1000, ("ns", "µs", "ms", "s"), 3)}
+    scales["bytes/s"] = 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"), 0
+    for axis, unit in units.items():
+        step, names, base = scales[unit]
+
+        def say(value, _, step=step, names=names, base=base):
+            power = 0
+            while abs(value) >= step and base + power < len(names) - 1:
+                value, power = value / step, power + 1
+            while 0 < abs(value) < 0.9995 and base + power > 0:
+                value, power = value * step, power - 1
+            return f"{value:.3g} {names[base + power]}" if value else "0"
+
+        getattr(axes, f"{axis}axis").set_major_formatter(say)
+
+
 def show(figure, alt):
     """Put the figure into the notebook (elsewhere nowhere), with its alternative text; then forget it."""
     import matplotlib.pyplot as plt
@@ -79,7 +107,8 @@ def show(figure, alt):
     image = _png(figure)
     plt.close(figure)
     display(Image(image, format="png", alt=alt))
-    print("\n".join(textwrap.wrap(f"Figure: {alt}", 110)))
+    unset = " (No prediction was made.)" if getattr(figure, "lacks_prediction", False) else ""
+    print("\n".join(textwrap.wrap(f"Figure: {alt}{unset}", 110)))
 
 
 def _png(figure):

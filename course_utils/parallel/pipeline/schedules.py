@@ -95,7 +95,7 @@ def needs(task, num_stages):
 def peak_activations(schedule):
     """Return a list: the most micro-batches that each stage holds at once.
 
-    It holds one from the begin of its forward to the end of its backward.
+    It holds one from the start of its forward to the end of its backward.
     """
     peaks = []
     for tasks in by_stage(schedule):

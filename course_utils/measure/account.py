@@ -1,0 +1,86 @@
+"""Where the time of a step goes whose work is done in threads: every second of it is put down to one cause."""
+
+import contextlib
+import functools
+import statistics
+import time
+
+from .. import hardware
+
+COMPUTING, WAITING, STARTING = "computing", "waiting", "starting, joining threads"
+
+
+class Account:
+    """Adds up seconds by cause, over one step: `account.seconds` is {cause: seconds}, and they sum to what was accounted.
+
+    `with account("messages"):` puts down all that runs in the block. `with account.threads() as watch:` splits its block in
+    three, of which the threads run `watch(function)` in the function's place: the time until the first thread begins and
+    after the last has ended; the processor time of a thread, the mean over the threads; and what is left, in which a thread
+    waited: for the interpreter's lock, for a core, or for a GPU. Blocks follow one another, none is inside another.
+    """
+
+    def __init__(self):
+        self.seconds = {}
+
+    @contextlib.contextmanager
+    def __call__(self, cause):
+        begin = _now()
+        yield
+        self._put(cause, _now() - begin)
+
+    @contextlib.contextmanager
+    def threads(self):
+        spans = []
+        begin = _now()
+        yield lambda function: _watched(function, spans)
+        whole = _now() - begin
+        in_threads = max(end for _, end, _ in spans) - min(start for start, _, _ in spans)
+        computing = statistics.mean(computed for _, _, computed in spans)
+        self._put(COMPUTING, computing)
+        self._put(WAITING, in_threads - computing)
+        self._put(STARTING, whole - in_threads)
+
+    @property
+    def total_s(self):
+        return sum(self.seconds.values())
+
+    @property
+    def milliseconds(self):
+        return {cause: 1e3 * seconds for cause, seconds in self.seconds.items()}
+
+    def _put(self, cause, seconds):
+        self.seconds[cause] = self.seconds.get(cause, 0.0) + seconds
+
+
+def typical(run, repeats=9, warmup=2):
+    """Run `run(account)`, a step, several times, and return the account whose total is the median: its causes add up to it."""
+    accounts = [Account() for _ in range(warmup + repeats)]
+    for account in accounts:
+        run(account)
+    return sorted(accounts[warmup:], key=lambda account: account.total_s)[repeats // 2]
+
+
+def compared(first, second):
+    """A table of two accounts with the same causes, in ms, and what the second has more."""
+    rows = [f"{'ms':28s}{'one':>8s}{'two':>8s}{'more':>9s}"]
+    pairs = [(cause, first.seconds[cause], spent) for cause, spent in second.seconds.items()]
+    for cause, a, b in [*pairs, ("all of it", first.total_s, second.total_s)]:
+        rows.append(f"{cause:28s}{1e3 * a:8.2f}{1e3 * b:8.2f}{1e3 * (b - a):+9.2f}")
+    return "\n".join(rows)
+
+
+def _watched(function, spans):
+    @functools.wraps(function)
+    def watched(*args):
+        begin, computed = time.perf_counter(), time.thread_time()
+        result = function(*args)
+        computed = time.thread_time() - computed
+        spans.append((begin, _now(), computed))
+        return result
+
+    return watched
+
+
+def _now():
+    hardware.wait_for_gpus()
+    return time.perf_counter()

@@ -1,0 +1,70 @@
+"""What `nn.DataParallel` lets each device hold: counted anywhere, measured where there are several GPUs."""
+
+import torch
+import torch.nn.functional as F
+
+from . import memory
+
+
+def count(make_net, batch_size, num_devices, numbers_kept):
+    """({part: bytes} on device 0, {part: bytes} on each other device), all that each holds at some time in the backward pass.
+
+    `make_net()` takes images (B, 3, 32, 32), and its outputs have a class in each column; the optimizer keeps `numbers_kept`
+    numbers for each parameter. Counted on the meta device, where nothing is computed.
+    """
+    with torch.device("meta"):
+        net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
+        outputs = torch.empty(batch_size, *net(x).shape[1:], requires_grad=True)
+        with memory.Activations(net) as own:
+            net(x)
+        with memory.Activations(net) as loss:
+            F.cross_entropy(outputs, torch.empty(batch_size, dtype=torch.long))
+    weights = memory.weight_bytes(net)
+    own_outputs = outputs.nbytes // num_devices  # and later, in their place, their gradient
+    every = {"weights": weights, "gradients": weights, "activations": own.num_bytes, "outputs, loss": own_outputs}
+    gathered = {"outputs, loss": own_outputs + 2 * outputs.nbytes + loss.num_bytes}
+    return every | gathered | {"optimizer state": numbers_kept * weights}, every
+
+
+def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
+    """{case: what `count` returns} as it is, and with each of three remedies; Adam keeps two numbers for each parameter."""
+    zero, other = count(make_net, batch_size, num_devices, numbers_kept)
+    own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # of a device's part
+    return {
+        name: (zero, other),
+        "  half the batch": count(make_net, batch_size // 2, num_devices, numbers_kept),
+        "  the loss inside forward": (zero | own, other | own),
+        "  an optimizer each, too": (zero | own, zero | own),
+    }
+
+
+def table(cases):
+    """Print-ready rows of {case: (parts of device 0, parts of each other device)}."""
+    parts = next(iter(cases.values()))[0]
+    rows = [f"{'MB':28s}device 0  each other   on device 0: {' / '.join(parts)}"]
+    for name, (zero, other) in cases.items():
+        held = " / ".join(f"{num_bytes / 1e6:.1f}" for num_bytes in zero.values())
+        rows.append(f"{name:26s}{sum(zero.values()) / 1e6:10.1f}{sum(other.values()) / 1e6:12.1f}   {held}")
+    return "\n".join(rows)
+
+
+def by_device(zero, other, num_devices):
+    """{device: {part: MB}}."""
+    held = [zero] + [other] * (num_devices - 1)
+    return {f"device {i}": {part: num_bytes / 1e6 for part, num_bytes in parts.items()} for i, parts in enumerate(held)}
+
+
+def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
+    """A line for each GPU: what `count` says, and the most that a step of `make_step()` had allocated. With one GPU or none, why not."""
+    if num_gpus < 2:
+        return "Fewer than two GPUs are in use here, so the count stands alone."
+    before = [torch.cuda.memory_allocated(i) for i in range(num_gpus)]
+    step = make_step()
+    for _ in range(2):  # the first step makes the optimizer's state
+        for i in range(num_gpus):
+            torch.cuda.reset_peak_memory_stats(i)
+        step()
+    most = [(torch.cuda.max_memory_allocated(i) - old) / 1e6 for i, old in enumerate(before)]
+    counted = [sum(parts.values()) for parts in by_device(*count(make_net, batch_size, num_gpus, numbers_kept), num_gpus).values()]
+    rows = zip(counted, most)
+    return "\n".join(f"cuda:{i}: counted {a:.1f} MB, max_memory_allocated {b:.1f} MB" for i, (a, b) in enumerate(rows))

@@ -1,0 +1,34 @@
+"""Where a layer stands under a device's roofline: operations per byte, operations per second, and the roof itself."""
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from . import memory, throughput
+
+
+def place(layer, x):
+    """Return (FLOP per byte, GFLOP/s) of `layer(x)`: what it does for each byte that it must move, and how fast.
+
+    It must read `x` and the layer's weights, and write its result, each once. A layer in which nothing is multiplied, such
+    as ReLU, counts one operation for each number of the result.
+    """
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            y = layer(x)
+        flops = counter.get_total_flops() or y.numel()
+        moved = x.nbytes + y.nbytes + memory.weight_bytes(layer)
+        timing = throughput.measure(lambda: layer(x), flops / 1e9, repeats=5, block_s=0.02)
+    return flops / moved, timing.samples_per_s
+
+
+def roof(device):
+    """Return (GB/s, GFLOP/s) that `device` reaches here: a copy of 64 MiB, read and written, and a large float32 product.
+
+    A roof is what the device can do, so the fastest repeat counts, not the median.
+    """
+    side = 1024 if torch.device(device).type == "cpu" else 8192
+    matrix, source = torch.randn(side, side, device=device), torch.zeros(2**24, device=device)
+    target = torch.empty_like(source)
+    copies = throughput.measure(lambda: target.copy_(source), 2 * source.nbytes / 1e9, repeats=10, block_s=0.05)
+    products = throughput.measure(lambda: matrix @ matrix, 2 * side**3 / 1e9, repeats=10, block_s=0.05)
+    return copies.samples_per_s_range[1], products.samples_per_s_range[1]

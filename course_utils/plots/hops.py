@@ -1,0 +1,84 @@
+"""Who sends to whom, step by step: the messages of an algorithm as arrows between ranks, and a reduction as a tree."""
+
+from .style import COLOURS, STYLE, show
+
+
+def hops(ways, alt, shares=None):
+    """Draw {name: steps}, where a step is a list of (from rank, to rank), all sent at the same time; an idea, not a measurement.
+
+    Time runs to the right, a line is a rank, an arrow a message in the colour of its sender. All panels have the same time
+    scale. `shares` is {name: the part of the tensor that each message carries}, 1 unless given: a small part is a thin arrow.
+    """
+    import matplotlib.pyplot as plt
+
+    most = max(map(len, ways.values()))
+    num_ranks = 1 + max(rank for steps in ways.values() for step in steps for pair in step for rank in pair)
+    rows = (len(ways) + 1) // 2
+    with plt.rc_context(STYLE):
+        figure, grid = plt.subplots(rows, 2, figsize=(7.4, 0.2 + 1.75 * rows), layout="constrained", squeeze=False, sharex=True)
+        for axes in grid.flat[len(ways) :]:
+            axes.axis("off")
+        for axes, (name, steps) in zip(grid.flat, ways.items()):
+            width = 0.7 + 1.6 * (shares or {}).get(name, 1)
+            for rank in range(num_ranks):
+                axes.plot([0, len(steps)], [rank, rank], color="0.75", linewidth=1, zorder=1)
+            for k, step in enumerate(steps):
+                for src, dst in step:
+                    look = {"arrowstyle": "-|>", "color": COLOURS[src % 7], "linewidth": width, "mutation_scale": 7 + 3 * width}
+                    axes.annotate("", (k + 0.94, dst), (k + 0.06, src), arrowprops=look | {"shrinkA": 0, "shrinkB": 0}, zorder=3)
+            for k in range(len(steps) + 1):
+                axes.axvline(k, color="0.88", linewidth=0.8, zorder=0)
+            axes.set_title(name)
+            axes.set_yticks(range(num_ranks), [f"rank {rank}" for rank in range(num_ranks)], fontsize=8)
+            axes.set_xticks([k + 0.5 for k in range(most)], [f"step {k + 1}" for k in range(most)], fontsize=8)
+            axes.tick_params(length=0, labelbottom=True)
+            axes.set_ylim(num_ranks - 0.6, -0.4)
+            axes.set_xlim(-0.05, most + 0.05)
+            axes.grid(visible=False)
+            for side in axes.spines.values():
+                side.set_visible(False)
+        show(figure, alt)
+
+
+def tree_levels(num_ranks):
+    """[the ranks before the first step, those that go on after it, …, [0]], and the (from, to) of each step between them.
+
+    In step k the ranks that are still in it send to the one 2^k below, if that rank is one of those that go on.
+    """
+    levels, steps, distance = [list(range(num_ranks))], [], 1
+    while distance < num_ranks:
+        steps.append([(rank, rank - distance) for rank in levels[-1] if rank % (2 * distance)])
+        levels.append(levels[-1][::2])
+        distance *= 2
+    return levels, steps
+
+
+def tree(num_ranks, alt):
+    """Draw how tensors are added up along a tree to rank 0, its root, in ⌈log2(num_ranks)⌉ steps: from the bottom up."""
+    import matplotlib.pyplot as plt
+
+    levels, steps = tree_levels(num_ranks)
+    places = [[float(rank) for rank in levels[0]]]  # a rank stands between those that it has added up
+    for above in levels[1:]:
+        below = dict(zip(levels[len(places) - 1], places[-1]))
+        senders = {dst: src for src, dst in steps[len(places) - 1]}
+        places.append([(below[rank] + below[senders.get(rank, rank)]) / 2 for rank in above])
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(7.4, 0.4 + 0.8 * len(levels)), layout="constrained")
+        for height, (ranks, row) in enumerate(zip(levels, places)):
+            for rank, x in zip(ranks, row):
+                look = {"boxstyle": "circle,pad=0.35", "facecolor": "white", "edgecolor": COLOURS[0], "linewidth": 1.4}
+                axes.text(x, height, str(rank), ha="center", va="center", bbox=look, zorder=3, fontsize=9)
+            if height:
+                above, below = dict(zip(ranks, row)), dict(zip(levels[height - 1], places[height - 1]))
+                sends = dict(steps[height - 1])
+                for rank, x in below.items():
+                    sent = rank in sends
+                    look = {"arrowstyle": "-|>" if sent else "-", "color": COLOURS[1] if sent else "0.7", "linewidth": 1.6 if sent else 1}
+                    look |= {"shrinkA": 11, "shrinkB": 11, "linestyle": "-" if sent else ":"}
+                    axes.annotate("", (above[sends.get(rank, rank)], height), (x, height - 1), arrowprops=look)
+                axes.text(-0.9, height - 0.5, f"step {height}", ha="right", va="center", fontsize=8.5, color="0.3")
+        axes.set_xlim(-1.7, num_ranks - 0.4)
+        axes.set_ylim(-0.4, len(levels) - 0.6)
+        axes.axis("off")
+        show(figure, alt)

@@ -1,0 +1,32 @@
+"""The roofline: how many operations a second a device can reach, by the operations that each byte from memory is used for.
+
+After S. Williams, A. Waterman and D. Patterson, "Roofline: an insightful visual performance model for multicore
+architectures", Communications of the ACM 52(4), 2009.
+"""
+
+from .style import COLOURS, DASHES, MARKERS, draw_prediction, new_figure, show
+
+
+def roofline(roofs, points, alt, title="", prediction=None, source=""):
+    """Draw {device: (GB/s, GFLOP/s)} as roofs, and {operation: (FLOP per byte, GFLOP/s reached)} as points below them.
+
+    `prediction` is {FLOP per byte: GFLOP/s}, the student's, or None. `source` says where the values are from, if they were not
+    measured on this machine.
+    """
+    far = [intensity for intensity, _ in points.values()] + [peak / bandwidth for bandwidth, peak in roofs.values()]
+    low, high = min(far) / 3, max(far) * 3
+    with new_figure("FLOP per byte of memory traffic", "GFLOP/s", title, height=3.1, source=source) as (figure, axes):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        for i, (name, (bandwidth, peak)) in enumerate(roofs.items()):
+            ridge, look = peak / bandwidth, {"color": "0.3", "linestyle": DASHES[i % 7]}
+            axes.plot([low, ridge, high], [low * bandwidth, peak, peak], label=f"{name}: {bandwidth:,.0f} GB/s, {peak:,.0f} GFLOP/s", **look)
+        for i, (name, (intensity, reached)) in enumerate(points.items()):
+            look = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": "", "markersize": 6}
+            axes.plot([intensity], [reached], label=f"{name}: {reached:,.3g} GFLOP/s", **look)
+        draw_prediction(axes, prediction)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:,g}")
+        axes.set_xlim(low, high)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        show(figure, alt)

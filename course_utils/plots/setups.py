@@ -1,0 +1,73 @@
+"""Who runs where, drawn: machines, the processes on them, the devices of each process, and who sends to whom."""
+
+from .style import COLOURS, STYLE, pale, show
+
+_DEVICE, _PAD, _GAP = 1.0, 0.24, 0.7  # a device's side; from a frame to what is in it; between neighbours
+_TITLE = 1.15  # above a panel
+
+
+def setups(panels, alt):
+    """Draw {title: machines} side by side; a machine is a list of its processes, a process its number of devices.
+
+    Processes of one machine, and machines, are joined by an arrow: what one of them knows, the other learns by a message.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    widths = [_width([_width(processes) + 2 * _PAD for processes in map(_processes, machines)]) for machines in panels.values()]
+    wide, high = sum(widths) + 1.1 * (len(panels) - 1), _DEVICE + 4 * _PAD
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.75 + (high + _TITLE) * 6.7 / wide), layout="constrained")
+        x = 0
+        for (title, machines), width in zip(panels.items(), widths):
+            axes.text(x, high + 0.2, title, fontsize=8, ha="left", va="bottom", linespacing=1.3)
+            _draw_machines(axes, machines, x)
+            x += width + 1.1
+        keys = [Patch(facecolor=pale(COLOURS[5]), edgecolor=COLOURS[0], label="device"),
+                Patch(facecolor="white", edgecolor=COLOURS[2], label="process"),
+                Patch(facecolor="0.93", edgecolor="0.5", linestyle="--", label="machine")]  # fmt: skip
+        figure.legend(handles=keys, loc="outside lower left", ncols=3)
+        axes.set_xlim(-0.1, wide + 0.1)
+        axes.set_ylim(-0.1, high + _TITLE)
+        axes.set_aspect("equal")
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _processes(machine):
+    """The width of each process on a machine, by its number of devices."""
+    return [count * _DEVICE + (count - 1) * _PAD + 2 * _PAD for count in machine]
+
+
+def _width(items):
+    return sum(items) + _GAP * (len(items) - 1)
+
+
+def _draw_machines(axes, machines, x):
+    middle = _DEVICE / 2 + 2 * _PAD
+    for i, machine in enumerate(machines):
+        widths = _processes(machine)
+        if i:
+            _arrow(axes, x - _GAP, x, middle)
+        _frame(axes, x, 0, _width(widths) + 2 * _PAD, _DEVICE + 4 * _PAD, facecolor="0.93", edgecolor="0.5", linestyle="--")
+        x += _PAD
+        for j, (count, width) in enumerate(zip(machine, widths)):
+            if j:
+                _arrow(axes, x - _GAP, x, middle)
+            _frame(axes, x, _PAD, width, _DEVICE + 2 * _PAD, facecolor="white", edgecolor=COLOURS[2])
+            for k in range(count):
+                left = x + _PAD + k * (_DEVICE + _PAD)
+                _frame(axes, left, 2 * _PAD, _DEVICE, _DEVICE, facecolor=pale(COLOURS[5]), edgecolor=COLOURS[0])
+            x += width + _GAP
+        x += _PAD
+
+
+def _frame(axes, x, y, width, height, **look):
+    from matplotlib.patches import FancyBboxPatch
+
+    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12", linewidth=1.1, **look))
+
+
+def _arrow(axes, left, right, y):
+    look = {"arrowstyle": "<->", "color": COLOURS[1], "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+    axes.annotate("", (right, y), (left, y), arrowprops=look, zorder=4)

@@ -1,0 +1,132 @@
+"""When ranks compute and send: their spans, what of a message is waiting, a link that is slow, and replicas apart."""
+
+import contextlib
+import time
+import types
+
+import matplotlib
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from course_utils import launch, plots
+from course_utils.measure import overlap, turns
+from course_utils.measure.apart import distance_from_rank_0
+from course_utils.plots.replicas import schedule
+
+matplotlib.use("agg")
+
+
+def event(name, kind, start, end, is_user_annotation=False):
+    return types.SimpleNamespace(name=name, device_type=types.SimpleNamespace(name=kind), is_user_annotation=is_user_annotation,
+                                 time_range=types.SimpleNamespace(start=1e3 * start, end=1e3 * end))  # fmt: skip
+
+
+def spans_of(events, monkeypatch):
+    monkeypatch.setattr(overlap, "profile", lambda: contextlib.nullcontext(types.SimpleNamespace(events=lambda: events)))
+    return overlap.backward_spans(lambda: None)
+
+
+def test_what_a_gpu_computes_and_sends_is_told_by_its_kernels(monkeypatch):
+    events = [event("backward", "CPU", 1, 2), event("backward", "CUDA", 1, 10, is_user_annotation=True), event("all_reduce", "CPU", 2, 3),
+              event("sgemm", "CUDA", 0, 0.5), event("sgemm", "CUDA", 3, 5), event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "CUDA", 4, 9),
+              event("autograd::engine::evaluate_function: MmBackward0", "CPU", 1, 2)]  # fmt: skip
+    assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]
+
+
+def test_ranks_that_share_a_gpu_send_with_gloo(monkeypatch):
+    events = [event("backward", "CPU", 0, 1), event("sgemm", "CUDA", 2, 4), event("gloo:all_reduce", "CPU", 3, 8)]
+    assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]
+
+
+def profile_two_layers():
+    model, x = DistributedDataParallel(nn.Sequential(nn.Linear(4, 400), nn.Linear(400, 4)), bucket_cap_mb=0.001), torch.ones(2, 4)
+
+    def step():
+        overlap.marked_backward(model(x).sum())
+
+    for _ in range(2):
+        step()
+    return overlap.backward_spans(step)
+
+
+def test_the_spans_of_workers_hold_every_all_reduce():
+    ranks = launch(profile_two_layers, world_size=2).results
+    for spans in ranks:
+        assert {kind for _, _, kind in spans} == {"computing", "all-reduce"}
+        assert all(0 <= begin <= end for begin, end, _ in spans)
+    messages = [sum(kind == "all-reduce" for _, _, kind in spans) for spans in ranks]
+    assert messages[0] == messages[1] >= 2
+    assert len(overlap.waiting(ranks)) == messages[0]
+
+
+def test_until_the_last_rank_calls_it_is_waiting():
+    spans = [(0, 9, "computing"), (1, 7, "all-reduce")], [(4, 6, "all-reduce"), (0, 3, "computing")]
+    assert overlap.waiting(spans) == [(3, 3)]
+
+
+def time_a_slow_step(bytes_per_s):
+    model, seconds = DistributedDataParallel(nn.Linear(1000, 10, bias=False)), []
+    model.register_comm_hook(overlap.Link(bytes_per_s), overlap.average_over)
+    for _ in range(2):
+        model.zero_grad()
+        begin = time.perf_counter()
+        model(torch.full((1, 1000), float(dist.get_rank()))).sum().backward()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds), model.module.weight.grad.unique().tolist()
+
+
+def test_over_a_slow_link_the_same_mean_arrives_later():
+    for seconds, gradient in launch(time_a_slow_step, 40_000 / 0.2, world_size=2):
+        assert gradient == [0.5]
+        assert seconds >= 0.2
+
+
+def test_messages_follow_one_another_over_a_link(monkeypatch):
+    monkeypatch.setattr(overlap.time, "perf_counter", lambda: 10.0)
+    link = overlap.Link(100)
+    assert [link.arrival(num_bytes) for num_bytes in (50, 100)] == [10.5, 11.5]
+    monkeypatch.setattr(overlap.time, "perf_counter", lambda: 20.0)
+    assert link.arrival(100) == 21
+
+
+def test_ways_take_turns():
+    said = []
+    timings = turns.in_turn({name: lambda name=name: said.append(name) for name in "ab"}, rounds=2, warmup=1, repeats=2)
+    assert "".join(said) == "ab" + "aabb" * 2
+    assert {name: len(timing.seconds) for name, timing in timings.items()} == {"a": 4, "b": 4}
+
+
+def measure_distance():
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(dist.get_rank() / 4)
+    return distance_from_rank_0(model), next(model.parameters()).max().item()
+
+
+def test_the_distance_from_rank_0_changes_nothing():
+    assert launch(measure_distance, world_size=3).results == [(0, 0), (0.25, 0.25), (0.5, 0.5)]
+
+
+LAYERS = {"last": (1, 2), "first": (4, 1)}
+
+
+@pytest.mark.parametrize(("buckets", "waits", "sending"), [
+    ([["last", "first"]], True, [(5, 9, "last+first")]),
+    ([["last"], ["first"]], True, [(5, 8, "last"), (8, 10, "first")]),
+    ([["last"], ["first"]], False, [(1, 4, "last"), (5, 7, "first")]),
+    ([["last", "first"]], False, [(5, 9, "last+first")]),
+])  # fmt: skip
+def test_a_message_leaves_when_its_gradients_are_ready_and_the_link_is_free(buckets, waits, sending):
+    assert schedule(LAYERS, buckets, waits, latency=1) == ([(0, 1, "last"), (1, 5, "first")], sending)
+
+
+def test_drawings_say_what_they_show(capsys):
+    plots.replicas("One step of four replicas.")
+    plots.ways_to_send("Two buckets are first.")
+    plots.backward_passes({"a way": [[(0, 2, "computing"), (1, 2, "all-reduce")]] * 2}, "Two ranks.")
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("One step of four replicas.", "Two buckets are first.", "Two ranks."))

@@ -1,0 +1,36 @@
+"""Ways are timed at every size in turns, on the device that the backend carries; of several ranks the slowest counts."""
+
+import pytest
+
+from course_utils import launch
+from course_utils.measure import sweep
+
+SIZES = 1, 64, 4096
+
+
+def make_ways(x):
+    assert x.device.type == "cpu"
+    return {"add": lambda: x.add_(1), "fill": lambda: x.zero_()}
+
+
+def test_every_way_is_timed_at_every_size():
+    by_rank = launch(sweep.time_ways, "gloo", make_ways, SIZES, 2, 3, world_size=2, backend="gloo", timeout=60).results
+    cases = {(name, num_bytes) for name in ("add", "fill") for num_bytes in SIZES}
+    assert all(times.keys() == cases and min(times.values()) > 0 for times in by_rank)
+
+
+def test_a_tensor_has_as_many_bytes_as_its_size_says():
+    seen = []
+    sweep.time_ways("gloo", lambda x: {"look": lambda: seen.append(x.nbytes)}, SIZES, 1, 1)
+    assert sorted(set(seen)) == sorted(SIZES)
+
+
+@pytest.mark.parametrize("seconds, expected", [([3.0], 3.0), ([1, 2, 3, 4, 5, 6, 7], 2), ([9, 1, 2, 3, 4, 5, 900], 2)])
+def test_the_lower_quartile_does_not_see_interference(seconds, expected):
+    assert sweep.lower_quartile(seconds) == expected
+
+
+def test_the_slowest_rank_counts_and_a_curve_holds_one_way():
+    times = sweep.slowest([{("add", 1): 1.0, ("add", 64): 2.0, ("fill", 1): 9.0}, {("add", 1): 3.0, ("add", 64): 1.0, ("fill", 1): 8.0}])
+    assert times == {("add", 1): 3.0, ("add", 64): 2.0, ("fill", 1): 9.0}
+    assert sweep.curve(times, "add") == ((1, 64), (3.0, 2.0))
