@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from course_utils import hardware, recorded
 from tools import notebooks, record
@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 MEASURES = """from course_utils import recorded
 recorded.keep("bandwidth", {"copy": [10.0, 20.0], "device": "cpu"})
 recorded.keep("steps", {"median_s": 0.5})"""
+CLAIMS = """from course_utils.measure.claims import claim
+claim("Two are faster than one: 10 against 20 ms.", True)
+claim("It takes 3 ms.", True)"""
 
 
 def write_notebook(folder, *cells, name="03_sample"):
@@ -76,7 +79,10 @@ def test_the_command_prints_what_changed(tmp_path):
     for name in ("course_utils", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "notebooks").mkdir()
-    write_notebook(tmp_path / "notebooks", MEASURES)
+    path = write_notebook(tmp_path / "notebooks", MEASURES, CLAIMS)
+    nb = notebooks.read(path)
+    nb.cells[1].outputs = [new_output("stream", name="stdout", text="→ Two are faster: 9 against 20 ms.\n→ It takes 3 ms.\n")]
+    notebooks.write(nb, path)
     before = {"bandwidth": {"copy": [8.0, 20.0], "device": "cpu"}, "steps": {"median_s": 0.5}}
     records.save_chapter("03", before, "a test", tmp_path / "data" / "recorded")
     done = subprocess.run([sys.executable, "-m", "tools.record", "03"], cwd=tmp_path, capture_output=True, text=True,
@@ -84,7 +90,8 @@ def test_the_command_prints_what_changed(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert lines[0].startswith("03_sample …") and lines[1].startswith("against the record of 20")
-    assert lines[2:] == ["bandwidth['copy'][0]: 8 → 10 (+25 %)", "3 as before"]
+    assert lines[2:] == ["bandwidth['copy'][0]: 8 → 10 (+25 %)", "3 as before",
+                         "now claimed: Two are faster than one: 10 against 20 ms."]
     assert not list(tmp_path.rglob("*.part"))
 
 

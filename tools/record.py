@@ -3,7 +3,7 @@
     python -m tools.record [09 00 ...]
 
 The outputs go into the notebooks, what they give to `recorded.keep` into data/recorded/<machine>/, and
-what changed against this machine's last record is printed. A notebook that fails, or whose outputs
+what changed against this machine's last record is printed, with every claim that now reads otherwise. A notebook that fails, or whose outputs
 must not be committed, keeps its old file and its old records; the exit code is then 1.
 """
 
@@ -18,6 +18,7 @@ import textwrap
 import time
 from pathlib import Path
 
+from course_utils.measure.claims import HERE
 from tools import notebooks, recorded
 
 MAX_BYTES = 500_000
@@ -56,9 +57,10 @@ def main(names):
 def record(path, folder=None, records=recorded.FOLDER):
     """Run the notebook and write it back with its outputs, and what it measured into `records`.
 
-    Returns the reasons why not, if any, and what changed in the measurements, both as lines.
+    Returns the reasons why not, if any, and what changed in measurements and claims, both as lines.
     """
     nb = notebooks.normalise(notebooks.read(path))
+    said = claims(nb)
     with tempfile.TemporaryDirectory(prefix="course-record-") as kept:
         try:
             notebooks.execute(nb, folder or path.parent, keep_in=kept)
@@ -78,7 +80,14 @@ def record(path, folder=None, records=recorded.FOLDER):
     notebooks.write(nb, path)
     if path == notebooks.NOTEBOOKS / f"{PICTURE[0]}.ipynb":
         keep_picture(nb)
-    return [], recorded.save_chapter(chapter, values, f"make record ARGS={chapter}", records)
+    changes = recorded.save_chapter(chapter, values, f"make record ARGS={chapter}", records)
+    return [], changes + [f"now claimed: {line.removeprefix(HERE)}" for line in claims(nb) if line not in said]
+
+
+def claims(nb):
+    """The lines of the outputs that say what the chapter's argument rests on, as `claim` prints them."""
+    return [line for cell in nb.cells for output in cell.get("outputs", []) for text in notebooks.texts(output)
+            for line in text.splitlines() if line.startswith(HERE)]
 
 
 def keep_picture(nb):
