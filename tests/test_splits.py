@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from course_utils import plots
-from course_utils.measure import account, device_zero, memory, rounds, splits
+from course_utils.measure import account, device_zero, memory, rounds, splits, throughput
 from course_utils.models import LectureNet
 
 matplotlib.use("agg")
@@ -73,7 +73,7 @@ def test_remedies_spread_outputs_then_state():
 
 def test_rounds_go_through_all_cases_and_blocks_fill_their_time(monkeypatch):
     clock, happened = [0.0], []
-    monkeypatch.setattr(rounds, "now", lambda: clock[0])
+    monkeypatch.setattr(throughput, "now", lambda: clock[0])
 
     def make_step(case, seconds):
         def step():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .throughput import now
+from .throughput import block_length, time_block
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,9 @@ def measure(steps, num_rounds=7, block_s=0.02):
     In a round each case runs once, as a block of as many steps as fill `block_s`, at least one, with one wait for the GPUs
     at its end. A round that does not count comes before, and tells how many steps a block has.
     """
-    lengths = {case: max(1, round(block_s / _seconds(step, 1))) for case, step in steps.items()}
+    lengths = {case: block_length(step, block_s) for case, step in steps.items()}
     seconds = {case: [] for case in steps}
     for _ in range(num_rounds):
         for case, step in steps.items():
-            seconds[case].append(_seconds(step, lengths[case]))
+            seconds[case].append(time_block(step, lengths[case]))
     return Rounds(seconds)
-
-
-def _seconds(step, length):
-    begin = now()
-    for _ in range(length):
-        step()
-    return (now() - begin) / length

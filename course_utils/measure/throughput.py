@@ -59,18 +59,21 @@ def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
     """
     for _ in range(warmup):
         step()
-    block = 1
-    if block_s:
-        begin = now()
+    block = block_length(step, block_s) if block_s else 1
+    return Timing(tuple(time_block(step, block) for _ in range(repeats)), num_samples, block)
+
+
+def block_length(step, block_s):
+    """How many calls of `step` fill `block_s` seconds, at least one, judged by one call."""
+    return max(1, round(block_s / time_block(step, 1)))
+
+
+def time_block(step, length):
+    """The seconds of one call of `step` in a block of `length`, with one wait for the GPUs before it and one at its end."""
+    begin = now()
+    for _ in range(length):
         step()
-        block = max(1, round(block_s / (now() - begin)))
-    seconds = []
-    for _ in range(repeats):
-        begin = now()
-        for _ in range(block):
-            step()
-        seconds.append((now() - begin) / block)
-    return Timing(tuple(seconds), num_samples, block)
+    return (now() - begin) / length
 
 
 @dataclass(frozen=True)
