@@ -111,7 +111,7 @@ def check_3_2(predict_bytes):
 
 
 def _counted_bytes(shapes, optimizer):
-    model = nn.ParameterList(torch.zeros(shape) for shape in shapes)
+    model = nn.ParameterList(torch.zeros(shape, device="meta") for shape in shapes)
     optimizer = _OPTIMIZERS[optimizer](model.parameters())
     for p in model.parameters():
         p.grad = torch.ones_like(p)
