@@ -1,4 +1,4 @@
-"""What several test files need: GPU tests skipped without a GPU, a line per notebook at the end."""
+"""What several test files need: GPU tests skipped without a GPU, a line per notebook at the end, figures to look at."""
 
 import pytest
 
@@ -22,3 +22,15 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("notebooks")
         for line in sorted(lines):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """The figures that were drawn, as they are when they are shown."""
+    import matplotlib.pyplot as plt
+
+    figures, close = [], plt.close
+    monkeypatch.setattr(plt, "close", figures.append)
+    yield figures
+    for figure in figures:
+        close(figure)

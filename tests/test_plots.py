@@ -10,16 +10,6 @@ from course_utils.plots import style
 matplotlib.use("agg")
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    """The figures that were drawn, as they are when they are shown."""
-    figures, close = [], plt.close
-    monkeypatch.setattr(plt, "close", lambda figure: figures.append(figure))
-    yield figures
-    for figure in figures:
-        close(figure)
-
-
 @pytest.mark.parametrize("unit, ticks", [
     ("bytes", {512: "512 B", 2**16: "64 KiB", 2**20: "1 MiB", 3 * 2**30: "3 GiB", 2**50: "1.02e+03 TiB", 0: "0"}),
     ("seconds", {1e-9: "1 ns", 1e-5: "10 µs", 0.002: "2 ms", 0.9999: "1 s", 1: "1 s", 250: "250 s"}),

@@ -1,7 +1,6 @@
 """The figures of chapter 00: who runs where, and the repeats of a measurement."""
 
 import matplotlib
-import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
@@ -10,16 +9,6 @@ from course_utils import plots
 from course_utils.plots.style import COLOURS
 
 matplotlib.use("agg")
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    """The figures that were drawn, as they are when they are shown."""
-    figures, close = [], plt.close
-    monkeypatch.setattr(plt, "close", figures.append)
-    yield figures
-    for figure in figures:
-        close(figure)
 
 
 def test_every_device_is_in_its_process_and_every_process_on_its_machine(shown, capsys):
