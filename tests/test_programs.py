@@ -12,8 +12,12 @@ from tools import notebooks
 
 PROGRAMS = notebooks.NOTEBOOKS / "programs"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+MARKS = {"ddp.py": "# DDP", "fsdp2.py": "# FSDP", "pipeline.py": "# PIPE", "tensor_parallel.py": "# TP"}  # of what one device's program would not need
 # Of one device's program nothing speaks of these.
-OF_SEVERAL = re.compile(r"\b(dist|rank|local_rank|world_size|num_local|env|sampler|os|device_ids)\b|Distributed(Data|Sampler)")
+OF_SEVERAL = re.compile(
+    r"\b(dist|rank|local_rank|world_size|num_local|env|sampler|os|device_ids|mesh|unit|fully_shard|options|stage|schedule|tp|plan|parts)\b"
+    r"|Distributed(Data|Sampler)|StateDict|get_model_state_dict|Pipeline|1F1B|DTensor"
+)
 
 
 def run(*command):
@@ -25,8 +29,13 @@ def run(*command):
     return re.findall(r"^epoch (\d+): loss (\S+)$", done.stdout, flags=re.MULTILINE)
 
 
-def test_alone_and_under_torchrun_ddp_ends_at_the_same_loss(tmp_path):
-    program, files = str(PROGRAMS / "ddp.py"), [str(tmp_path / name) for name in ("alone.pt", "both.pt")]
+def test_every_program_is_tried():
+    assert sorted(MARKS) == sorted(path.name for path in PROGRAMS.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_alone_and_under_torchrun_a_program_ends_at_the_same_loss(name, tmp_path):
+    program, files = str(PROGRAMS / name), [str(tmp_path / file) for file in ("alone.pt", "both.pt")]
     alone, both = run(program, files[0]), run(*TORCHRUN, program, files[1])
     assert [epoch for epoch, _ in alone] == [epoch for epoch, _ in both] == ["0", "1", "2"]  # rank 0 alone reports
     losses = [[float(loss) for _, loss in printed] for printed in (alone, both)]
@@ -34,13 +43,15 @@ def test_alone_and_under_torchrun_ddp_ends_at_the_same_loss(tmp_path):
     assert losses[0][-1] < losses[0][0] / 2
     one, two = (torch.load(file) for file in files)
     assert one.keys() == two.keys()  # without DDP's wrapper
+    assert all(type(tensor) is torch.Tensor for tensor in two.values())  # no shard, no DTensor
     torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)
 
 
-def test_every_line_that_one_device_would_not_need_is_marked():
-    text = (PROGRAMS / "ddp.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name, mark", MARKS.items())
+def test_every_line_that_one_device_would_not_need_is_marked(name, mark):
+    text = (PROGRAMS / name).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60
     assert max(map(len, text.splitlines())) <= 100
     code = text.split('"""')[2]
-    unmarked = [line for line in code.splitlines() if OF_SEVERAL.search(line.split("  #")[0]) and "# DDP" not in line]
+    unmarked = [line for line in code.splitlines() if OF_SEVERAL.search(line.split("  #")[0]) and mark not in line]
     assert not unmarked, "\n".join(unmarked)

@@ -1,7 +1,7 @@
-"""Train a network on the digits, with one process or several. "DDP" marks what several need.
+"""Train a network on the digits, in one process or several. "DDP" marks what only several need.
 
-    python ddp.py [FILE]                                       one process; FILE is for the weights
-    torchrun --standalone --nproc-per-node 2 ddp.py [FILE]     two: a GPU each, or on the CPU
+    python ddp.py [FILE]                                      one process; FILE takes the weights
+    torchrun --standalone --nproc-per-node 2 ddp.py [FILE]    two processes: on GPUs or on the CPU
 """
 
 import os  # DDP
@@ -19,7 +19,7 @@ from course_utils.data import load_images
 env = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1} | os.environ  # DDP
 rank, local_rank = int(env["RANK"]), int(env["LOCAL_RANK"])  # DDP: which process this is
 world_size, num_local = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])  # DDP: how many
-on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= num_local  # DDP: one for each
+on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= num_local  # DDP: a GPU for each
 device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # DDP: its own GPU
 if "RANK" in os.environ:  # DDP: torchrun has started this process
     if on_gpu:  # DDP
