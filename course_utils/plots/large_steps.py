@@ -1,0 +1,53 @@
+"""Chapter 11's picture: small steps of gradient descent, and the large one that is to replace them."""
+
+from .style import COLOURS, STYLE, show
+
+SMALL_RATE, NUM_STEPS = 0.15, 4
+START = (-1.0, 0.55)
+# What a small batch adds to the gradient of each small step; a large batch's gradient is their mean, which has none.
+NOISE = ((0.0, 1.1), (-0.2, -1.5), (0.3, 1.2), (-0.1, -0.8))
+VALLEYS = {"The gradient changes little on the way": (1.0, 0.6), "It changes much": (1.0, 4.5)}  # curvature along x and y
+
+
+def large_steps(alt):
+    """Draw four small steps, one of the same rate and one of four times the rate: in a gentle valley and in a steep one.
+
+    The paths are gradient descent on (a x² + b y²) / 2, computed, not sketched; the small steps have noisy gradients.
+    """
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    with plt.rc_context(STYLE):
+        figure, both = plt.subplots(1, 2, figsize=(6.4, 2.7), layout="constrained", sharey=True)
+        x, y = np.meshgrid(np.linspace(-1.25, 0.25, 120), np.linspace(-1.0, 0.85, 120))
+        for axes, (title, (a, b)) in zip(both, VALLEYS.items()):
+            axes.contour(x, y, a * x**2 + b * y**2, levels=np.geomspace(0.02, 4, 9), colors="0.75", linewidths=0.7)
+            ways = {
+                f"{NUM_STEPS} steps, small batches, rate η": descend(a, b, SMALL_RATE, NOISE),
+                f"1 step, large batch, rate {NUM_STEPS}η": descend(a, b, NUM_STEPS * SMALL_RATE),
+                "1 step, large batch, rate η": descend(a, b, SMALL_RATE),
+            }
+            for i, (name, way) in enumerate(ways.items()):
+                for begin, end in zip(way, way[1:]):
+                    look = {"arrowstyle": "-|>", "color": COLOURS[i], "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
+                    axes.annotate("", end, begin, arrowprops=look)
+                axes.plot([], [], color=COLOURS[i], label=name)
+            axes.plot(*START, "o", color="black", markersize=5)
+            axes.plot(0, 0, "+", color="black", markersize=8)
+            axes.set_title(title)
+            axes.set_xlabel("one weight")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.grid(visible=False)
+        both[0].set_ylabel("another weight")
+        figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+        show(figure, alt)
+
+
+def descend(a, b, rate, noise=((0.0, 0.0),)):
+    """The places (x, y) of gradient descent on (a x² + b y²) / 2 from START, that one included: a step for each noise."""
+    places = [START]
+    for noise_x, noise_y in noise:
+        x, y = places[-1]
+        places.append((x - rate * (a * x + noise_x), y - rate * (b * y + noise_y)))
+    return places
