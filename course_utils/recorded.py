@@ -48,8 +48,10 @@ def keep(name, values):
     path.write_text(json.dumps(values), encoding="utf-8")  # half a file is never read: the notebook has failed then
 
 
-def elsewhere(name, folder=FOLDER):
+def elsewhere(name, folder=FOLDER, with_cpus=False):
     """The records of `name` from other machines, those with a GPU, sorted by machine; [] where there is none.
+
+    `with_cpus` gives those of machines without a GPU as well.
 
     Raises ValueError, naming the file, if a record is damaged.
     """
@@ -57,7 +59,7 @@ def elsewhere(name, folder=FOLDER):
     of_name = re.compile(rf"(\d\d_)?{name}\.json")
     records = [read(path) for path in sorted(Path(folder).glob("*/*.json")) if of_name.fullmatch(path.name)]
     here = hardware.machine()
-    others = [record for record in records if record.provenance.get("gpus") and record.machine != here]
+    others = [record for record in records if (with_cpus or record.provenance.get("gpus")) and record.machine != here]
     return sorted(others, key=lambda record: record.machine)
 
 

@@ -21,13 +21,13 @@ def place(layer, x):
     return flops / moved, timing.samples_per_s
 
 
-def roof(device):
-    """Return (GB/s, GFLOP/s) that `device` reaches here: a copy of 64 MiB, read and written, and a large float32 product.
+def roof(device, dtype=torch.float32):
+    """Return (GB/s, GFLOP/s) that `device` reaches here: a copy of 64 MiB, read and written, and a large product in `dtype`.
 
     A roof is what the device can do, so the fastest repeat counts, not the median.
     """
     side = 1024 if torch.device(device).type == "cpu" else 8192
-    matrix, source = torch.randn(side, side, device=device), torch.zeros(2**24, device=device)
+    matrix, source = torch.randn(side, side, device=device, dtype=dtype), torch.zeros(2**24, device=device)
     target = torch.empty_like(source)
     copies = throughput.measure(lambda: target.copy_(source), 2 * source.nbytes / 1e9, repeats=10, block_s=0.05)
     products = throughput.measure(lambda: matrix @ matrix, 2 * side**3 / 1e9, repeats=10, block_s=0.05)

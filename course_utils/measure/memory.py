@@ -131,6 +131,12 @@ def trace(step, device="cpu"):
     return curves
 
 
+def curve(step, device="cpu"):
+    """(milliseconds, MB) of `trace`, all phases in one."""
+    points = sorted((point for part in trace(step, device).values() for point in zip(*part)), key=lambda point: point[0])
+    return [time for time, _ in points], [size / 1e6 for _, size in points]
+
+
 def allocated_peak(step, device):
     """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU, which keeps no such count.
 

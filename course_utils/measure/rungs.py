@@ -1,0 +1,81 @@
+"""Versions of one training step: which of them a machine can run, how fast each is in one run, and the memory it needs."""
+
+import copy
+import importlib.util
+import shutil
+import sysconfig
+from pathlib import Path
+
+import torch
+
+from . import intensity, memory, throughput
+
+
+def fast_dtype(device):
+    """The 16-bit type that `device` multiplies in hardware: bfloat16 where it has it, else a GPU's float16, else None.
+
+    GPUs have had float16 since the P100 and bfloat16 since the A100; a CPU may have instructions for bfloat16 or not.
+    """
+    if torch.device(device).type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    has_bf16 = any(has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name)
+    return torch.bfloat16 if has_bf16 else None
+
+
+def multiplied_formats(device):
+    """{name: (autocast's dtype or None, may float32 become TF32)} of what `device` multiplies, float32 first."""
+    found, fast = {"float32": (None, False)}, fast_dtype(device)
+    if torch.device(device).type == "cuda":  # most CPUs are many times slower in fp16
+        found |= {"TF32": (None, True)} if torch.cuda.get_device_capability(device) >= (8, 0) else {}
+        found["fp16"] = torch.float16, True
+    return found | ({"bf16": (torch.bfloat16, True)} if fast == torch.bfloat16 else {})
+
+
+def not_here(device):
+    """{rung of chapter 04: why it does not run on `device`}; on a GPU, torch.compile needs Triton and a C compiler."""
+    if torch.device(device).type == "cuda":
+        return {} if _compiles() else {"7 torch.compile": "it needs Triton, gcc and Python.h"}
+    reasons = {"2 pinned, prefetch": "no GPU to copy to", "7 torch.compile": "too slow to compile for a CPU"}
+    return reasons if fast_dtype(device) else {**reasons, "4 mixed precision": "this CPU has no 16-bit instructions"}
+
+
+def _compiles():
+    headers = Path(sysconfig.get_path("include"), "Python.h")  # of this Python, for C
+    return bool((shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton"))
+
+
+def measure(steps, num_samples, rounds=5, discard=3, block=3):
+    """Time {name: step} in one run, and return {name: Timing of a step}; `num_samples` is {name: samples in a step}.
+
+    Every round goes through all steps, so that a slow moment of the machine does not hit one alone. A step's turn begins
+    with `discard` steps that do not count: they use up the batches that loader workers made during the others' turns.
+    Then comes a block of `block` steps, with one wait for the device at its end.
+    """
+    seconds = {name: () for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            for _ in range(discard):
+                step()
+            several = throughput.measure(lambda: [step() for _ in range(block)], warmup=0, repeats=1)
+            seconds[name] += (several.median_s / block,)
+    return {name: throughput.Timing(each, num_samples[name], block) for name, each in seconds.items()}
+
+
+def peak_mb(step, device):
+    """The most MB that torch's allocator for `device` had handed out more than before, in one `step(phase)`.
+
+    Weights and the optimizer's state are there before, and do not count. What a CUDA graph holds, it has held since it was
+    recorded, and does not count either.
+    """
+    return max(0.0, *memory.curve(step, device)[1])
+
+
+def layers_on_roofline(net, inputs, variants):
+    """{"layer, variant": (FLOP per byte, GFLOP/s)} of {layer's name: its input} in each {variant: (dtype, memory layout)}."""
+    points = {}
+    for variant, (dtype, layout) in variants.items():
+        for name, x in inputs.items():
+            there = {"dtype": dtype, "memory_format": layout}
+            layer = copy.deepcopy(getattr(net, name)).to(**there)
+            points[f"{name}, {variant}"] = intensity.place(layer, x.to(**there))
+    return points

@@ -1,0 +1,41 @@
+"""The plans that chapter 04 draws: what waits for what, and what is held."""
+
+import matplotlib
+import pytest
+
+from course_utils import plots
+from course_utils.plots.plans import LOADING, PLANS, loading_spans, plan
+
+matplotlib.use("agg")
+
+
+@pytest.mark.parametrize("way", LOADING)
+def test_no_batch_is_used_before_it_is_there(way):
+    spans = {(row, batch): (begin, end) for row, batch, begin, end in loading_spans(way, 6)}
+    for batch in range(1, 7):
+        for row in (1, 2):
+            if (row - 1, batch) in spans:
+                assert spans[row, batch][0] >= spans[row - 1, batch][1]
+        if batch > 1:
+            assert spans[2, batch][0] >= spans[2, batch - 1][1]
+
+
+def test_each_way_ends_earlier_than_the_one_before():
+    ends = [max(end for *_, end in loading_spans(way, 4)) for way in LOADING]
+    assert ends == sorted(ends, reverse=True) and len(set(ends)) == 4
+
+
+@pytest.mark.parametrize("name, peak, time", [(PLANS[0], 4, 12), (PLANS[1], 2, 12), (PLANS[2], 1.75, 16), (PLANS[3], 4, 16)])
+def test_what_a_plan_holds_and_takes(name, peak, time):
+    spans, curve = plan(name, 4)
+    assert max(held for _, held in curve) == peak
+    assert spans[-1][2] == time and curve[-1] == (time, 0)
+
+
+def test_they_are_drawn(capsys):
+    plots.overlaps("Four loops.")
+    plots.memory_plans("Four plans.")
+    plots.bit_layouts({"float32": (8, 23, "wide"), "tf32": (8, 10, "in between")}, "Two formats.")
+    plots.within_float16({"new": ([-20, -19], [50, 50])}, "One curve.")
+    plots.ladder(["0 a", "1 b"], {"0 a": (100, 90, 110)}, "images/s", "Two rungs.", memory={"0 a": 5, "1 b": 3})
+    assert capsys.readouterr().out.count("Figure: ") == 5

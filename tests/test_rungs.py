@@ -1,0 +1,144 @@
+"""What chapter 04 measures its ladder with: rungs, traces of steps, and what flows between layers."""
+
+import contextlib
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_utils.data import load_images
+from course_utils.data.packed import PackedImages, augment
+from course_utils.measure import flowing, memory, rungs, traces
+from tests.played_gpus import PlayedGpus
+
+
+def test_images_come_back_from_their_files():
+    digits = load_images("digits", size=8)
+    packed = PackedImages(digits)
+    torch.testing.assert_close(packed.decode(3), digits.images[3], rtol=0, atol=1 / 255)
+    image, label = packed[3]
+    assert len(packed) == len(digits) and image.shape == digits.images[3].shape and label == digits.labels[3]
+    assert not torch.equal(image, packed.decode(3))
+
+
+def test_augmenting_moves_no_image_far():
+    torch.manual_seed(0)
+    images = torch.zeros(50, 1, 21, 21)
+    images[:, 0, 10, 10] = 1
+    heaviest = [divmod(int(image.argmax()), 21) for image in augment(images)]
+    assert len(set(heaviest)) > 1 and all(abs(row - 10) <= 2 and abs(column - 10) <= 2 for row, column in heaviest)
+
+
+@pytest.mark.parametrize(("capability", "has_tf32"), [((7, 5), False), ((8, 0), True)])
+def test_turing_has_no_tf32(capability, has_tf32):
+    with PlayedGpus():
+        torch.cuda.get_device_capability = lambda device: capability
+        assert ("TF32" in rungs.multiplied_formats("cuda")) == has_tf32
+
+
+def test_what_a_cpu_leaves_out(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "avx2": True})
+    assert rungs.fast_dtype("cpu") is None and list(rungs.multiplied_formats("cpu")) == ["float32"]
+    assert [rung[0] for rung in rungs.not_here("cpu")] == ["2", "7", "4"]
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    assert rungs.fast_dtype("cpu") == torch.bfloat16 and "4 mixed precision" not in rungs.not_here("cpu")
+
+
+def test_a_gpu_compiles_with_a_compiler_only(monkeypatch):
+    with PlayedGpus():
+        monkeypatch.setattr(rungs.shutil, "which", lambda name: None)
+        assert list(rungs.not_here("cuda")) == ["7 torch.compile"]
+
+
+def test_all_steps_take_turns():
+    calls = []
+    steps = {name: lambda name=name: calls.append(name) for name in "ab"}
+    timings = rungs.measure(steps, {"a": 64, "b": 128}, rounds=2, discard=1, block=2)
+    assert "".join(calls) == "aaabbb" * 2
+    assert [(len(timing.seconds), timing.num_samples) for timing in timings.values()] == [(2, 64), (2, 128)]
+
+
+def test_the_peak_is_that_of_the_whole_step():
+    net, x = nn.Linear(100, 100), torch.zeros(250, 100)
+
+    def step(phase):
+        for _ in range(2):  # the phases come twice: the curve is in the order of time
+            with phase("forward"):
+                y = net(x)
+            with phase("backward"):
+                y.sum().backward()
+
+    step(lambda name: contextlib.nullcontext())
+    times, megabytes = memory.curve(step)
+    assert times == sorted(times) and max(megabytes) == rungs.peak_mb(step, "cpu") >= 0.1
+
+
+def test_layers_of_both_formats_stand_on_the_roofline():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3))
+    variants = {"32": (torch.float32, torch.contiguous_format), "16": (torch.bfloat16, torch.channels_last)}
+    points = rungs.layers_on_roofline(net, {"0": torch.randn(2, 3, 8, 8)}, variants)
+    assert list(points) == ["0, 32", "0, 16"]
+    assert points["0, 16"][0] == pytest.approx(2 * points["0, 32"][0])  # half the bytes
+
+
+def row(key, kind, time):
+    return types.SimpleNamespace(
+        key=key, device_type=types.SimpleNamespace(name=kind), is_user_annotation=key == "mine",
+        self_device_time_total=time, self_cpu_time_total=time)  # fmt: skip
+
+
+def test_a_kernels_time_counts_once():
+    rows = [row("aten::conv2d", "CPU", 30), row("a kernel", "CUDA", 30), row("another", "CUDA", 10), row("mine", "CUDA", 40)]
+    seen = types.SimpleNamespace(key_averages=lambda: rows)
+    assert traces.largest(seen) == [("a kernel", 0.75), ("another", 0.25)]
+    assert traces.table({"rung": seen}).split() == "rung, shares of the computing time: 75% a kernel 25% another".split()
+
+
+def test_overlapping_kernels_count_once():
+    def event(start, end, kind="CUDA"):
+        span = types.SimpleNamespace(start=start, end=end)
+        return types.SimpleNamespace(time_range=span, device_type=types.SimpleNamespace(name=kind), is_user_annotation=False)
+
+    events = [event(0, 2000), event(1000, 3000), event(5000, 6000), event(0, 9000, "CPU")]
+    assert traces.busy_ms(types.SimpleNamespace(events=lambda: events), num_steps=2) == 2.0
+
+
+def test_every_phase_has_a_row():
+    net, x = nn.Linear(10, 10), torch.zeros(5, 10)
+
+    def step(phase):
+        with phase("load"):
+            pass
+        with phase("forward"):
+            y = net(x)
+        with phase("backward"):
+            y.sum().backward()
+
+    spans = traces.spans_of_last_step(traces.profile_steps(step, 2))
+    assert {name for name in ("load", "forward", "backward") if name in spans} == {"load", "forward", "backward"}
+    assert "matrix product" in {what for _, _, what in spans["forward"]}
+
+
+def test_types_are_those_of_autocast():
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    optimizer = torch.optim.Adam(net.parameters())
+    with flowing.Types(net) as found, torch.autocast("cpu", torch.bfloat16):
+        loss = F.mse_loss(net(torch.ones(2, 4)), torch.ones(2, 3))
+    loss.backward()
+    optimizer.step()
+    linear, relu = (line.split() for line in found.table(optimizer).splitlines()[1:])
+    assert linear == ["0", "bfloat16", "bfloat16", "float32", "float32", "float32"]
+    assert relu[-3:] == ["–"] * 3
+
+
+def test_gradients_that_float16_loses():
+    net = nn.Sequential(nn.Linear(4, 4))
+    sizes = flowing.output_gradients(net, lambda: (2.0**-30 * net(torch.ones(1, 4))).sum())
+    assert sizes.tolist() == [2.0**-30] * 4 and not net[0]._forward_hooks
+    powers, shares = flowing.by_power_of_two(sizes)
+    assert dict(zip(powers, shares))[-30] == 100
+    assert flowing.lost_in_float16(sizes, 1.0) == (1, 0)
+    assert flowing.lost_in_float16(sizes, 2.0**20) == (0, 0)
+    assert flowing.lost_in_float16(sizes, 2.0**50) == (0, 1)
