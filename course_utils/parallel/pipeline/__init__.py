@@ -2,10 +2,11 @@
 
 from .measured import gap, length, median_costs, replay, title
 from .parts import split_batch, split_layers
+from .phases import phases_1f1b, summary, words
 from .schedules import Task, gpipe, naive, one_forward_one_backward, peak_activations, validate
 from .spans import Span, bubble_fraction, place
 
 __all__ = [
     "Span", "Task", "bubble_fraction", "gap", "gpipe", "length", "median_costs", "naive", "one_forward_one_backward",
-    "peak_activations", "place", "replay", "split_batch", "split_layers", "title", "validate",
+    "peak_activations", "phases_1f1b", "place", "replay", "split_batch", "split_layers", "summary", "title", "validate", "words",
 ]  # fmt: skip

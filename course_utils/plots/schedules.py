@@ -1,0 +1,105 @@
+"""A network cut in two, and schedules of pipelines: several on one axis with what they hold, and 1F1B's three phases."""
+
+from .pipelines import BACKWARD, FORWARD, _draw_arrow, _draw_layer, _draw_spans
+from .style import COLOURS, DASHES, OWN_COLOURS, STYLE, keys, new_figure, pale, show
+
+PHASES = ("warm-up", "steady state", "cool-down")
+_SHADES = ("0.65", "0.3", "0.65")  # greys: colours stand for passes and schedules
+
+
+def cut_in_two(alt):
+    """Draw a network of nine layers on two devices: what crosses the cut, and what each device holds. An idea."""
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 2.3), layout="constrained")
+        for text, x, y in (("images", 0, 1.5), ("loss", 13.2, 1.5), ("labels", 13.2, 3.6)):
+            axes.text(x, y, text, ha="center", va="center", fontsize=8.5)
+        for device, (left, num_layers) in enumerate(((1.7, 4), (7.7, 5))):
+            for layer in range(num_layers):
+                _draw_layer(axes, left + 0.75 * layer, 0.6, 0.6, 1.8, device)
+            middle = left + (0.75 * num_layers - 0.15) / 2
+            axes.text(middle, 0.25, f"stage {device}, on device {device}", ha="center", fontsize=8.5)
+            held = "holds the weights, gradients,\noptimizer state and activations\nof its own layers"
+            axes.text(middle, 2.65, held, ha="center", va="top", fontsize=8, color="0.3", linespacing=1.3)
+        for begin, end in ((0.7, 1.6), (11.5, 12.7)):
+            _draw_arrow(axes, begin, 1.5, end, 1.5, FORWARD)
+        _draw_arrow(axes, 13.2, 3.25, 13.2, 1.85, FORWARD)
+        _draw_arrow(axes, 4.7, 1.1, 7.6, 1.1, FORWARD, "activations", above=True)
+        _draw_arrow(axes, 7.6, 1.9, 4.7, 1.9, BACKWARD, "gradients")
+        for begin, end in ((-0.3, 0.65), (1.15, 1.85), (2.35, 4.2)):  # the words on the arrows stay free
+            axes.plot([6.15] * 2, [begin, end], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)))
+        handles = [Line2D([], [], label=name, **look) for name, look in (("forward", FORWARD), ("backward", BACKWARD))]
+        handles.append(Line2D([], [], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)), label="the cut"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        axes.set_xlim(-0.7, 14)
+        axes.set_ylim(4.3, -0.4)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def schedules(charts, alt, until, source=""):
+    """Draw {title: spans} one below the other up to the time `until`, and below them the micro-batches that stage 0 holds.
+
+    A chart that goes on says until when. The spans begin at 0, as `pipeline.place` makes them.
+    """
+    from matplotlib.ticker import MultipleLocator
+
+    rows = [1 + max(span.stage for span in spans) for spans in charts.values()]
+    heights = [0.35 + 0.24 * n for n in rows] + [1.4]
+    with new_figure("", "", "", height=1.1 + sum(heights), source=source) as (figure, axes):
+        axes.remove()
+        panels = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
+        for i, (axes, (title, spans)) in enumerate(zip(panels, charts.items())):
+            _draw_spans(axes, [span for span in spans if span.begin < until], until)
+            axes.set_title(title, fontsize=9)
+            end = max(span.end for span in spans)
+            if end > until:
+                look = {"ha": "right", "va": "bottom", "fontsize": 8, "color": "0.3", "transform": axes.transAxes}
+                axes.text(1, 1.02, f"and so on, until {end:g} →", **look)
+            name = title.partition(":")[0]
+            look = {"color": OWN_COLOURS.get(name, COLOURS[(2, 4, 3)[i % 3]]), "linestyle": DASHES[i % 7], "linewidth": 1.6}
+            panels[-1].step(*zip(*held(spans)), where="post", label=name, **look)
+        panels[-1].legend(loc="upper right", fontsize=8)
+        panels[-1].set_ylabel("micro-batches\nheld by stage 0", fontsize=8)
+        most = max(count for spans in charts.values() for _, count in held(spans))
+        panels[-1].yaxis.set_major_locator(MultipleLocator(-(-most // 4)))
+        panels[-1].set_ylim(bottom=0)
+        panels[-1].margins(y=0.1)
+        panels[-1].set_xlabel("units of time")
+        panels[-1].set_xlim(0, until)
+        _name_boxes(figure)
+        show(figure, alt)
+
+
+def phases_1f1b(spans, phases, alt, title="", source=""):
+    """Draw a chart of `spans` with a grey strip above each row for its `phases`, as `pipeline.phases_1f1b` returns them."""
+    whole, num_stages = max(span.end for span in spans), len(phases)
+    with new_figure("units of time", "", title, height=1.6 + 0.45 * num_stages, source=source) as (figure, axes):
+        _draw_spans(axes, spans, whole)
+        times = {span[:3]: span for span in spans}
+        for stage, parts in enumerate(phases):
+            for i, tasks in enumerate(parts):
+                if tasks:
+                    begin, end = times[tuple(tasks[0])].begin, times[tuple(tasks[-1])].end
+                    look = {"color": _SHADES[i], "edgecolor": "white", "linewidth": 0.8}
+                    axes.barh(stage - 0.52, end - begin, 0.16, begin, **look)
+                    if stage == 0:
+                        axes.text((begin + end) / 2, -0.68, PHASES[i], ha="center", va="bottom", fontsize=8, color="0.2")
+        axes.set_ylim(num_stages - 0.5, -1.15)
+        axes.set_xlim(0, whole)
+        _name_boxes(figure)
+        show(figure, alt)
+
+
+def held(spans, stage=0):
+    """[(time, micro-batches that `stage` holds from then on)]: one more at a forward's begin, one fewer at a backward's end."""
+    changes = [(span.begin, 1) if span.phase == "forward" else (span.end, -1) for span in spans if span.stage == stage]
+    times = sorted({0.0, *(time for time, _ in changes)})
+    return [(now, sum(more for time, more in changes if time <= now)) for now in times]
+
+
+def _name_boxes(figure):
+    names = [f"{phase} of micro-batch 0, 1, …" for phase in ("forward", "backward")]
+    figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=2)
