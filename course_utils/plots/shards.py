@@ -1,0 +1,106 @@
+"""Layers split over devices: a lane for each device with its own shards, and the sums between the lanes. Ideas, not measurements."""
+
+from .drawings import _parts
+from .splits import BACKWARD, FORWARD
+from .style import COLOURS, HATCHES, STYLE, keys, pale, show
+
+_GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3  # between items; lanes; above a panel's first lane; left of a lane
+_WIDE = 38  # at least, whatever is in the lanes
+_ARROWS = {"forward": FORWARD, "backward": BACKWARD}
+
+
+def columns_and_rows(alt):
+    """Draw Y = X A over two devices, by columns and by rows: what each device holds, and the sum that each split needs."""
+    summed = [("summand of $Y$", 3, 6, "partial", "forward"), "→", ("$Y$", 3, 6, None)]
+    lanes({
+        "by columns": [("$X$", 3, 3, None, "backward"), "·", ("$A$", 3, 6, "columns"), "=", ("$Y$", 3, 6, "columns")],
+        "by rows": [("$X$", 3, 3, "columns"), "·", ("$A$", 3, 6, "rows"), "=", *summed],
+    }, alt)  # fmt: skip
+
+
+def pair_and_attention(alt):
+    """Draw two layers on two devices, the first by columns and the second by rows, and below it attention, by heads."""
+    wide, tall = ("$A$", 3, 6, "columns"), ("$C$", 6, 3, "rows")
+    summed = [("summand of $Y$", 3, 3, "partial", "forward"), "→", ("$Y$", 3, 3, None)]
+    start, heads = ("$X$", 3, 3, None, "backward"), [(f"$W_{part}$", 3, 4, "columns", "", 4) for part in "QKV"]
+    lanes({
+        "an MLP: columns, then rows": [start, "·", wide, "=", ("$H$", 3, 6, "columns"), "ReLU", "·", tall, "=", *summed],
+        "attention with four heads, two on each device": [
+            start, "·", *heads, "each\nhead", ("heads", 3, 4, "columns", "", 4), "·", ("$W_O$", 4, 3, "rows"), "=", *summed],
+    }, alt)  # fmt: skip
+
+
+def lanes(panels, alt, num_devices=2):
+    """Draw {title: items}, one panel below the other, in each a lane for every device.
+
+    An item is text, or a matrix (name, rows, columns, split[, sum[, number of blocks]]): sizes in units of the drawing,
+    split as for `matrices`. A device's shard is filled, the rest of the matrix an empty outline. `sum` is "forward" or
+    "backward": the pass in which the devices' versions of it are added up, drawn as an arrow between the lanes.
+    """
+    import matplotlib.pyplot as plt
+
+    heights = [_TITLE + num_devices * (_lane(items) + _BETWEEN) for items in panels.values()]
+    wide = max(_WIDE, *(_LABEL + sum(_width(item) + _GAP for item in items) for items in panels.values()))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.35 + sum(heights) * 6.7 / wide), layout="constrained")
+        top = 0
+        for (title, items), height in zip(panels.items(), heights):
+            axes.text(0, top + 0.4, title, fontsize=9, fontweight="bold", va="center")
+            for device in range(num_devices):
+                middle = top + _TITLE + device * (_lane(items) + _BETWEEN) + _lane(items) / 2
+                axes.text(0, middle, f"device {device}", fontsize=8, va="center", color="0.3")
+                _draw_lane(axes, items, _LABEL, middle, device, num_devices)
+            top += height
+        figure.legend(handles=_legend(num_devices), loc="outside lower left", ncols=num_devices + 3,
+                      columnspacing=1.2, handlelength=1.6, fontsize=8)  # fmt: skip
+        axes.set_xlim(-0.1, wide)
+        axes.set_ylim(top - 1.8, -0.4)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _legend(num_devices):
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = keys([f"device {i}" for i in range(num_devices)], pale)
+    handles.append(Patch(facecolor="0.92", edgecolor="0.5", label="on every device"))
+    return handles + [Line2D([], [], label=f"sum in the {name} pass", **look) for name, look in _ARROWS.items()]
+
+
+def _lane(items):
+    return max(item[1] for item in items if not isinstance(item, str))
+
+
+def _width(item):
+    return 0.42 * max(map(len, item.split("\n"))) if isinstance(item, str) else item[2]
+
+
+def _draw_lane(axes, items, x, middle, device, num_devices):
+    for item in items:
+        if isinstance(item, str):
+            axes.text(x + _width(item) / 2, middle, item, ha="center", va="center", fontsize=10 if len(item) == 1 else 7.5)
+        else:
+            _draw_matrix(axes, x, middle, device, num_devices, *item)
+            if item[4:] and item[4] and device < num_devices - 1:
+                end = middle + _lane(items) + _BETWEEN - item[1] / 2 - (0.9 if item[0] else 0)
+                look = {"arrowstyle": "<->", "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **_ARROWS[item[4]]}
+                axes.annotate("", (x + item[2] / 2, end), (x + item[2] / 2, middle + item[1] / 2 + 0.1), arrowprops=look)
+                axes.text(x + item[2] / 2 + 0.3, (middle + item[1] / 2 + end) / 2, "all-reduce", fontsize=7.5, va="center",
+                          color=_ARROWS[item[4]]["color"])  # fmt: skip
+        x += _width(item) + _GAP
+
+
+def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, split, summed="", num_blocks=1):
+    from matplotlib.patches import Rectangle
+
+    top = middle - rows / 2
+    filled = [(0, 0, columns, rows, device)] if split == "partial" else _parts(rows, columns, split, num_devices, 0)
+    for left, down, wide, high, owner in filled:
+        if owner in (device, None):
+            look = {"facecolor": pale(COLOURS[device]), "edgecolor": "white", "hatch": HATCHES[device]} if owner is not None else {"facecolor": "0.92"}
+            axes.add_patch(Rectangle((x + left, top + down), wide, high, linewidth=0, **look))
+    axes.add_patch(Rectangle((x, top), columns, rows, fill=False, edgecolor="0.4", linewidth=0.8))
+    for block in range(1, num_blocks):
+        axes.plot([x + columns * block / num_blocks] * 2, [top, top + rows], color="0.4", linewidth=0.8)
+    axes.text(x + columns / 2, top - 0.12, name, ha="center", va="bottom", fontsize=8)
