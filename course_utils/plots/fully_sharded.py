@@ -1,0 +1,112 @@
+"""Sharded training, drawn: what a rank gathers, uses and frees in a step, and what it was seen to hold in a real one."""
+
+from .style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+
+_PHASES = ("forward", "backward", "Adam")
+_FREE = 0.15  # how long freeing takes: the valleys are to be seen
+
+
+def schedule(num_units=3):
+    """One step in unit times: (messages, computing, whole), each [(begin, end, unit, what)].
+
+    `whole` says how long a unit's parameters and gradients are there in full. A unit of -1 stands for all of them.
+    """
+    messages, computing, whole, now = [], [], [], 0
+    for unit in range(num_units):
+        messages.append((now, now + 1, unit, "gather"))
+        computing.append((now + 1, now + 2 - _FREE, unit, "forward"))
+        whole.append((now, now + 2 - _FREE, unit, "parameters"))
+        now += 2
+    for unit in reversed(range(num_units)):
+        messages += [(now, now + 1, unit, "gather"), (now + 2, now + 3 - _FREE, unit, "reduce-\nscatter")]
+        computing.append((now + 1, now + 2, unit, "backward"))
+        whole += [(now, now + 3 - _FREE, unit, "parameters"), (now + 1, now + 3 - _FREE, unit, "gradients")]
+        now += 3
+    computing.append((now, now + 1, -1, "Adam"))
+    return messages, computing, whole
+
+
+def held(num_units=3, num_ranks=4):
+    """[(time, what a rank holds of parameters and gradients from then on)] of the `schedule`, in units' parameters."""
+    _, computing, whole = schedule(num_units)
+    reduced = [end for _, end, _, what in whole if what == "gradients"]
+    times = sorted({0, computing[-1][1], *(time for begin, end, _, _ in whole for time in (begin, end))})
+    shards = [(num_units + sum(end <= time for end in reduced)) / num_ranks for time in times]
+    return [(time, shard + sum(begin <= time < end for begin, end, _, _ in whole)) for time, shard in zip(times, shards)]
+
+
+def sharded_step(alt, num_units=3, num_ranks=4):
+    """Draw an idea: a step in which every unit is gathered, used and freed, as one rank sees it, and what it holds meanwhile."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    messages, computing, whole = schedule(num_units)
+    end = computing[-1][1]
+    with plt.rc_context(STYLE):
+        figure, (upper, lower) = plt.subplots(
+            2, 1, figsize=(7.2, 1.9 + 0.72 * num_units), layout="constrained", sharex=True,
+            gridspec_kw={"height_ratios": [1.6 + 1.1 * num_units, 1.7]},
+        )  # fmt: skip
+        for y, spans, colour in ((0, messages, COLOURS[4]), (1, computing, COLOURS[5])):
+            for begin, finish, unit, what in spans:
+                upper.barh(y, finish - begin, 0.86, begin, color=pale(colour), edgecolor="white", linewidth=1)
+                upper.text((begin + finish) / 2, y, what, ha="center", va="center", fontsize=5.8, linespacing=0.95)
+        for unit in range(num_units):
+            _draw_unit(upper, unit, [span for span in whole if span[2] == unit], end, num_ranks)
+        rows = [2.45 + 1.9 * unit for unit in range(num_units)]
+        upper.set_yticks([0, 1, *rows], ["sends", "computes", *(f"unit {unit}" for unit in range(num_units))])
+        upper.set_ylim(rows[-1] + 0.85, -0.6)
+        times, curve = zip(*held(num_units, num_ranks))
+        lower.step(times, curve, where="post", color=COLOURS[6], linewidth=1.3)
+        lower.set_ylabel("held")
+        lower.set_ylim(0, max(curve) * 1.15)
+        for axes in (upper, lower):
+            axes.set_xlim(0, end)
+            axes.set_xticks([])
+            axes.grid(visible=False)
+        lower.set_yticks([])
+        lower.set_xlabel("time: a sketch, not a measurement")
+        handles = keys(["parameters", "gradients"], pale)
+        handles.append(Patch(facecolor="white", edgecolor="0.4", label=f"thin: this rank's shard, 1/{num_ranks}"))
+        figure.legend(handles=handles, loc="outside upper right", ncols=3)
+        show(figure, alt)
+
+
+def _draw_unit(axes, unit, whole, end, num_ranks):
+    """A row of two tracks, parameters and gradients: a box while they are there in full, a thin strip for the shard."""
+    top = 1.7 + 1.9 * unit
+    reduced = max(finish for _, finish, _, what in whole if what == "gradients")
+    for i, (kind, begin) in enumerate((("parameters", 0), ("gradients", reduced))):
+        y, look = top + 0.8 * i, {"color": pale(COLOURS[i]), "hatch": HATCHES[i], "edgecolor": "white", "linewidth": 0}
+        axes.barh(y + 0.58, end - begin, 0.48 / num_ranks, begin, color=COLOURS[i], linewidth=0)
+        for start, finish, _, what in whole:
+            if what == kind:
+                axes.barh(y + 0.26, finish - start, 0.48, start, **look)
+
+
+def memory_over_step(steps, alt, title=""):
+    """Draw {name: a step as `measure.alive.watch_step` returns it} side by side: MB after each operation, its phases named."""
+    top = 1.3 * max(max(step.num_bytes) for step in steps.values()) / 1e6
+    with new_figure("", "", title, height=2.7) as (figure, axes):
+        axes.remove()
+        panels = figure.subplots(1, len(steps), sharey=True, squeeze=False)[0]
+        for axes, (name, step) in zip(panels, steps.items()):
+            mb = [num_bytes / 1e6 for num_bytes in step.num_bytes]
+            axes.step(range(len(mb)), mb, where="post", color=COLOURS[0], linewidth=1.2)
+            for phase, (begin, end) in step.phases.items():
+                i = _PHASES.index(phase)
+                axes.axvspan(begin, end, facecolor=pale(COLOURS[(4, 5, 2)[i]]), alpha=0.5, linewidth=0)
+                is_narrow = (end - begin) / len(mb) < 0.08 * len(steps)
+                axes.text((begin + end) / 2, 0.98 * top, phase, ha="center", va="top", fontsize=7, rotation=90 * is_narrow)
+            where = mb.index(max(mb))
+            axes.plot(where, mb[where], "o", color=COLOURS[1], markersize=4)
+            axes.annotate(f"{mb[where]:.1f}", (where, mb[where]), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+            axes.set_title(name, fontsize=9)
+            axes.set_xlabel("operations, in order", fontsize=8)
+            axes.set_xlim(0, len(mb))
+            axes.set_ylim(0, top)
+            axes.set_xticks([])
+            axes.grid(axis="x", visible=False)
+        panels[0].set_ylabel("MB of tensors held")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        show(figure, alt)
