@@ -2,8 +2,6 @@
 operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds them.
 """
 
-import ast
-
 import pytest
 import torch
 
@@ -35,25 +33,18 @@ make_step(2, device, 8)()
 make_phased_step(2, device)(lambda name: contextlib.nullcontext())
 assert weights_and_peak() == (0, 512)  # what a library holds is not the weights'
 """),
-    "04": ("device ON_GPU digits packed on_device LAST cpu_bf16 has_bf16 AMP NUM_WORKERS STEPS ROUNDS has_headers", """
-assert ON_GPU and AMP == torch.bfloat16
+    "04": ("device ON_GPU digits packed decoded on_device LAST AMP HALF NUM_WORKERS AT_ONCE", """
+assert ON_GPU and AMP == HALF == torch.bfloat16
 BATCH_SIZE, few = 4, lambda batches: iter([next(batches) for _ in range(2)])
 make_plain_training(few(load()))()
-for batches in (prefetch(few(load())), batches_on_device(), batches_on_device(LAST)):
+for batches in (prefetch(few(load())), batches_on_device(), batches_on_device(LAST, 8)):
     x, y = next(batches)
     assert x.is_cuda and y.is_cuda
 make_training(batches_on_device(), AMP)()
 make_training(batches_on_device(LAST), AMP, LAST, fused=False)()
+in_format(None, True, 8)()
 assert gradient().is_cuda and gradient(double=True).is_cuda
 bright = torch.rand(2, 64, device=device)
-assert has_headers == os.path.exists(sysconfig.get_path("include") + "/Python.h")  # without it Triton cannot compile
-def row(key, kind, time):
-    return types.SimpleNamespace(key=key, device_type=types.SimpleNamespace(name=kind), is_user_annotation=key == "mine",
-                                 self_device_time_total=time)
-rows = [row("aten::conv2d", "CPU", 30), row("a kernel", "CUDA", 30), row("another", "CUDA", 10), row("mine", "CUDA", 40)]
-with contextlib.redirect_stdout(io.StringIO()) as shown:  # a kernel's time counts once
-    largest(types.SimpleNamespace(key_averages=lambda: rows))
-assert shown.getvalue().split() == "75% a kernel 25% another".split()
 brighten(torch.float32, num_steps=1)
 brighten(torch.bfloat16, num_steps=1)
 """),
@@ -74,7 +65,7 @@ assert account_for("small layers", 1, 2, parallel_apply).total_s > 0
 train.images, train.labels = train.images[:16], train.labels[:16]
 next(train_digits(2, 16, lr=0.02))
 """),
-    "06": ("device0 device1 digits x y devices branches head pool truth", """
+    "06": ("BARS device0 device1 group digits x y devices branches head pool truth", """
 x, y = x[:8], y[:8]
 assert (device0.index, device1.index) == (0, 1)
 truth = on_one_device(torch.float64)
@@ -88,18 +79,28 @@ for each in (map, pool.map):
     torch.testing.assert_close(branched_results(lambda: branched_step(each, x.double())), plain, rtol=1e-9, atol=1e-12)
 stages, where = make_stages([2, 2, 2, 3], torch.float64)
 parts = list(zip(pipeline.split_batch(x.double(), 2), pipeline.split_batch(y, 2)))
-loss, held, num_bytes = run_schedule(gpipe(4, 2), stages, where, parts)
+loss, num_bytes = run_schedule(gpipe(4, 2), stages, where, parts)
 torch.testing.assert_close(loss, truth[0], rtol=1e-9, atol=1e-12)
 assert len({p.device for stage in stages for p in stage.parameters()}) == 4
-time_stages([stages[0].float().to(device0)], x.to(device0), y.to(device0), repeats=1)
+assert len(num_bytes) == 4 and min(num_bytes) > 0
+net = Net(device0, device1)
+found = stage_costs.held_bytes([net.part0, net.part1], [device0, device1], x, y)
+assert found["device 1"]["optimizer state"] > 0
+assert stage_costs.call_ms(lambda: net(x), repeats=1)[0] > 0
+stage_costs.measure([stages[0].float().to(device0)], x.to(device0), y.to(device0), [4, 8], rounds=1)
+stage_costs.account(net.part0, x.to(device0), y.to(device0), [4], rounds=1)
 """),
     "07": ("two group first digits num_gpus", """
 assert num_gpus == 4
 up, down = make_pair(4, 8, torch.float64)
-x, grad_y = torch.randn(3, 4, device=first, dtype=torch.float64), torch.randn(3, 4, device=first, dtype=torch.float64)
-whole = run_whole(*make_pair(4, 8, torch.float64), x, grad_y)
-torch.testing.assert_close(run_split(group, up, down, x, grad_y), whole, rtol=1e-9, atol=1e-12)
-digits.images, digits.labels = digits.images[:8], digits.labels[:8]
+x, grad_y = torch.randn(2, 3, 4, device=first, dtype=torch.float64)
+(whole,) = leaves([x])
+y = down(F.relu(up(whole)))
+y.backward(grad_y)
+mlp = SplitMLP(group, up, down)
+ys, grad_xs = mlp.forward(group.broadcast(x)), mlp.backward(group.broadcast(grad_y))
+assert_equal([ys[3].to(first), grad_xs[3].to(first)], [y.detach(), whole.grad])
+images, labels = digits.images[:8].flatten(1).double().to(first), digits.labels[:8].to(first)
 for kind in (SplitMLP, ForgetfulMLP):
     net = make_network(kind)
     train(net, num_epochs=1)
@@ -141,7 +142,7 @@ assert len(on_gpus(time_training, 2, world_size=1)[0]) == 20  # a GPU's frequenc
     "10": ("digits images labels", """
 images, labels = images[:128], labels[:128]
 for stage in (Replica, Stage1, Stage2, Stage3):
-    on_gpus(train_by_hand, stage, images, labels, world_size=2)
+    on_gpus(train, stage, images, labels, world_size=2)
 """),
     "12": ("digits x y SCHEDULES", """
 for dtype in (torch.float64, torch.float32):
@@ -194,26 +195,6 @@ def test_what_a_gpu_refuses_is_refused_here():
         x += torch.tensor(2.0)  # a number goes with everything
         assert x.cpu().tolist() == [[3.0] * 3] * 2
     assert not torch.cuda.is_initialized() and torch.ones(1).device.type == "cpu"
-
-
-def run_cell(chapter, text, names):
-    """Run the statements before any function of the one cell of `chapter` that holds `text`, with `names`; return these."""
-    (path,) = notebooks.notebook_paths([chapter])
-    (source,) = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code" and text in cell.source]
-    body = [node for node in ast.parse(source).body if not isinstance(node, (ast.FunctionDef, ast.Expr))]
-    exec(compile(ast.Module(body, []), f"chapter {chapter}", "exec"), names)
-    return names
-
-
-@pytest.mark.parametrize(("capability", "has_tf32"), [((7, 5), False), ((8, 0), True)])
-def test_turing_has_no_tf32(capability, has_tf32):
-    names = {"ON_GPU": True, "device": "cuda", "has_bf16": False, "torch": torch, "BATCH_SIZE": 4, "digits": range(8)}
-    with PlayedGpus():
-        names |= {"on_device": [torch.rand(8, 1, 2, 2, device="cuda")] * 2, "LAST": torch.channels_last}
-        torch.cuda.get_device_capability = lambda device: capability
-        with pytest.raises(NameError, match="make_training"):  # what comes after it is measured
-            run_cell("04", '{"TF32": (None, True)}', names)
-    assert ("TF32" in names["kinds"]) == has_tf32
 
 
 @pytest.mark.parametrize(("machine", "on_gpus"), [("H200", False), ("8 A100", True)])

@@ -18,7 +18,7 @@ from course_utils.measure.claims import NOT_HERE
 from tools import notebooks
 
 MAX_CODE_LINES, SHORT_CODE_LINES, MAX_WORDS, MAX_BYTES = 30, 8, 120, 500_000
-MIN_CELLS, MAX_CELLS = 25, 90
+MIN_CELLS, MAX_CELLS, MAX_CHAPTER_WORDS, MAX_LINE = 25, 65, 3200, 100
 
 
 @dataclass
@@ -40,6 +40,10 @@ class Chapter:
     @property
     def prose(self):
         return [(i, cell) for i, cell in enumerate(self.nb.cells) if cell.cell_type == "markdown"]
+
+    @property
+    def num_words(self):
+        return sum(count_words(cell.source) for _, cell in self.prose)
 
 
 RULES = []
@@ -301,6 +305,16 @@ def length_is_a_chapters(chapter):
     cells = len(chapter.nb.cells)
     if not MIN_CELLS <= cells <= MAX_CELLS:
         yield f"there are {cells} cells, a chapter has {MIN_CELLS} to {MAX_CELLS}"
+    if (words := chapter.num_words) > MAX_CHAPTER_WORDS:
+        yield f"there are {words:,} words of prose, {MAX_CHAPTER_WORDS:,} are the limit: cut what does not teach"
+
+
+@rule
+def code_lines_fit_the_page(chapter):
+    for i, cell in chapter.code:
+        longest = max(cell.source.splitlines(), key=len, default="")
+        if len(longest) > MAX_LINE:
+            yield f"cell {i} has a line of {len(longest)} characters, {MAX_LINE} are the limit: {shorten(longest, 40)}"
 
 
 @pytest.mark.parametrize("path", notebooks.notebook_paths(), ids=lambda path: path.stem)
@@ -312,10 +326,9 @@ def test_notebook(rule, path):
 
 @pytest.mark.parametrize("path", notebooks.notebook_paths(), ids=lambda path: path.stem)
 def test_report_of_length(path, record_property):
-    """Reported at the end of the run, never refused: a chapter is about 3,000 words."""
+    """Printed at the end of the run, also where nothing is refused."""
     chapter = Chapter(path)
-    words = sum(count_words(cell.source) for _, cell in chapter.prose)
-    record_property("notebook", f"{path.stem}: {len(chapter.nb.cells)} cells, {words:,} words, "
+    record_property("notebook", f"{path.stem}: {len(chapter.nb.cells)} cells, {chapter.num_words:,} words, "
                                 f"{path.stat().st_size / 1000:.0f} kB")
 
 
@@ -446,7 +459,9 @@ BREACHES = [
     (file_is_normalised, put(PLAIN, outputs=[
         new_output("display_data", data={notebooks.WIDGET_VIEW: {}, "text/plain": "IntSlider"})])),
     (length_is_a_chapters, lambda nb, path: nb.cells.__delitem__(slice(-10, None))),
-    (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("x") for _ in range(70))),
+    (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("x") for _ in range(60))),
+    (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("word " * 100) for _ in range(33))),
+    (code_lines_fit_the_page, put(PLAIN, source=f"x = 1\ny = '{100 * 'y'}'")),
 ]
 
 

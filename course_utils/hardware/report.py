@@ -77,12 +77,12 @@ def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
     if num_gpus == 0:
         cores = count(num_cores(), "core")
         one = [
-            ("I", "01", "copies inside the host's memory; those to a GPU are published numbers"),
-            ("", "02", "kernels in a simulator, one thread after another: no times of a GPU"),
+            ("I", "01", "copies within the CPU's memory; GPU copies are published numbers"),
+            ("", "02", "GPU programs in a simulator, one thread after another; no GPU times"),
             ("", "03, 04", "the CPU's step; changes that need a GPU are left out"),
         ]
         several = [
-            ("II", "05", f"threads stand for devices, and gain what {cores} can give"),
+            ("II", "05", f"threads stand for devices; {cores} limit the gain"),
             ("", "06, 07", "the CPU stands for each device: right answers, not speed"),
         ]
     else:

@@ -40,7 +40,7 @@ def exchange(outgoing, dst, incoming, src):
     _require_other_rank(dst, "send to")
     _require_other_rank(src, "receive from")
     operations, buffer = [], None
-    if incoming.numel():  # first: what arrives then has a place to go to
+    if incoming.numel():  # posted first, so that what arrives has a place to go to
         buffer = _to_be_filled(incoming)
         operations.append(dist.P2POp(dist.irecv, buffer, src))
     if outgoing.numel():

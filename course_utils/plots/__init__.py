@@ -7,20 +7,28 @@ figure because JupyterLab does not pass alternative texts on.
 from .charts import bars, gantt, ladder, lines, stacked_bars, timeline, winners
 from .collectives import collectives, holdings, step_slider
 from .drawings import diagram, matrices, thread_map
+from .fully_sharded import memory_over_step, sharded_step
 from .hops import hops, tree
+from .large_steps import large_steps
 from .launches import launch_grid
+from .outcomes import outcomes
 from .pipelines import gantts, stages_and_shards
 from .places import places
+from .plans import memory_plans, overlaps
+from .precision import bit_layouts, within_float16
 from .repeats import repeats
 from .replicas import backward_passes, replicas, ways_to_send
 from .roofline import roofline
+from .schedules import cut_in_two, phases_1f1b, schedules
 from .setups import setups
+from .shards import columns_and_rows, lanes, pair_and_attention
 from .splits import data_parallel_step, three_ways
 from .training import clocks, training_step
 
 __all__ = [
-    "backward_passes", "bars", "clocks", "collectives", "data_parallel_step", "diagram", "gantt", "gantts",
-    "holdings", "hops", "ladder", "launch_grid", "lines", "matrices", "places", "repeats", "replicas", "roofline",
-    "setups", "stacked_bars", "stages_and_shards", "step_slider", "thread_map", "three_ways", "timeline",
-    "training_step", "tree", "ways_to_send", "winners",
+    "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
+    "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices",
+    "memory_over_step", "memory_plans", "outcomes", "overlaps", "phases_1f1b", "places", "repeats", "replicas", "roofline",
+    "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "step_slider", "thread_map",
+    "three_ways", "timeline", "training_step", "tree", "ways_to_send", "winners", "within_float16",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Measurements: curves, bars, timelines, maps."""
 
-from .style import COLOURS, DASHES, HATCHES, MARKERS, draw_prediction, keys, new_figure, pale, show, tick_units
+from .style import COLOURS, DASHES, HATCHES, MARKERS, OWN_COLOURS, draw_prediction, keys, new_figure, pale, show, tick_units
 
 
 def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source="", units=None):
@@ -13,10 +13,12 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
     64 KiB, 10 ms or 1 GB/s.
     """
     num_names = len(series) + len(recorded or {}) + any(value is not None for value in (prediction or {}).values())
-    height = 2.8 if num_names < 4 else 2.9 + 0.1 * num_names  # many names stand above the axes
+    is_outside = num_names > (2 if recorded else 3)  # many names stand above the axes, where they hide no point
+    height = 2.9 + 0.1 * num_names if is_outside else 2.8
     with new_figure(xlabel, ylabel, title, height, source) as (figure, axes):
         for i, (name, (x, y, *spread)) in enumerate(series.items()):
-            style = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7] if marks else "", "linestyle": DASHES[i % 7], "markersize": 4}
+            colour = OWN_COLOURS.get(name, COLOURS[i % 7])
+            style = {"color": colour, "marker": MARKERS[i % 7] if marks else "", "linestyle": DASHES[i % 7], "markersize": 4}
             if spread:
                 low, high = spread[0]
                 reach = [[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]]
@@ -24,7 +26,7 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
             else:
                 axes.plot(x, y, label=name, **style)
         for i, (name, (x, y)) in enumerate((recorded or {}).items()):
-            axes.plot(x, y, label=name, color="0.5", marker=MARKERS[-1 - i % 7], linestyle=":", markersize=4)
+            axes.plot(x, y, label=name, color=("0.5", "0.2")[i % 2], marker=MARKERS[-1 - i % 7], linestyle=":", markersize=5)
         if "x" in log:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
@@ -37,10 +39,10 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
             axes.set_ylim(bottom=0)
         tick_units(axes, units or {})
         draw_prediction(axes, prediction)
-        if num_names < 4:
-            axes.legend()
-        else:
+        if is_outside:
             figure.legend(loc="outside upper right", ncols=2)
+        else:
+            axes.legend()
         show(figure, alt)
 
 
@@ -97,6 +99,8 @@ def timeline(rows, alt, title="", xlabel="time (ms)", source=""):
         axes.legend(handles=keys(kinds), loc="upper left", bbox_to_anchor=(1, 1))
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
+        left, right = axes.get_xlim()
+        axes.set_xlim(left=0 if 0 < left < right / 10 else left)  # what begins near 0 is drawn from 0
         axes.grid(axis="y", visible=False)
         show(figure, alt)
 
@@ -147,15 +151,18 @@ def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
         show(figure, alt)
 
 
-def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None):
+def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None, memory=None):
     """Draw {rung: (value, low, high)} against the list of all `rungs`, from the top down; a rung without a value is "not here".
 
     `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is {rung: value} as in `lines`. The axis is to
-    the base 10, because the fastest machine drawn may be a thousand times as fast as the slowest.
+    the base 10, because the fastest machine drawn may be a thousand times as fast as the slowest. `memory` is {rung: MB}, drawn
+    in a panel of its own.
     """
     from matplotlib.ticker import LogLocator
 
     with new_figure(xlabel, "", title, height=1.4 + 0.27 * len(rungs) + 0.17 * len(recorded or {})) as (figure, axes):
+        if memory:
+            axes = _beside_memory(figure, axes, rungs, memory)
         place = {rung: y for y, rung in enumerate(rungs)}
         here = [rung for rung in rungs if rung in values]
         medians, lows, highs = zip(*(values[rung] for rung in here))
@@ -170,15 +177,33 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None)
             axes.plot(*zip(*points), label=f"recorded on {machine}", **look)
         axes.set_xscale("log")
         left, right = axes.get_xlim()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 50 * left else (1,)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7) if right < 5 * left else (1, 2, 5) if right < 50 * left else (1,)))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter("")
         for rung in rungs:
             if rung not in values:
-                axes.text(0.01, place[rung], "not here", transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color="0.4")
+                look = {"va": "center", "fontsize": 7.5, "color": "0.4", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
+                axes.text(0.01, place[rung], "not here", transform=axes.get_yaxis_transform(), **look)
         draw_prediction(axes, {value: place[rung] if value else None for rung, value in (prediction or {}).items()})
         axes.set_yticks(range(len(rungs)), rungs)
         axes.set_ylim(len(rungs) - 0.5, -0.5)
         axes.margins(x=0.12)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))
         show(figure, alt)
+
+
+def _beside_memory(figure, axes, rungs, memory):
+    """Replace `axes` by two that share their rungs, draw the memory on the right, and return the one on the left."""
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2.4, 1))
+    left.set_xlabel(axes.get_xlabel())
+    left.set_title(axes.get_title(loc="left"))
+    axes.remove()
+    places = [y for y, rung in enumerate(rungs) if rung in memory]
+    sizes = [memory[rungs[y]] for y in places]
+    right.barh(places, sizes, 0.5, color=pale(COLOURS[1]), hatch=HATCHES[1], edgecolor="white")
+    for y, size in zip(places, sizes):
+        right.annotate(f"{size:.0f}", (size, y), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
+    right.set_xlim(0, 1.25 * max(sizes))
+    right.set_xlabel("MB, at the peak")
+    right.grid(axis="y", visible=False)
+    return left

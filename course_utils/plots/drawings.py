@@ -142,7 +142,7 @@ def thread_map(touches, alt, title="", per_row=16):
         if len(touches) > len(shown):
             axes.text(0, num_rows, f"the first {len(shown)} of {len(touches)} elements", fontsize=7, va="top")
         axes.set_xlim(0, max(num_columns, per_row))
-        axes.set_ylim(num_rows + 0.1, -0.35)
+        axes.set_ylim(num_rows + (0.1 if len(touches) > len(shown) else -0.3), -0.35)
         axes.set_title(title)
         axes.axis("off")
         show(figure, alt)

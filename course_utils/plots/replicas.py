@@ -26,9 +26,9 @@ def replicas(alt, num_ranks=4):
                 axes.annotate("", (end, rank), (begin, rank), arrowprops={"arrowstyle": "->", "color": "0.3", "linewidth": 1.1})
         for x, text in ((2.72, "forward,\nbackward"), (7.68, "step")):
             axes.text(x, -0.62, text, ha="center", va="bottom", fontsize=7.5, color="0.35", style="italic")
-        look = {"boxstyle": "round,pad=0.02", "facecolor": "white", "edgecolor": COLOURS[1], "linewidth": 1.4}
+        look = {"boxstyle": "round,pad=0.02", "facecolor": "white", "edgecolor": "0.2", "linewidth": 1.4}
         axes.add_patch(FancyBboxPatch((4.85, -0.4), 0.75, num_ranks - 0.2, **look))
-        axes.text(5.225, (num_ranks - 1) / 2, "all-reduce", rotation=90, ha="center", va="center", fontsize=8.5, color=COLOURS[1])
+        axes.text(5.225, (num_ranks - 1) / 2, "all-reduce", rotation=90, ha="center", va="center", fontsize=8.5)
         axes.set_xlim(-1.7, 9.2)
         axes.set_ylim(num_ranks - 0.5, -1.45)
         axes.axis("off")
@@ -93,7 +93,7 @@ def ways_to_send(alt, latency=3.0):
                 axes.barh(y, end - begin - wait, 0.86, begin + wait, **look)
                 if wait:
                     axes.barh(y, wait, 0.86, begin, color="white", edgecolor=COLOURS[1], linewidth=0.8)
-                axes.text((begin + end) / 2, y + 0.66 * j, text, ha="center", va="center", fontsize=7)
+                axes.text((begin + end) / 2, y + 0.66 * j, text, ha="center", va="center", fontsize=6 if end - begin < 1.5 else 7)
             ends.append(sending[-1][1])
             axes.text(ends[-1] + 0.25, 2.5 * i + 1, f"{ends[-1]:g}", va="center", fontsize=8, color="0.3")
         handles = keys(["backward pass of a layer", "message: its bytes"], pale)
@@ -102,7 +102,7 @@ def ways_to_send(alt, latency=3.0):
         axes.set_yticks([2.5 * i + 0.5 for i in range(len(_WAYS))], list(_WAYS))
         axes.set_ylim(2.5 * len(_WAYS) - 0.4, -0.7)
         axes.set_xlim(0, 1.06 * max(ends))
-        axes.set_xlabel("time: a sketch, not a measurement")
+        axes.set_xlabel("time, in a sketch; the number is when the last message has arrived")
         axes.set_xticks([])
         axes.grid(visible=False)
         show(figure, alt)

@@ -28,5 +28,9 @@ def roofline(roofs, points, alt, title="", prediction=None, source=""):
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:,g}")
         axes.set_xlim(low, high)
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        if len(roofs) + len(points) > 8:  # beside the axes so many would leave them narrow
+            figure.set_figheight(4.0)
+            figure.legend(loc="outside upper left", ncols=2)
+        else:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
         show(figure, alt)

@@ -15,9 +15,9 @@ def three_ways(alt):
     from matplotlib.lines import Line2D
 
     ways = {
-        "by layers": (_by_layers, "holds some of the layers", "at every cut, both ways"),
-        "inside layers": (_inside_layers, "holds a part of each layer", "inside both passes: sums"),
-        "by data": (_by_data, "holds the whole network", "once: the sum of gradients"),
+        "by layers": (_by_layers, "holds some of the layers", "at every cut, in both passes"),
+        "inside layers": (_inside_layers, "holds a part of each layer", "during both passes: sums"),
+        "by data": (_by_data, "holds the whole network", "once, at the end: gradients"),
     }
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 3.5), layout="constrained")
@@ -64,9 +64,9 @@ def _inside_layers(axes, left):
     for top in _TOPS:
         for device in _DEVICES:
             _draw_part(axes, left + device * wide, top, wide, device)
-    _draw_sum(axes, left, 5.2, FORWARD)  # after the first pair, forward
+    _draw_sum(axes, left, 5.03, FORWARD)  # after the first pair, forward
     _draw_sum(axes, left, 8.8, FORWARD)  # after the second
-    _draw_sum(axes, left, 5.42, BACKWARD)  # before the second pair, backward: the images need no gradient
+    _draw_sum(axes, left, 5.36, BACKWARD)  # before the second pair, backward: the images need no gradient
 
 
 def _by_data(axes, left):
