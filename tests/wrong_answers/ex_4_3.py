@@ -1,5 +1,6 @@
 # %%
 import io
+import shutil
 
 
 class Right:
