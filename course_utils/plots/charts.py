@@ -1,5 +1,6 @@
 """Measurements: curves, bars, timelines, maps."""
 
+from .passes import draw_tasks, name_tasks
 from .style import COLOURS, DASHES, HATCHES, MARKERS, OWN_COLOURS, draw_prediction, keys, new_figure, pale, show, tick_units
 
 
@@ -112,19 +113,13 @@ def gantt(spans, alt, title="", xlabel="time", num_stages=None, source=""):
     where the times are from, if they were not measured on this machine.
     """
     rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
-    first, last = min(span[3] for span in spans), max(span[4] for span in spans)
-    looks = {phase: {"color": pale(COLOURS[i]), "hatch": HATCHES[i]} for i, phase in enumerate(("forward", "backward"))}
+    whole = max(span[4] for span in spans) - min(span[3] for span in spans)
     with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source) as (figure, axes):
-        for stage, micro_batch, phase, begin, end in spans:
-            axes.barh(stage, end - begin, 0.8, begin - first, edgecolor="white", linewidth=0.8, **looks[phase])
-            text = str(micro_batch)
-            if (end - begin) / (last - first) > 0.013 * len(text):  # a number needs that much of the width
-                axes.text((begin + end) / 2 - first, stage, text, ha="center", va="center", fontsize=7)
-        names = [f"{phase} of micro-batch 0, 1, …" for phase in looks]
-        figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=2)
+        draw_tasks(axes, spans, whole)
+        name_tasks(figure)
         axes.set_yticks(range(rows), [f"stage {stage}" for stage in range(rows)])
         axes.set_ylim(rows - 0.5, -0.5)
-        axes.set_xlim(0, last - first)
+        axes.set_xlim(0, whole)
         axes.grid(visible=False)
         show(figure, alt)
 

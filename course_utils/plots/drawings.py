@@ -43,7 +43,7 @@ def matrices(rows, alt, title="", num_devices=2):
     part each), or "partial" (each holds a summand of full size).
     """
     import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.patches import Patch
 
     gap, depth, between = 0.9, 0.45, 1.4  # between items; between sheets of partial sums; between rows
     widths, heights = zip(*(_extent(row, gap, depth * (num_devices - 1)) for row in rows))
@@ -61,13 +61,11 @@ def matrices(rows, alt, title="", num_devices=2):
                 name, num_rows, num_columns, split = item
                 behind = depth * (num_devices - 1) if split == "partial" else 0
                 top = middle - (num_rows + behind) / 2
-                for left, down, part_wide, part_high, device in _parts(num_rows, num_columns, split, num_devices, depth):
+                for left, down, part_wide, part_high, device in parts(num_rows, num_columns, split, num_devices, depth):
                     look = {"facecolor": "0.92"}
                     if device is not None:
                         look = {"facecolor": pale(COLOURS[device % 7]), "edgecolor": "white", "hatch": HATCHES[device % 7]}
-                    place = (x + left, top + down), part_wide, part_high
-                    axes.add_patch(Rectangle(*place, linewidth=0, **look))
-                    axes.add_patch(Rectangle(*place, fill=False, edgecolor="0.4", linewidth=0.8))
+                    draw_part(axes, x + left, top + down, part_wide, part_high, **look)
                 axes.text(x + (num_columns + behind) / 2, top - 0.15, name, ha="center", va="bottom", fontsize=8)
                 x += num_columns + behind + gap
             y += height + between
@@ -89,7 +87,15 @@ def _extent(row, gap, behind):
     return sum(width for width, _ in items) + gap * (len(row) - 1), max(height for _, height in items)
 
 
-def _parts(num_rows, num_columns, split, num_devices, depth):
+def draw_part(axes, left, top, wide, high, **look):
+    """Draw a rectangle that somebody holds, filled as `look` says, and its outline."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((left, top), wide, high, linewidth=0, **look))
+    axes.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor="0.4", linewidth=0.8))
+
+
+def parts(num_rows, num_columns, split, num_devices, depth):
     """(left, down, width, height, device or None) of the rectangles of one matrix, those behind first."""
     if split is None:
         return [(0, 0, num_columns, num_rows, None)]

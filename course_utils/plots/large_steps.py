@@ -1,5 +1,6 @@
 """Chapter 11's picture: small steps of gradient descent, and the large one that is to replace them."""
 
+from .passes import draw_arrow
 from .style import COLOURS, STYLE, show
 
 SMALL_RATE, NUM_STEPS = 0.15, 4
@@ -29,8 +30,7 @@ def large_steps(alt):
             }
             for i, (name, way) in enumerate(ways.items()):
                 for begin, end in zip(way, way[1:]):
-                    look = {"arrowstyle": "-|>", "color": COLOURS[i], "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
-                    axes.annotate("", end, begin, arrowprops=look)
+                    draw_arrow(axes, begin, end, {"color": COLOURS[i]}, linewidth=1.6, heads="-|>")
                 axes.plot([], [], color=COLOURS[i], label=name)
             axes.plot(*START, "o", color="black", markersize=5)
             axes.plot(0, 0, "+", color="black", markersize=8)

@@ -1,9 +1,10 @@
 """Pipelines and split layers: who sends what to whom, and charts of several schedules on one time axis."""
 
-from .style import COLOURS, DASHES, HATCHES, STYLE, keys, new_figure, pale, show
+from .drawings import draw_part
+from .passes import BACKWARD, FORWARD, arrow_keys, draw_arrow, draw_stages, name_tasks
+from .style import COLOURS, DASHES, HATCHES, STYLE, new_figure, pale, show
 
 RANKS = (2, 4)  # places in the palette: the first two belong to forward and backward
-FORWARD, BACKWARD = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
 
 
 def gantts(charts, alt, title="", xlabel="time", scale=1, source="", curves=None, ylabel=""):
@@ -20,7 +21,7 @@ def gantts(charts, alt, title="", xlabel="time", scale=1, source="", curves=None
         panels = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
         whole = max(max(span[4] for span in spans) - min(span[3] for span in spans) for spans in charts.values())
         for axes, (name, spans) in zip(panels, charts.items()):
-            _draw_spans(axes, spans, whole)
+            draw_stages(axes, spans, whole)
             axes.set_title(name, fontsize=9)
         for i, (name, points) in enumerate((curves or {}).items()):
             look = {"color": COLOURS[(i + 2) % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
@@ -29,39 +30,23 @@ def gantts(charts, alt, title="", xlabel="time", scale=1, source="", curves=None
             panels[-1].legend(loc="upper right", fontsize=8)
             panels[-1].set_ylabel(ylabel)
             panels[-1].set_ylim(bottom=0)
-        figure.legend(handles=keys([f"{phase} of micro-batch 0, 1, …" for phase in ("forward", "backward")], pale),
-                      loc="outside upper right", ncols=2)  # fmt: skip
+        name_tasks(figure)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         panels[-1].set_xlabel(xlabel)
         panels[-1].set_xlim(0, whole)
         show(figure, alt)
 
 
-def _draw_spans(axes, spans, whole):
-    first, num_stages = min(span[3] for span in spans), 1 + max(span[0] for span in spans)
-    looks = {phase: {"color": pale(COLOURS[i]), "hatch": HATCHES[i]} for i, phase in enumerate(("forward", "backward"))}
-    for stage, micro_batch, phase, begin, end in spans:
-        axes.barh(stage, end - begin, 0.8, begin - first, edgecolor="white", linewidth=0.8, **looks[phase])
-        text = str(micro_batch)
-        if (end - begin) / whole > 0.013 * len(text):  # a number needs that much of the width
-            axes.text((begin + end) / 2 - first, stage, text, ha="center", va="center", fontsize=7)
-    axes.set_yticks(range(num_stages), [f"stage {stage}" for stage in range(num_stages)], fontsize=8)
-    axes.set_ylim(num_stages - 0.5, -0.5)
-    axes.grid(visible=False)
-
-
 def stages_and_shards(alt):
     """Draw what two ranks send: above as two stages of a pipeline, below as two halves of a pair of layers."""
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
         _draw_stages(axes)
         _draw_shards(axes)
-        handles = [Line2D([], [], label=name, **look) for name, look in (("forward", FORWARD), ("backward", BACKWARD))]
-        handles += [Patch(label=f"held by rank {rank}", **_look(rank)) for rank in range(2)]
+        handles = arrow_keys() + [Patch(label=f"held by rank {rank}", **_look(rank)) for rank in range(2)]
         figure.legend(handles=handles, loc="outside lower left", ncols=4)
         axes.set_xlim(-0.9, 13.3)
         axes.set_ylim(9.6, -0.7)
@@ -75,12 +60,12 @@ def _draw_stages(axes):
         axes.text(x, 1.5, text, ha="center", va="center", fontsize=8.5)
     for rank, left in enumerate((1.7, 7.9)):
         for layer in range(4):
-            _draw_layer(axes, left + 0.75 * layer, 0.6, 0.6, 1.8, rank)
+            draw_layer(axes, left + 0.75 * layer, 0.6, 0.6, 1.8, rank)
         axes.text(left + 1.4, 2.95, f"layers {4 * rank} to {4 * rank + 3}", ha="center", va="center", fontsize=8, color="0.3")
     for begin, end in ((0.7, 1.6), (10.9, 11.8)):
-        _draw_arrow(axes, begin, 1.5, end, 1.5, FORWARD)
-    _draw_arrow(axes, 4.7, 1.0, 7.8, 1.0, FORWARD, "activations\nsend → recv", above=True)
-    _draw_arrow(axes, 7.8, 2.0, 4.7, 2.0, BACKWARD, "gradients\nrecv ← send")
+        named_arrow(axes, begin, 1.5, end, 1.5, FORWARD)
+    named_arrow(axes, 4.7, 1.0, 7.8, 1.0, FORWARD, "activations\nsend → recv", above=True)
+    named_arrow(axes, 7.8, 2.0, 4.7, 2.0, BACKWARD, "gradients\nrecv ← send")
 
 
 def _draw_shards(axes):
@@ -90,33 +75,32 @@ def _draw_shards(axes):
         look = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "0.4"} if text in ("copy", "sum") else None
         axes.text(x, y, text, ha="center", va="center", fontsize=8.5, bbox=look, zorder=3)
     for begin, end in (("x", "copy"), ("sum", "y")):
-        _draw_arrow(axes, places[begin][0] + 0.6, 6.45, places[end][0] - 0.7, 6.45, FORWARD)
-        _draw_arrow(axes, places[end][0] - 0.7, 6.8, places[begin][0] + 0.6, 6.8, BACKWARD)
+        named_arrow(axes, places[begin][0] + 0.6, 6.45, places[end][0] - 0.7, 6.45, FORWARD)
+        named_arrow(axes, places[end][0] - 0.7, 6.8, places[begin][0] + 0.6, 6.8, BACKWARD)
     for rank, y in enumerate((5.6, 7.6)):
-        _draw_layer(axes, 4.1, y - 0.55, 1.4, 1.1, rank)
-        _draw_layer(axes, 7.0, y - 0.4, 1.6, 0.8, rank)
+        draw_layer(axes, 4.1, y - 0.55, 1.4, 1.1, rank)
+        draw_layer(axes, 7.0, y - 0.4, 1.6, 0.8, rank)
         axes.text(4.8, y, "columns", ha="center", va="center", fontsize=7.5)
         axes.text(7.8, y, "rows", ha="center", va="center", fontsize=7.5)
         for left, right, y0, y1 in ((2.9, 4.0, 6.6, y), (5.55, 6.95, y, y), (8.65, 9.6, y, 6.6)):
-            _draw_arrow(axes, left, y0 - 0.12, right, y1 - 0.12, FORWARD)
-            _draw_arrow(axes, right, y1 + 0.14, left, y0 + 0.14, BACKWARD)
+            named_arrow(axes, left, y0 - 0.12, right, y1 - 0.12, FORWARD)
+            named_arrow(axes, right, y1 + 0.14, left, y0 + 0.14, BACKWARD)
     for x, forward, backward in ((2.3, "nothing", "all-reduce"), (10.1, "all-reduce", "nothing")):
         axes.text(x, 8.75, f"forward: {forward}", ha="center", fontsize=8, color=COLOURS[0])
         axes.text(x, 9.3, f"backward: {backward}", ha="center", fontsize=8, color=COLOURS[1])
 
 
-def _draw_layer(axes, left, top, wide, high, rank):
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((left, top), wide, high, linewidth=0, **_look(rank)))
-    axes.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor="0.4", linewidth=0.8))
+def draw_layer(axes, left, top, wide, high, rank):
+    """Draw a layer, or a part of one, in the colour of the rank or device that holds it."""
+    draw_part(axes, left, top, wide, high, **_look(rank))
 
 
 def _look(rank):
     return {"facecolor": pale(COLOURS[RANKS[rank]]), "edgecolor": "white", "hatch": HATCHES[RANKS[rank]] * rank}
 
 
-def _draw_arrow(axes, x0, y0, x1, y1, look, text="", above=False):
-    axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0, **look})
+def named_arrow(axes, x0, y0, x1, y1, look, text="", above=False):
+    """Draw an arrow with `text` below its middle, or above it."""
+    draw_arrow(axes, (x0, y0), (x1, y1), look, linewidth=1.3)
     place, where = ((x0 + x1) / 2, y0 - 0.15 if above else y0 + 0.2), "bottom" if above else "top"
     axes.text(*place, text, ha="center", va=where, fontsize=8, color=look["color"], linespacing=1.2)

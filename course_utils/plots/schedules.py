@@ -1,7 +1,8 @@
 """A network cut in two, and schedules of pipelines: several on one axis with what they hold, and 1F1B's three phases."""
 
-from .pipelines import BACKWARD, FORWARD, _draw_arrow, _draw_layer, _draw_spans
-from .style import COLOURS, DASHES, OWN_COLOURS, STYLE, keys, new_figure, pale, show
+from .passes import BACKWARD, FORWARD, arrow_keys, draw_stages, name_tasks
+from .pipelines import draw_layer, named_arrow
+from .style import COLOURS, DASHES, OWN_COLOURS, STYLE, new_figure, show
 
 PHASES = ("warm-up", "steady state", "cool-down")
 _SHADES = ("0.65", "0.3", "0.65")  # greys: colours stand for passes and schedules
@@ -18,21 +19,20 @@ def cut_in_two(alt):
             axes.text(x, y, text, ha="center", va="center", fontsize=8.5)
         for device, (left, num_layers) in enumerate(((1.7, 4), (7.7, 5))):
             for layer in range(num_layers):
-                _draw_layer(axes, left + 0.75 * layer, 0.6, 0.6, 1.8, device)
+                draw_layer(axes, left + 0.75 * layer, 0.6, 0.6, 1.8, device)
             middle = left + (0.75 * num_layers - 0.15) / 2
             axes.text(middle, 0.25, f"stage {device}, on device {device}", ha="center", fontsize=8.5)
             held = "holds the weights, gradients,\noptimizer state and activations\nof its own layers"
             axes.text(middle, 2.65, held, ha="center", va="top", fontsize=8, color="0.3", linespacing=1.3)
         for begin, end in ((0.7, 1.6), (11.5, 12.7)):
-            _draw_arrow(axes, begin, 1.5, end, 1.5, FORWARD)
-        _draw_arrow(axes, 13.2, 3.25, 13.2, 1.85, FORWARD)
-        _draw_arrow(axes, 4.7, 1.1, 7.6, 1.1, FORWARD, "activations", above=True)
-        _draw_arrow(axes, 7.6, 1.9, 4.7, 1.9, BACKWARD, "gradients")
+            named_arrow(axes, begin, 1.5, end, 1.5, FORWARD)
+        named_arrow(axes, 13.2, 3.25, 13.2, 1.85, FORWARD)
+        named_arrow(axes, 4.7, 1.1, 7.6, 1.1, FORWARD, "activations", above=True)
+        named_arrow(axes, 7.6, 1.9, 4.7, 1.9, BACKWARD, "gradients")
         for begin, end in ((-0.3, 0.65), (1.15, 1.85), (2.35, 4.2)):  # the words on the arrows stay free
             axes.plot([6.15] * 2, [begin, end], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)))
-        handles = [Line2D([], [], label=name, **look) for name, look in (("forward", FORWARD), ("backward", BACKWARD))]
-        handles.append(Line2D([], [], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)), label="the cut"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        cut = Line2D([], [], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)), label="the cut")
+        figure.legend(handles=[*arrow_keys(), cut], loc="outside lower center", ncols=3)
         axes.set_xlim(-0.7, 14)
         axes.set_ylim(4.3, -0.4)
         axes.axis("off")
@@ -52,7 +52,7 @@ def schedules(charts, alt, until, source=""):
         axes.remove()
         panels = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
         for i, (axes, (title, spans)) in enumerate(zip(panels, charts.items())):
-            _draw_spans(axes, [span for span in spans if span.begin < until], until)
+            draw_stages(axes, [span for span in spans if span.begin < until], until)
             axes.set_title(title, fontsize=9)
             end = max(span.end for span in spans)
             if end > until:
@@ -69,7 +69,7 @@ def schedules(charts, alt, until, source=""):
         panels[-1].margins(y=0.1)
         panels[-1].set_xlabel("units of time")
         panels[-1].set_xlim(0, until)
-        _name_boxes(figure)
+        name_tasks(figure)
         show(figure, alt)
 
 
@@ -77,7 +77,7 @@ def phases_1f1b(spans, phases, alt, title="", source=""):
     """Draw a chart of `spans` with a grey strip above each row for its `phases`, as `pipeline.phases_1f1b` returns them."""
     whole, num_stages = max(span.end for span in spans), len(phases)
     with new_figure("units of time", "", title, height=1.6 + 0.45 * num_stages, source=source) as (figure, axes):
-        _draw_spans(axes, spans, whole)
+        draw_stages(axes, spans, whole)
         times = {span[:3]: span for span in spans}
         for stage, parts in enumerate(phases):
             for i, tasks in enumerate(parts):
@@ -89,7 +89,7 @@ def phases_1f1b(spans, phases, alt, title="", source=""):
                         axes.text((begin + end) / 2, -0.68, PHASES[i], ha="center", va="bottom", fontsize=8, color="0.2")
         axes.set_ylim(num_stages - 0.5, -1.15)
         axes.set_xlim(0, whole)
-        _name_boxes(figure)
+        name_tasks(figure)
         show(figure, alt)
 
 
@@ -98,8 +98,3 @@ def held(spans, stage=0):
     changes = [(span.begin, 1) if span.phase == "forward" else (span.end, -1) for span in spans if span.stage == stage]
     times = sorted({0.0, *(time for time, _ in changes)})
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]
-
-
-def _name_boxes(figure):
-    names = [f"{phase} of micro-batch 0, 1, …" for phase in ("forward", "backward")]
-    figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=2)

@@ -1,12 +1,11 @@
 """Layers split over devices: a lane for each device with its own shards, and the sums between the lanes. Ideas, not measurements."""
 
-from .drawings import _parts
-from .splits import BACKWARD, FORWARD
+from .drawings import parts
+from .passes import PASSES, arrow_keys, draw_arrow
 from .style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3  # between items; lanes; above a panel's first lane; left of a lane
 _WIDE = 38  # at least, whatever is in the lanes
-_ARROWS = {"forward": FORWARD, "backward": BACKWARD}
 
 
 def columns_and_rows(alt):
@@ -60,12 +59,11 @@ def lanes(panels, alt, num_devices=2):
 
 
 def _legend(num_devices):
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles = keys([f"device {i}" for i in range(num_devices)], pale)
     handles.append(Patch(facecolor="0.92", edgecolor="0.5", label="on every device"))
-    return handles + [Line2D([], [], label=f"sum in the {name} pass", **look) for name, look in _ARROWS.items()]
+    return handles + arrow_keys("sum in the {} pass")
 
 
 def _lane(items):
@@ -84,10 +82,10 @@ def _draw_lane(axes, items, x, middle, device, num_devices):
             _draw_matrix(axes, x, middle, device, num_devices, *item)
             if item[4:] and item[4] and device < num_devices - 1:
                 end = middle + _lane(items) + _BETWEEN - item[1] / 2 - (0.9 if item[0] else 0)
-                look = {"arrowstyle": "<->", "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **_ARROWS[item[4]]}
-                axes.annotate("", (x + item[2] / 2, end), (x + item[2] / 2, middle + item[1] / 2 + 0.1), arrowprops=look)
+                middles = (x + item[2] / 2, middle + item[1] / 2 + 0.1), (x + item[2] / 2, end)
+                draw_arrow(axes, *middles, PASSES[item[4]], linewidth=1.5, heads="<->")
                 axes.text(x + item[2] / 2 + 0.3, (middle + item[1] / 2 + end) / 2, "all-reduce", fontsize=7.5, va="center",
-                          color=_ARROWS[item[4]]["color"])  # fmt: skip
+                          color=PASSES[item[4]]["color"])  # fmt: skip
         x += _width(item) + _GAP
 
 
@@ -95,7 +93,7 @@ def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, spli
     from matplotlib.patches import Rectangle
 
     top = middle - rows / 2
-    filled = [(0, 0, columns, rows, device)] if split == "partial" else _parts(rows, columns, split, num_devices, 0)
+    filled = [(0, 0, columns, rows, device)] if split == "partial" else parts(rows, columns, split, num_devices, 0)
     for left, down, wide, high, owner in filled:
         if owner in (device, None):
             look = {"facecolor": pale(COLOURS[device]), "edgecolor": "white", "hatch": HATCHES[device]} if owner is not None else {"facecolor": "0.92"}

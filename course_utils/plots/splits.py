@@ -1,9 +1,9 @@
 """Training split over devices: the three ways side by side, and a step of the one by data. Ideas, not measurements."""
 
-from .drawings import diagram
+from .drawings import diagram, draw_part
+from .passes import BACKWARD, FORWARD, arrow_keys, draw_arrow
 from .style import COLOURS, HATCHES, STYLE, keys, pale, show
 
-FORWARD, BACKWARD = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
 _DEVICES = range(4)
 _WIDE, _PITCH = 8.0, 11.0  # a network's width, and the distance between two of them
 _TOPS, _HIGH = (2.0, 3.8, 5.6, 7.4), 1.0  # of the four layers
@@ -12,7 +12,6 @@ _TOPS, _HIGH = (2.0, 3.8, 5.6, 7.4), 1.0  # of the four layers
 def three_ways(alt):
     """Draw a network of four layers split by layers, inside layers and by data: who holds what, and what is sent."""
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
 
     ways = {
         "by layers": (_by_layers, "holds some of the layers", "at every cut, in both passes"),
@@ -29,8 +28,7 @@ def three_ways(alt):
             for y, text in ((10.3, f"each device {holds}"), (11.1, f"sent {sends}")):
                 axes.text(left + _WIDE / 2, y, text, fontsize=7.5, ha="center", va="center")
         handles = keys([f"device {device}" for device in _DEVICES], pale)
-        handles += [Line2D([], [], label=name, **look) for name, look in (("forward", FORWARD), ("backward", BACKWARD))]
-        figure.legend(handles=handles, loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.6)
+        figure.legend(handles=handles + arrow_keys(), loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.6)
         axes.set_xlim(-1.2, 2 * _PITCH + _WIDE + 1.2)
         axes.set_ylim(11.6, -1.0)
         axes.axis("off")
@@ -55,8 +53,8 @@ def _by_layers(axes, left):
         _draw_part(axes, left, top, _WIDE, device)
         axes.text(left + _WIDE / 2, top + _HIGH / 2, f"layer {device}", fontsize=7.5, ha="center", va="center")
     for top in _TOPS[1:]:
-        _draw_arrow(axes, left + 3, top - 0.75, left + 3, top - 0.05, FORWARD)
-        _draw_arrow(axes, left + 5, top - 0.05, left + 5, top - 0.75, BACKWARD)
+        draw_arrow(axes, (left + 3, top - 0.75), (left + 3, top - 0.05), FORWARD)
+        draw_arrow(axes, (left + 5, top - 0.05), (left + 5, top - 0.75), BACKWARD)
 
 
 def _inside_layers(axes, left):
@@ -85,21 +83,13 @@ def _draw_batch(axes, left, parts):
         inset = 0.2 if parts > 1 else 0
         axes.add_patch(Rectangle((left + i * wide + inset, 0.2), wide - 2 * inset, 0.8, facecolor="white", edgecolor="0.4", linewidth=0.8))
         axes.text(left + (i + 0.5) * wide, 0.6, "batch" if parts == 1 else "¼", fontsize=7.5, ha="center", va="center")
-        _draw_arrow(axes, left + (i + 0.5) * wide, 1.1, left + (i + 0.5) * wide, 1.9, FORWARD)
+        draw_arrow(axes, (left + (i + 0.5) * wide, 1.1), (left + (i + 0.5) * wide, 1.9), FORWARD)
 
 
 def _draw_part(axes, left, top, wide, device):
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((left, top), wide, _HIGH, linewidth=0, facecolor=pale(COLOURS[device]), hatch=HATCHES[device], edgecolor="white"))
-    axes.add_patch(Rectangle((left, top), wide, _HIGH, fill=False, edgecolor="0.4", linewidth=0.8))
+    draw_part(axes, left, top, wide, _HIGH, facecolor=pale(COLOURS[device]), hatch=HATCHES[device], edgecolor="white")
 
 
 def _draw_sum(axes, left, y, look):
     """An exchange between all devices: a line over the whole width with a head at either end."""
-    style = {"arrowstyle": "<->", "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0, **look}
-    axes.annotate("", (left + _WIDE + 0.3, y), (left - 0.3, y), arrowprops=style)
-
-
-def _draw_arrow(axes, x0, y0, x1, y1, look):
-    axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0, **look})
+    draw_arrow(axes, (left - 0.3, y), (left + _WIDE + 0.3, y), look, linewidth=1.4, heads="<->")
