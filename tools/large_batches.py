@@ -40,7 +40,7 @@ def main(argv=None):
 
 def definitions():
     """What the notebook defines: network, recipes, data, training."""
-    return notebooks.definitions(NOTEBOOK, assigned=("digits", "test", "RECIPES", "CAUTIOUS", "BASE_BATCH", "NUM_EPOCHS"))
+    return notebooks.definitions(NOTEBOOK, assigned=("digits", "test", "RECIPES"))
 
 
 def settings(names):

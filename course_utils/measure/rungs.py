@@ -56,8 +56,7 @@ def measure(steps, num_samples, rounds=5, discard=3, block=3):
         for name, step in steps.items():
             for _ in range(discard):
                 step()
-            several = throughput.measure(lambda: [step() for _ in range(block)], warmup=0, repeats=1)
-            seconds[name] += (several.median_s / block,)
+            seconds[name] += (throughput.time_block(step, block),)
     return {name: throughput.Timing(each, num_samples[name], block) for name, each in seconds.items()}
 
 

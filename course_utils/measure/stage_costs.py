@@ -88,11 +88,8 @@ def measure(stages, x, y, sizes, rounds=12):
     Every round takes all sizes in turn; one that does not count comes before. What interferes only adds time, so the
     quickest of the rounds is returned, for each pass of each stage.
     """
-    found = {size: [] for size in sizes}
-    for _ in range(rounds + 1):
-        for size in sizes:
-            found[size].append(time_passes(stages, x[:size], y[:size]))
-    return {size: tuple([min(each) for each in zip(*one_way)] for one_way in zip(*runs[1:])) for size, runs in found.items()}
+    found = _rounds(lambda size: time_passes(stages, x[:size], y[:size]), sizes, rounds)
+    return {size: tuple([min(each) for each in zip(*one_way)] for one_way in zip(*runs)) for size, runs in found.items()}
 
 
 def account(model, x, y, sizes, rounds=12):
@@ -101,16 +98,22 @@ def account(model, x, y, sizes, rounds=12):
     "forward" is the forward pass, "input gradients" the backward pass with frozen weights, and "weight gradients" what the
     whole backward pass takes longer. "of that, adding" is adding a gradient to every `p.grad`, alone.
     """
-    found = {size: [] for size in sizes}
-    for _ in range(rounds + 1):
-        for size in sizes:
-            found[size].append(_parts_of_step(model, x[:size].detach(), y[:size]))
+    found = _rounds(lambda size: _parts_of_step(model, x[:size].detach(), y[:size]), sizes, rounds)
     parts = {}
     for size, runs in found.items():
-        forward, frozen, backward, adding = (1e3 * min(each) for each in zip(*runs[1:]))
+        forward, frozen, backward, adding = (1e3 * min(each) for each in zip(*runs))
         parts[f"{size} samples"] = {"forward": forward, "input gradients": frozen, "weight gradients": backward - frozen,
                                     "of that, adding": adding}
     return parts
+
+
+def _rounds(measure_one, sizes, rounds):
+    """{size: [measure_one(size) of each round]}: every round takes all sizes in turn, and the first one does not count."""
+    found = {size: [] for size in sizes}
+    for _ in range(rounds + 1):
+        for size in sizes:
+            found[size].append(measure_one(size))
+    return {size: runs[1:] for size, runs in found.items()}
 
 
 def _parts_of_step(model, x, y):
