@@ -3,7 +3,6 @@
 import time
 
 import matplotlib
-import matplotlib.pyplot as plt
 import pytest
 import torch
 import torch.distributed as dist
@@ -19,27 +18,21 @@ matplotlib.use("agg")
     (plots.columns_and_rows, ["by columns", "by rows", "device 1", "summand of $Y$"], 2),
     (plots.pair_and_attention, ["an MLP: columns, then rows", "ReLU", "$W_Q$", "heads"], 4),
 ])  # fmt: skip
-def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, monkeypatch, capsys):
-    figures, close = [], plt.close
-    monkeypatch.setattr(plt, "close", figures.append)
+def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, shown, capsys):
     draw("What is to be seen.")
-    written = [text.get_text() for text in figures[0].axes[0].texts]
+    written = [text.get_text() for text in shown[0].axes[0].texts]
     assert set(texts) <= set(written)
     assert written.count("all-reduce") == num_sums
     assert "What is to be seen." in capsys.readouterr().out
-    close(figures[0])
 
 
 @pytest.mark.parametrize("num_devices", [2, 3, 4])
-def test_each_lane_fills_its_own_shard(num_devices, monkeypatch):
-    figures, close = [], plt.close
-    monkeypatch.setattr(plt, "close", figures.append)
+def test_each_lane_fills_its_own_shard(num_devices, shown):
     plots.lanes({"one": [("A", 3, 12, "columns")]}, "A.", num_devices)
-    filled = [patch for patch in figures[0].axes[0].patches if patch.get_fill() and hasattr(patch, "get_x")]
+    filled = [patch for patch in shown[0].axes[0].patches if patch.get_fill() and hasattr(patch, "get_x")]
     assert len(filled) == num_devices
     starts, ends = [patch.get_x() for patch in filled], [patch.get_x() + patch.get_width() for patch in filled]
     assert starts[1:] == pytest.approx(ends[:-1])
-    close(figures[0])
 
 
 class Echo:

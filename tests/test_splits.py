@@ -4,7 +4,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import matplotlib
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch import nn
@@ -121,10 +120,7 @@ def test_every_second_of_a_step_is_put_down_to_a_cause():
     (plots.three_ways, ["by layers", "inside layers", "by data", "layer 3"]),
     (plots.data_parallel_step, ["part 0", "part 1", "sum\n$g_0 + g_1$"]),
 ])  # fmt: skip
-def test_what_is_drawn_of_a_split(draw, texts, monkeypatch, capsys):
-    figures, close = [], plt.close
-    monkeypatch.setattr(plt, "close", figures.append)
+def test_what_is_drawn_of_a_split(draw, texts, shown, capsys):
     draw("What is to be seen.")
-    assert set(texts) <= {text.get_text() for text in figures[0].axes[0].texts}
+    assert set(texts) <= {text.get_text() for text in shown[0].axes[0].texts}
     assert "What is to be seen." in capsys.readouterr().out
-    close(figures[0])
