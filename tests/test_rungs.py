@@ -55,8 +55,8 @@ def test_a_gpu_compiles_with_a_compiler_only(monkeypatch):
 def test_all_steps_take_turns():
     calls = []
     steps = {name: lambda name=name: calls.append(name) for name in "ab"}
-    timings = rungs.measure(steps, {"a": 64, "b": 128}, rounds=2, discard=1, block=2)
-    assert "".join(calls) == "aaabbb" * 2
+    timings = rungs.measure(steps, {"a": 64, "b": 128}, discard={"b": 2}, rounds=2, block=2)
+    assert "".join(calls) == "aaabbbb" * 2
     assert [(len(timing.seconds), timing.num_samples) for timing in timings.values()] == [(2, 64), (2, 128)]
 
 

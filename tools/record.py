@@ -23,7 +23,7 @@ from tools import notebooks, recorded
 
 MAX_BYTES = 500_000
 # The README's picture: chapter, and how its figure's alternative text begins.
-PICTURE = ("09_distributed_data_parallel", "Speed-up over workers")
+PICTURE = ("09_distributed_data_parallel", "Images per second over workers")
 PICTURE_FILE = notebooks.ROOT / "data" / "recorded" / "scaling.png"
 
 
@@ -75,11 +75,14 @@ def record(path, folder=None, records=recorded.FOLDER):
     if size >= MAX_BYTES:
         problems.append(f"{size} bytes, and {MAX_BYTES} is the limit: {heaviest_cell(nb)}; "
                         "draw it smaller or with fewer points")
+    is_readmes = path == notebooks.NOTEBOOKS / f"{PICTURE[0]}.ipynb"
+    if is_readmes and picture(nb) is None:
+        problems.append(f"no figure's alternative text begins with {PICTURE[1]!r}, so the README would keep its old picture")
     if problems:
         return problems, []
     notebooks.write(nb, path)
-    if path == notebooks.NOTEBOOKS / f"{PICTURE[0]}.ipynb":
-        keep_picture(nb)
+    if is_readmes:
+        PICTURE_FILE.write_bytes(picture(nb))
     changes = recorded.save_chapter(chapter, values, f"make record ARGS={chapter}", records)
     return [], changes + [f"now claimed: {line.removeprefix(HERE)}" for line in claims(nb) if line not in said]
 
@@ -90,11 +93,12 @@ def claims(nb):
             for line in text.splitlines() if line.startswith(HERE)]
 
 
-def keep_picture(nb):
-    for cell in nb.cells:
-        for output in cell.get("outputs", []):
-            if output.get("metadata", {}).get("image/png", {}).get("alt", "").startswith(PICTURE[1]):
-                PICTURE_FILE.write_bytes(base64.b64decode(output.data["image/png"]))
+def picture(nb):
+    """The README's picture, the bytes of a PNG; None where the notebook has none."""
+    for output in (output for cell in nb.cells for output in cell.get("outputs", [])):
+        if output.get("metadata", {}).get("image/png", {}).get("alt", "").startswith(PICTURE[1]):
+            return base64.b64decode(output.data["image/png"])
+    return None
 
 
 def silent_cells(nb):

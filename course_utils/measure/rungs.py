@@ -44,17 +44,17 @@ def _compiles():
     return bool((shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton"))
 
 
-def measure(steps, num_samples, rounds=5, discard=3, block=3):
+def measure(steps, num_samples, discard, rounds=5, block=3):
     """Time {name: step} in one run, and return {name: Timing of a step}; `num_samples` is {name: samples in a step}.
 
     Every round goes through all steps, so that a slow moment of the machine does not hit one alone. A step's turn begins
-    with `discard` steps that do not count: they use up the batches that loader workers made during the others' turns.
-    Then comes a block of `block` steps, with one wait for the device at its end.
+    with steps that do not count, one or as many as {name: steps} `discard` says: they use up the batches that loader workers
+    made during the others' turns. Then comes a block of `block` steps, with one wait for the device at its end.
     """
     seconds = {name: () for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
-            for _ in range(discard):
+            for _ in range(discard.get(name, 1)):
                 step()
             seconds[name] += (throughput.time_block(step, block),)
     return {name: throughput.Timing(each, num_samples[name], block) for name, each in seconds.items()}

@@ -1,15 +1,24 @@
 """Several ways of one thing, timed in turn: a slow moment of the machine then hits all of them, not one alone."""
 
+import torch.distributed as dist
+
 from . import throughput
 
 
 def in_turn(ways, rounds=8, warmup=3, repeats=2):
     """Call every step of {name: step} `warmup` times, then time it `repeats` times in each of `rounds` rounds.
 
-    Returns {name: Timing} of all its repeats. In a worker every rank calls it alike, as for `throughput.measure`.
+    Returns {name: Timing} of all its repeats. In a worker every rank calls it alike, as for `throughput.measure`, and the
+    ranks meet before each turn: a rank whose step does nothing stands by while the others work.
     """
-    seconds = {name: throughput.measure(step, warmup=warmup, repeats=0).seconds for name, step in ways.items()}
+    seconds = {name: _turn(step, warmup, 0) for name, step in ways.items()}
     for _ in range(rounds):
         for name, step in ways.items():
-            seconds[name] += throughput.measure(step, warmup=0, repeats=repeats).seconds
+            seconds[name] += _turn(step, 0, repeats)
     return {name: throughput.Timing(each) for name, each in seconds.items()}
+
+
+def _turn(step, warmup, repeats):
+    if dist.is_initialized():
+        dist.barrier()
+    return throughput.measure(step, warmup=warmup, repeats=repeats).seconds
