@@ -3,6 +3,6 @@
 from .chapter import describe
 from .checks import check
 from .hardware import rank_device
-from .launch import WorkerError, launch, log
+from .launch import Nodes, Slurm, WorkerError, launch, log
 
-__all__ = ["WorkerError", "check", "describe", "launch", "log", "rank_device"]
+__all__ = ["Nodes", "Slurm", "WorkerError", "check", "describe", "launch", "log", "rank_device"]

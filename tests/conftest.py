@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process
+
 
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]

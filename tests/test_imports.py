@@ -22,10 +22,15 @@ MAY_IMPORT = {
     "recorded": {"hardware"},
     "cells": set(),
     "processes": set(),
+    "slurm": set(),
     "launch": {"cells", "hardware", "processes"},
     "plots": {"hardware"},
     "kernels": {"cells", "hardware", "launch"},
     "chapter": {"hardware", "launch"},
+    "train_ranks": {"checkpoint", "hardware"},
+    "train_options": {"hardware", "train_ranks"},
+    "train_state": {"checkpoint", "train_ranks"},
+    "train": {"data", "hardware", "launch", "models", "train_options", "train_ranks", "train_state"},
     "checks": {"cells", "kernels", "launch", "measure", "models", "parallel"},
 }
 OUTSIDE = ("tests", "tools")

@@ -11,6 +11,15 @@
     streams     ◀─ one pipe for both output streams ───────────────────────────────────── worker(*args, **kwargs)
     failure: what became of each rank → WorkerError
 
+With `on=Nodes(2)` or `on=Slurm(…)` the ranks belong to torchrun's agents, here or on the nodes of a cluster, and what the two
+sides say to one another lies in files of a folder that both see:
+
+    notebook (the kernel)                                agent, one per node             rank
+    ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    on          ── nodes: a fork of the forkserver
+                   cluster: a job of Slurm ────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
+    follower    ◀─ folder: messages, output, result ────────────────────────────────────
+
 `protocol` has the messages; functions, arguments and results travel beside them as files in memory (`processes.payload`).
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
 what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
@@ -38,6 +47,7 @@ In the notebook, for a moment:
 """
 
 import contextlib
+import functools
 import os
 import sys
 import time
@@ -50,10 +60,13 @@ from . import call, handle, rendezvous, surroundings
 from .call import NotSendable
 from .failure import LauncherError, WorkerError, lines_about
 from .handle import shutdown, warm
+from .on import Nodes, Slurm
 from .supervisor import Supervisor
 from .worker import log
 
-__all__ = ["LauncherError", "NotSendable", "Run", "WorkerError", "latest_run", "launch", "log", "shutdown", "warm"]
+__all__ = [
+    "LauncherError", "Nodes", "NotSendable", "Run", "Slurm", "WorkerError", "latest_run", "launch", "log", "shutdown", "warm",
+]  # fmt: skip
 
 
 class Run:
@@ -67,15 +80,15 @@ class Run:
         self.name, self.placement, self.world_size = name, placement, supervisor.world_size
         self.seconds = None
         self.started = time.monotonic()
-        self._supervisor = supervisor
+        self.supervisor = supervisor
 
     @property
     def results(self):
-        return self._supervisor.results
+        return self.supervisor.results
 
     @property
     def logs(self):
-        return [self._supervisor.output.log(rank) for rank in range(self.world_size)]
+        return [self.supervisor.output.log(rank) for rank in range(self.world_size)]
 
     @property
     def metrics(self):
@@ -84,7 +97,7 @@ class Run:
 
         rows = [
             {"rank": rank, "step": logged.step, "seconds": logged.time - self.started} | logged.values
-            for rank, logged in list(self._supervisor.rows)
+            for rank, logged in list(self.supervisor.rows)
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
@@ -116,7 +129,7 @@ def latest_run():
     return _latest and _latest()
 
 
-def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=False, **kwargs):
+def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=False, on=None, **kwargs):
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
@@ -129,11 +142,12 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         timeout: seconds, from when all ranks have joined, after which all are stopped and it is said where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree in the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+        on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)` for a job.
 
     Raises WorkerError when a rank failed or time was up; ValueError or TypeError for arguments that cannot be right,
     before anything is started; and LauncherError where no worker is to blame.
     """
-    world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend)
+    world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
@@ -146,6 +160,9 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         stack.enter_context(_turn())
         gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, _pause))
         started = time.monotonic()
+        if on is not None:
+            supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd))
+            return _supervise(Run(name, placement, supervisor), supervisor.start, timeout, started)
         forkserver = handle.current()
         store = stack.enter_context(rendezvous.store())
         captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
@@ -153,19 +170,18 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         stack.callback(os.close, surroundings_fd)
         folder = stack.enter_context(surroundings.folder())
         supervisor = Supervisor(forkserver, world_size)
-        run = Run(name, placement, supervisor)
-        run.started = started
-        _announce(placement)
-        _supervise(run, supervisor, timeout, folder, surroundings_fd, call_fd)
-    return run
+        start = functools.partial(supervisor.start, folder, surroundings_fd, call_fd)
+        return _supervise(Run(name, placement, supervisor), start, timeout, started)
 
 
-def _supervise(run, supervisor, timeout, folder, surroundings_fd, call_fd):
-    """Start the workers of `run`, wait for their end, and clear away in any case."""
+def _supervise(run, start, timeout, started):
+    """Start the workers of `run`, wait for their end, and clear away in any case; return it."""
     global _going_on, _latest
     _going_on, _latest = run, weakref.ref(run)
+    supervisor, run.started = run.supervisor, started
+    _announce(run.placement)
     try:
-        supervisor.start(folder, surroundings_fd, call_fd)
+        start()
         supervisor.wait(timeout)
         _going_on = None
     except KeyboardInterrupt:
@@ -183,6 +199,7 @@ def _supervise(run, supervisor, timeout, folder, surroundings_fd, call_fd):
             shutdown()  # it does not answer: end it, and with it every worker
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
+    return run
 
 
 launch.shutdown = shutdown

@@ -18,15 +18,17 @@ class NotSendable(TypeError):
         self.what, self.reason = what, reason
 
 
-def place(worker, args, kwargs, world_size, timeout, backend):
+def place(worker, args, kwargs, world_size, timeout, backend, on=None):
     """Return world_size and placement; raise ValueError or TypeError for what cannot be right."""
     if not callable(worker):
         raise TypeError(
             f"launch needs a function to run in each worker, and was given {_short(worker)}"
             + ("; give it the function itself, without calling it" if worker is None else "")
         )
+    if on is not None and not hasattr(on, "follower"):
+        raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {_short(on)}")
     if world_size is None:
-        world_size = hardware.default_world_size()
+        world_size = on.world_size(None) if on is not None else hardware.default_world_size()
     if isinstance(world_size, bool) or not isinstance(world_size, int):
         raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
     if world_size < 1:
@@ -39,6 +41,8 @@ def place(worker, args, kwargs, world_size, timeout, backend):
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}") from None
+    if on is not None:
+        return on.world_size(world_size), on.place(world_size, backend)
     return world_size, hardware.choose_backend(world_size, backend)
 
 

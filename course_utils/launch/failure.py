@@ -144,6 +144,11 @@ def _explain_timeout(fates, timeout):
     )
 
 
+def how_it_failed(fate):
+    """What a rank has raised, or how it died, in words."""
+    return _raised(fate.report) if fate.report is not None else _died(fate.died)
+
+
 def frames_of_dump(text):
     """Return the frames in a stack written by faulthandler, as `Fate.frames`."""
     stack = _STACK_HEAD.split(text)[-1]

@@ -50,6 +50,26 @@ class Report:
 
 
 _HEADER = struct.Struct("<IB")  # bytes of the pickle, number of descriptors that come with it
+
+
+def frames_in(data):
+    """Yield (message, number of descriptors that come with it, bytes up to its end) of each frame that is whole in `data`."""
+    begin = 0
+    while len(data) >= begin + _HEADER.size:
+        length, num_fds = _HEADER.unpack_from(data, begin)
+        begin += _HEADER.size
+        if len(data) < begin + length:
+            return
+        yield pickle.loads(memoryview(data)[begin : begin + length]), num_fds, begin + length
+        begin += length
+
+
+def frame(message, num_fds=0):
+    """A message as bytes, which say how long they are."""
+    pickled = pickle.dumps(message)
+    return _HEADER.pack(len(pickled), num_fds) + pickled
+
+
 _READ_BYTES = 1 << 16
 _MOST_FDS = 16
 _FD = struct.Struct("i")
@@ -71,12 +91,11 @@ class Channel:
 
     def send(self, message, fds=()):
         """Send a message, and copies of the descriptors `fds`. Raises OSError if the other end is gone."""
-        pickled = pickle.dumps(message)
-        frame = _HEADER.pack(len(pickled), len(fds)) + pickled
+        data = frame(message, len(fds))
         if fds:
-            sent = socket.send_fds(self._socket, [frame], fds)
-            frame = frame[sent:]
-        self._socket.sendall(frame)
+            sent = socket.send_fds(self._socket, [data], fds)
+            data = data[sent:]
+        self._socket.sendall(data)
 
     def receive(self, wait=True):
         """Return [(message, descriptors), …], all that one read brings: often none is complete yet, or several are.
@@ -91,16 +110,10 @@ class Channel:
             raise EOFError
         self._bytes += data
         self._fds.extend(fds)  # they come with the first byte of their message, so never later than it
-        messages, begin = [], 0
-        while len(self._bytes) >= begin + _HEADER.size:
-            length, count = _HEADER.unpack_from(self._bytes, begin)
-            end = begin + _HEADER.size + length
-            if len(self._bytes) < end:
-                break
-            message = pickle.loads(memoryview(self._bytes)[begin + _HEADER.size : end])
-            messages.append((message, [self._fds.popleft() for _ in range(count)]))
-            begin = end
-        del self._bytes[:begin]
+        messages, end = [], 0
+        for message, num_fds, end in frames_in(self._bytes):
+            messages.append((message, [self._fds.popleft() for _ in range(num_fds)]))
+        del self._bytes[:end]
         return messages
 
     def _read(self, flags):

@@ -8,13 +8,11 @@ import socket
 import time
 
 from ..processes import interrupts, linux, payload
-from .failure import Fate, LauncherError, explain, frames_of_dump
-from .protocol import Began, Channel, Exited, Fork, Kill, Left, Logged, NotForked, Raised, Report, Returned, Signal, WorkerFds
-from .streams import Output
+from .failure import LauncherError, explain
+from .protocol import Channel, Exited, Fork, Kill, NotForked, Signal, WorkerFds
+from .watch import Watch
 from .worker import STACK_SIGNAL
 
-# After a first failure others may still report theirs: a rank that only lost its connection waits for the better story.
-_SETTLE_S, _SETTLE_LOST_CONNECTION_S = 0.1, 1.0
 _STACKS_S = 0.5
 _STOP_S = 5.0
 _START_S = 120.0  # until the forkserver has imported torch, on a slow disk, and the ranks have found one another
@@ -22,24 +20,18 @@ _START_S = 120.0  # until the forkserver has imported torch, on a slow disk, and
 _launches = itertools.count()
 
 
-class Supervisor:
+class Supervisor(Watch):
     """The workers of one launch. `start`, then `wait`, and `stop` in any case."""
 
-    def __init__(self, handle, world_size):
-        self.world_size = world_size
-        self.results = [None] * world_size
-        self.rows = []  # (rank, Logged)
-        self.output = Output(world_size)
+    def __init__(self, handle, world_size, stream=None):
+        super().__init__(world_size, stream)
         self._launch = next(_launches)
         self._handle = handle
-        self._fates = [Fate(rank) for rank in range(world_size)]
         self._channels, self._stacks, self._outputs = {}, {}, {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
-        self._begun = set()
         self._alive = set()
         self._refused = None  # the first NotForked
-        self._settled = None  # when to stop waiting for more stories
         self._memory_kills = linux.count_memory_kills()
 
     def start(self, folder, surroundings_fd, call_fd):
@@ -69,19 +61,19 @@ class Supervisor:
         deadline = time.monotonic() + _START_S
         has_begun = False
         while self._alive:
-            if not has_begun and len(self._begun) == self.world_size:
+            if not has_begun and len(self.begun) == self.world_size:
                 has_begun, deadline = True, time.monotonic() + timeout
-            until = deadline if self._settled is None else min(self._settled, deadline)
+            until = deadline if self.settled is None else min(self.settled, deadline)
             if time.monotonic() >= until:
                 break
             with interrupts.allowed():
-                ready = self._select(until)
-            self._take(ready)
+                ready = self.select(until)
+            self.take(ready)
             if self._refused is not None:
                 raise LauncherError(f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
                                     "programs, or ask for fewer workers")
-        if any(fate.has_failed for fate in self._fates):
-            raise explain(self.whereabouts(), killed_for_memory=linux.count_memory_kills() > self._memory_kills)
+        if any(fate.has_failed for fate in self.fates):
+            raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
         if self._alive:
             raise explain(self.whereabouts(), timeout=timeout if has_begun else _START_S)
 
@@ -99,7 +91,7 @@ class Supervisor:
             outputs = set(self._outputs.values())
             deadline = time.monotonic() + 1
             while outputs & set(self._selector.get_map()) and time.monotonic() < deadline:
-                self._take(self._select(deadline))
+                self.take(self.select(deadline))
         return not self._alive
 
     def _kill(self):
@@ -108,15 +100,25 @@ class Supervisor:
                 self._handle.send(Kill())
             deadline = time.monotonic() + (_STOP_S if self._handle.has_imported else 0)
             while self._alive and time.monotonic() < deadline:
-                self._take(self._select(deadline))
+                self.take(self.select(deadline))
         except LauncherError:
             self._alive.clear()  # its end has ended them
 
-    def _select(self, deadline):
+    @property
+    def killed_for_memory(self):
+        """Whether the system has killed a process for want of memory since the launch began."""
+        return linux.count_memory_kills() > self._memory_kills
+
+    @property
+    def have_ended(self):
+        return not self._alive
+
+    def select(self, deadline):
+        """Wait until there is something to `take`, until `deadline` at most, and return what."""
         seconds = min(max(0, deadline - time.monotonic()), 3600)  # epoll refuses infinity
         return [key for key, _ in self._selector.select(seconds)]
 
-    def _take(self, ready):
+    def take(self, ready):
         for key in ready:
             if key.fileobj in self._selector.get_map():  # one before it in the list may have read it to its end
                 read, rank = key.data
@@ -128,37 +130,13 @@ class Supervisor:
             self._selector.unregister(fd)
 
     def _read_channel(self, rank, channel):
-        fate = self._fates[rank]
         try:
             messages = channel.receive(wait=False)
         except EOFError:
             self._selector.unregister(channel)
             return
         for message, fds in messages:
-            if isinstance(message, Logged):
-                self.rows.append((rank, message))
-            elif isinstance(message, Began):
-                self._begun.add(rank)
-            elif isinstance(message, Returned):
-                fate.time = message.time
-                self._take_result(rank, *fds)
-            elif isinstance(message, Left):
-                fate.returned, fate.time = True, message.time
-            elif isinstance(message, Raised):
-                fate.time, fate.report = message
-                self._note_failure(fate)
-
-    def _take_result(self, rank, fd):
-        fate = self._fates[rank]
-        try:
-            self.results[rank] = payload.load(fd)
-            fate.returned = True
-        except Exception as error:
-            doing = "rebuilding its result in the notebook: return plain values or tensors"
-            fate.report = Report(type(error).__name__, str(error), traceback="", frames=(), while_doing=doing)
-            self._note_failure(fate)
-        finally:
-            os.close(fd)
+            self.hear(rank, message, fds)
 
     def _read_handle(self, _, handle):
         for message in handle.receive():
@@ -172,42 +150,19 @@ class Supervisor:
 
     def _note_end(self, end):
         self._alive.discard(end.rank)
-        channel, fate = self._channels[end.rank], self._fates[end.rank]
+        channel = self._channels[end.rank]
         with contextlib.suppress(BlockingIOError):  # a process of the worker's own may still hold the other end
             while channel in self._selector.get_map():  # what it said before it ended
                 self._read_channel(end.rank, channel)
-        if not fate.returned and fate.report is None:
-            fate.died, fate.time = end.code, end.time
-            fate.frames = frames_of_dump(self._dump(end.rank))
-            self._note_failure(fate)
-
-    def _note_failure(self, fate):
-        settle = _SETTLE_LOST_CONNECTION_S if fate.has_lost_connection else _SETTLE_S
-        if all(each.has_failed or each.returned for each in self._fates):
-            settle = 0
-        until = time.monotonic() + settle
-        self._settled = until if self._settled is None else min(self._settled, until)
+        self.note_end(end.rank, end.code, end.time)
 
     def whereabouts(self):
         """Return the fates, after every rank that still computes or waits has written down where it is."""
-        asked = [rank for rank in sorted(self._alive) if self._fates[rank].report is None]
+        asked = [rank for rank in sorted(self._alive) if self.fates[rank].report is None]
         if not asked or not self._handle.has_imported:
-            return self._fates
-        sizes = {rank: len(self._dump(rank)) for rank in asked}
-        self._handle.send(Signal(asked, int(STACK_SIGNAL)))
-        deadline = time.monotonic() + _STACKS_S
-        pending, seen = set(asked), dict(sizes)
-        while pending and time.monotonic() < deadline:
-            time.sleep(0.01)
-            for rank in list(pending):
-                size = len(self._dump(rank))
-                if size > sizes[rank] and size == seen[rank]:  # it has answered, and has stopped writing
-                    pending.discard(rank)
-                seen[rank] = size
-        for rank in asked:
-            if not self._fates[rank].has_failed:
-                self._fates[rank].frames = frames_of_dump(self._dump(rank)[sizes[rank] :])
-        return self._fates
+            return self.fates
+        self.ask(asked, lambda ranks: self._handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
+        return self.fates
 
-    def _dump(self, rank):
+    def stacks(self, rank):
         return os.pread(self._stacks[rank], 1 << 20, 0).decode(errors="replace")

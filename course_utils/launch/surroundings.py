@@ -32,20 +32,24 @@ _READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CAC
 class Surroundings:
     """What a worker takes over from the notebook besides the call itself."""
 
-    environment: dict  # torchrun's variables included, but for those that differ from rank to rank
+    environment: dict | None  # torchrun's variables included, but for those that differ from rank to rank
     directory: str
     path: list
     cores: set | None  # that this process may run on, None where the system does not say
     sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
 
-    def restore(self, rank, folder):
-        """In a new worker: take over what the notebook has. `folder` is for multiprocessing's temporary files, or None."""
+    def restore(self, own, folder):
+        """In a new worker: take over what the notebook has, and the variables `own`, which differ from rank to rank.
+
+        `folder` is for multiprocessing's temporary files, or None. With `environment` None the worker keeps the one it has.
+        """
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        mark = os.environ[MARK]
-        os.environ.clear()
-        os.environ.update(self.environment, RANK=str(rank), LOCAL_RANK=str(rank))
-        os.environ[MARK] = mark
+        if self.environment is not None:
+            marks = {MARK: os.environ[MARK]} if MARK in os.environ else {}
+            os.environ.clear()
+            os.environ.update(self.environment | marks)
+        os.environ.update(own)
         os.chdir(self.directory)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)

@@ -22,6 +22,7 @@ STACK_SIGNAL = signal.SIGUSR1
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 
 _channel = None  # to the notebook
+_now = time.monotonic
 _sending = threading.Lock()  # a worker's threads may log
 _steps = itertools.count()
 
@@ -41,7 +42,7 @@ def log(**values):
     for name, value in values.items():
         if type(value) not in (int, float, str, bool):
             values[name] = _plain(name, value)
-    _send(Logged(time.monotonic(), step, values))
+    _send(Logged(_now(), step, values))
 
 
 def _plain(name, value):
@@ -64,19 +65,33 @@ def main(server_pid, rank, folder, fds):
 
     `folder` is for multiprocessing's temporary files, or None; the WorkerFds `fds` are this process's own.
     """
-    global _channel
-    pid = os.getpid()
     os.setsid()  # a group of its own: killing the group also ends what the worker has started
     linux.end_with_parent(server_pid)
     linux.name_process(f"rank {rank}")
-    _channel = Channel(socket.socket(fileno=fds.channel))
+
+    def surround():
+        surroundings, backend = payload.load(fds.surroundings)
+        surroundings.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)}, folder)
+        return backend
+
+    serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
+
+
+def serve(channel, fds, surround, now=time.monotonic):
+    """Be a rank to the end of this process: take over its surroundings, load the call, make it, send back what became of it.
+
+    `surround()` does the first and returns the backend; `now` is the clock of the messages. Of the WorkerFds `fds` the output,
+    stacks and call are used. A rank that has raised stays until it is killed.
+    """
+    global _channel, _now
+    _channel, _now = channel, now
+    pid = os.getpid()
     doing, is_ours = "starting", True
     try:
         _take_streams(fds.output)
         faulthandler.enable(fds.stacks, all_threads=False)
         faulthandler.register(STACK_SIGNAL, fds.stacks, all_threads=False)
-        surroundings, backend = payload.load(fds.surroundings)
-        surroundings.restore(rank, folder)
+        backend = surround()
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call)
         doing, is_ours = "joining the process group", True
@@ -90,15 +105,15 @@ def main(server_pid, rank, folder, fds):
         hardware.wait_for_gpus()
         doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
         result_fd = payload.dump(value)
-        _send(Returned(time.monotonic()), [result_fd])
+        _send(Returned(now()), [result_fd])
         os.close(result_fd)
     except BaseException as error:
         if os.getpid() != pid:
             _leave_fork(error)
         if isinstance(error, SystemExit) and not error.code:
-            _send(Left(time.monotonic()))
+            _send(Left(now()))
         else:
-            _send(Raised(time.monotonic(), _report(error, doing, is_ours)))
+            _send(Raised(now(), _report(error, doing, is_ours)))
             _flush()
             # Stay, so that the other ranks still wait where they are and not report a lost connection: whoever reads
             # the error wants to know what they were waiting for. The launcher kills us all.

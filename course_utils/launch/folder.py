@@ -1,0 +1,119 @@
+"""The folder of a launch beyond this machine's own workers: what the notebook gives to ranks, and what they say, in files.
+
+    call, surroundings   payloads, there before anything starts
+    job                  a Job
+    store                where the ranks find one another, if that is not known before
+    alive                written again and again while the notebook lives
+    ask                  written when the ranks are to say where they are
+    rank_3.messages      frames, as they would go through a channel
+    rank_3.out           both of its output streams
+    rank_3.stacks        where it was, when asked
+    rank_3.result        a payload
+    rank_3.pid           its node, and its process id there
+
+Files, because every cluster has a folder that all its nodes see, and few let a compute node call a notebook. A file is
+opened for each message: on NFS what was written is seen elsewhere once it has been closed. Times are time.time(): the
+machines have no other clock in common.
+"""
+
+import contextlib
+import os
+import pickle
+import shutil
+import tempfile
+import time
+from collections import namedtuple
+from pathlib import Path
+
+from ..processes import payload
+from .protocol import frame, frames_in
+
+# `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that choose
+# its GPUs, or is empty.
+_REMOVE_S = 2.0
+Job = namedtuple("Job", "nodes workers_per_node store gpus")
+
+
+class Folder:
+    """The files of one launch, by name."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def write(self, name, fd):
+        """Write the payload `fd` to a file and close it."""
+        try:
+            shutil.copyfile(f"/dev/fd/{fd}", self.path / name)
+        finally:
+            os.close(fd)
+
+    def dump(self, name, value):
+        """Write a plain value, whole or not at all."""
+        part = self.path / f"{name}.part"
+        part.write_bytes(pickle.dumps(value))
+        part.rename(self.path / name)
+
+    def load(self, name):
+        """Raises FileNotFoundError if it is not there, yet or any more."""
+        return pickle.loads((self.path / name).read_bytes())
+
+    def open(self, name, flags=os.O_RDONLY):
+        return os.open(self.path / name, flags | os.O_CLOEXEC, 0o600)
+
+    def of_rank(self, rank, kind):
+        return self.path / f"rank_{rank}.{kind}"
+
+
+class FolderChannel:
+    """A rank's way to say something, instead of a channel."""
+
+    def __init__(self, folder, rank):
+        self._folder, self._rank = folder, rank
+
+    def send(self, message, fds=()):
+        """Append a message; the payload that comes with it, if one does, is written before."""
+        if fds:
+            shutil.copyfile(f"/dev/fd/{fds[0]}", self._folder.of_rank(self._rank, "result"))
+        with open(self._folder.of_rank(self._rank, "messages"), "ab", buffering=0) as file:
+            file.write(frame(message, len(fds)))
+
+
+class Reader:
+    """The notebook's end: what `rank` has said since the last time."""
+
+    def __init__(self, folder, rank):
+        self._folder, self._rank = folder, rank
+        self._offset = 0
+        # The clocks of two machines may differ by a little, this one's two clocks by what they always differ by.
+        self._to_monotonic = time.monotonic() - time.time()
+
+    def read(self):
+        """Return [(message, descriptors), …]."""
+        found, end = [], 0
+        with contextlib.suppress(FileNotFoundError), open(self._folder.of_rank(self._rank, "messages"), "rb") as file:
+            file.seek(self._offset)
+            for message, num_fds, end in frames_in(file.read()):
+                found.append(self._opened(message, num_fds))
+        self._offset += end
+        return found
+
+    def _opened(self, message, num_fds):
+        if hasattr(message, "time"):
+            message = message._replace(time=message.time + self._to_monotonic)
+        return message, [self._folder.open(f"rank_{self._rank}.result")] if num_fds else []
+
+
+@contextlib.contextmanager
+def made(parent, call_fd, captured, backend, job):
+    """A new Folder in `parent`, with the call, its surroundings and the job in it; it is removed in the end."""
+    path = tempfile.mkdtemp(prefix="course-run-", dir=parent)
+    try:
+        folder = Folder(path)
+        folder.write("call", os.dup(call_fd))
+        folder.write("surroundings", payload.dump((captured, backend)))
+        folder.dump("job", job)
+        yield folder
+    finally:
+        deadline = time.monotonic() + _REMOVE_S
+        while os.path.exists(path) and time.monotonic() < deadline:  # ranks that are being ended may still write
+            shutil.rmtree(path, ignore_errors=True)

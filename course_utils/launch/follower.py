@@ -1,0 +1,120 @@
+"""Watches, from the notebook's side, ranks that agents have started elsewhere: it reads what they write into a folder."""
+
+import contextlib
+import os
+import time
+
+from ..processes import interrupts
+from .failure import LauncherError, WorkerError, explain, lines_about
+from .folder import Reader
+from .protocol import Exited
+from .watch import Watch
+
+_ALIVE_S = 2.0  # from one sign of life to the next
+_STACKS_S = 3.0  # a rank that can answer does so at once
+_OUTPUT_S = 0.5
+
+
+class Follower(Watch):
+    """The ranks of one launch whose agents `engine` starts and ends. `start`, then `wait`, and `stop` in any case.
+
+    An engine has `start()`, `pause()` (wait a moment, for what `take` then takes), `problem()` (why no more can come, in words,
+    or None), `answers` (whether there is an agent left to ask), `start_s` (seconds that the ranks have to begin),
+    `killed_for_memory` and `stop(is_well)`.
+    """
+
+    def __init__(self, folder, engine, world_size):
+        super().__init__(world_size)
+        self._folder, self._engine = folder, engine
+        self._readers = [Reader(folder, rank) for rank in range(world_size)]
+        self._outputs = {}
+        self._ended = set()
+        self._showed_life = 0.0
+
+    def start(self):
+        self._show_life()
+        self._engine.start()
+
+    def wait(self, timeout):
+        """Return when all ranks have returned and ended.
+
+        Raises WorkerError when one failed, time, which counts from when all have begun, is up, or the job was ended by
+        somebody else; and LauncherError.
+        """
+        deadline, has_begun, problem = time.monotonic() + self._engine.start_s, False, None
+        while len(self._ended) < self.world_size and problem is None:
+            if not has_begun and len(self.begun) == self.world_size:
+                has_begun, deadline = True, time.monotonic() + timeout
+            if time.monotonic() >= (deadline if self.settled is None else min(self.settled, deadline)):
+                break
+            self._show_life()
+            with interrupts.allowed():
+                news = self._engine.pause()
+            self._engine.take(news)
+            problem = self._engine.problem()  # before the last look, so that nothing said until then is missed
+            self._read()
+        failed = [fate for fate in self.fates if fate.has_failed]
+        if problem is not None and len(self._ended) < self.world_size and all(fate.has_lost_connection for fate in failed):
+            raise self._ended_early(problem)
+        if failed:
+            raise explain(self.whereabouts(), killed_for_memory=self._engine.killed_for_memory)
+        if len(self._ended) < self.world_size:
+            raise explain(self.whereabouts(), timeout=timeout if has_begun else self._engine.start_s)
+
+    def _ended_early(self, problem):
+        """The error for a launch whose agents ended before its ranks: before any began, it is no fault of the worker's."""
+        if not self.begun:
+            return LauncherError(problem)
+        return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
+
+    def stop(self):
+        """End what still runs, show the rest of the output and close everything. Returns True: no forkserver is in doubt."""
+        try:
+            self._engine.stop(is_well=len(self._ended) == self.world_size)
+            deadline = time.monotonic() + _OUTPUT_S
+            while self._read_outputs() and time.monotonic() < deadline:
+                pass
+        finally:
+            for fd in self._outputs.values():
+                os.close(fd)
+            self._outputs = {}
+            self.output.finish()
+        return True
+
+    def _show_life(self):
+        if time.monotonic() - self._showed_life > _ALIVE_S:
+            self._showed_life = time.monotonic()
+            self._folder.dump("alive", time.time())
+
+    def _read(self):
+        self._read_outputs()
+        for rank, reader in enumerate(self._readers):
+            for message, fds in reader.read():
+                if isinstance(message, Exited):
+                    self._ended.add(rank)
+                    self.note_end(rank, message.code, message.time)
+                else:
+                    self.hear(rank, message, fds)
+
+    def _read_outputs(self):
+        """Show what the ranks have printed since; return whether there was anything."""
+        has_read = False
+        for rank in range(self.world_size):
+            if rank not in self._outputs:
+                with contextlib.suppress(FileNotFoundError):
+                    self._outputs[rank] = self._folder.open(f"rank_{rank}.out")
+            has_read |= rank in self._outputs and self.output.read(rank, self._outputs[rank])
+        return has_read
+
+    def whereabouts(self):
+        """Return the fates, after every rank that still computes or waits has written down where it is."""
+        asked = [fate.rank for fate in self.fates if fate.rank not in self._ended and fate.report is None]
+        asked = [rank for rank in asked if rank in self._outputs]  # it has started
+        if asked and self._engine.answers:
+            self.ask(asked, lambda ranks: self._folder.dump("ask", time.time()), _STACKS_S)
+        return self.fates
+
+    def stacks(self, rank):
+        with contextlib.suppress(FileNotFoundError):
+            return self._folder.of_rank(rank, "stacks").read_text(errors="replace")
+        return ""

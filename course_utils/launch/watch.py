@@ -1,0 +1,94 @@
+"""What becomes known of the ranks of one launch, however they were started: results, rows, output, and how each one ends."""
+
+import os
+import time
+
+from ..processes import payload
+from .failure import Fate, frames_of_dump
+from .protocol import Began, Left, Logged, Raised, Report, Returned
+from .streams import Output
+
+# After a first failure others may still report theirs: a rank that only lost its connection waits for the better story.
+_SETTLE_S = 0.1
+
+
+class Watch:
+    """The fates of `world_size` ranks. A subclass brings it their messages, and can ask them where they are."""
+
+    settle_lost_connection_s = 1.0
+
+    def __init__(self, world_size, stream=None):
+        self.world_size = world_size
+        self.results = [None] * world_size
+        self.rows = []  # (rank, Logged)
+        self.output = Output(world_size, stream)
+        self.fates = [Fate(rank) for rank in range(world_size)]
+        self.begun = set()
+        self.settled = None  # when to stop waiting for more stories
+
+    def hear(self, rank, message, fds=()):
+        """Take a message of `rank`, and the descriptors that came with it."""
+        fate = self.fates[rank]
+        if isinstance(message, Logged):
+            self.rows.append((rank, message))
+        elif isinstance(message, Began):
+            self.begun.add(rank)
+        elif isinstance(message, Returned):
+            fate.time = message.time
+            self._take_result(rank, *fds)
+        elif isinstance(message, Left):
+            fate.returned, fate.time = True, message.time
+        elif isinstance(message, Raised):
+            fate.time, fate.report = message
+            self.note_failure(fate)
+
+    def _take_result(self, rank, fd):
+        fate = self.fates[rank]
+        try:
+            self.results[rank] = payload.load(fd)
+            fate.returned = True
+        except Exception as error:
+            doing = "rebuilding its result in the notebook: return plain values or tensors"
+            fate.report = Report(type(error).__name__, str(error), traceback="", frames=(), while_doing=doing)
+            self.note_failure(fate)
+        finally:
+            os.close(fd)
+
+    def note_end(self, rank, code, moment):
+        """A rank's process has ended; without a word, if it neither returned nor raised."""
+        fate = self.fates[rank]
+        if not fate.returned and fate.report is None:
+            fate.died, fate.time = code, moment
+            fate.frames = frames_of_dump(self.stacks(rank))
+            self.note_failure(fate)
+
+    def note_failure(self, fate):
+        settle = self.settle_lost_connection_s if fate.has_lost_connection else _SETTLE_S
+        if all(each.has_failed or each.returned for each in self.fates):
+            settle = 0
+        until = time.monotonic() + settle
+        self.settled = until if self.settled is None else min(self.settled, until)
+
+    def ask(self, asked, signal_ranks, seconds):
+        """Have the ranks `asked` write down where they are, and put it into their fates, within about `seconds`.
+
+        `signal_ranks(ranks)` sends them the signal on which they do.
+        """
+        sizes = {rank: len(self.stacks(rank)) for rank in asked}
+        signal_ranks(asked)
+        deadline = time.monotonic() + seconds
+        pending, seen = set(asked), dict(sizes)
+        while pending and time.monotonic() < deadline:
+            time.sleep(0.01)
+            for rank in list(pending):
+                size = len(self.stacks(rank))
+                if size > sizes[rank] and size == seen[rank]:  # it has answered, and has stopped writing
+                    pending.discard(rank)
+                seen[rank] = size
+        for rank in asked:
+            if not self.fates[rank].has_failed:
+                self.fates[rank].frames = frames_of_dump(self.stacks(rank)[sizes[rank] :])
+
+    def stacks(self, rank):
+        """All that faulthandler has written down in `rank`."""
+        raise NotImplementedError

@@ -1,0 +1,280 @@
+"""Write a batch file for Slurm that runs the course's training program, or your own, on one node or many.
+
+    python -m course_utils.slurm dp                                       DataParallel: one process, the GPUs of one node
+    python -m course_utils.slurm ddp --gpus-per-node 4                    DDP on one node
+    python -m course_utils.slurm ddp --nodes 2 --gpus-per-node 4          DDP on several nodes
+    python -m course_utils.slurm fsdp --nodes 2 -- --epochs 10            FSDP; what follows -- goes to the program
+    python -m course_utils.slurm hsdp --nodes 2                           FSDP inside a node, replicas across nodes
+    python -m course_utils.slurm ddp --nodes 2 --program my_train.py      the same for a program of your own
+    python -m course_utils.slurm ddp --gpus-per-node 0 --workers-per-node 4      workers on CPU cores
+
+The file goes to the standard output: `… > job.sbatch`, then `sbatch job.sbatch`. It says in comments what to change on your
+own cluster.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+
+TITLES = {
+    "dp": "DataParallel: one process that splits each batch over the GPUs of its node",
+    "ddp": "Distributed data parallel: every worker holds the whole model and a part of each batch",
+    "fsdp": "Fully sharded data parallel: every worker holds a shard of the model and a part of each batch",
+    "hsdp": "Hybrid sharding: the model is sharded inside a node and replicated across nodes",
+}
+# Their words for the course's program. A node holds one replica of the model, cut into shards.
+OPTIONS = {
+    "dp": "--strategy dp", "ddp": "--strategy ddp", "fsdp": "--strategy fsdp",
+    "hsdp": '--strategy fsdp --replicas "$SLURM_NNODES"',
+}  # fmt: skip
+CPUS_PER_GPU = 4  # the worker's own, and some that load its data
+TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # as Slurm writes it, days first
+LEAST_S = 300  # a job shorter than this would spend its time on starting again
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job asks Slurm for, and what it runs; `str(job)` is its batch file.
+
+    `workers_per_node` is for jobs without GPUs (2 by default): with GPUs there is one worker for each of them.
+    `arguments` follow the program's own. Raises ValueError for what cannot run, in one sentence.
+    """
+
+    strategy: str
+    nodes: int = 1
+    gpus_per_node: int = 2
+    workers_per_node: int | None = None
+    cpus_per_task: int | None = None
+    time: str = "01:00:00"
+    partition: str | None = None
+    account: str | None = None
+    name: str | None = None
+    program: str | None = None
+    arguments: tuple = ()
+
+    def __post_init__(self):
+        _check_numbers(self)
+        _check_strategy(self)
+        _check_words(self)
+
+    @property
+    def num_workers(self):
+        """Workers on each node: DataParallel's one process, one for each GPU, or as many as were asked for."""
+        return 1 if self.strategy == "dp" else self.gpus_per_node or self.workers_per_node or 2
+
+    @property
+    def num_cpus(self):
+        """CPUs on each node, for all of its workers together."""
+        usual = self.gpus_per_node * CPUS_PER_GPU or self.num_workers
+        return usual if self.cpus_per_task is None else self.cpus_per_task
+
+    @property
+    def starts_again(self):
+        """Whether it goes back into the queue when its time is over: the course's program resumes, another may not."""
+        days, hours, minutes, seconds = re.fullmatch(TIME, self.time).groups(default="0")
+        return not self.program and (int(days) * 24 + int(hours)) * 3600 + int(minutes) * 60 + int(seconds) >= LEAST_S
+
+    def __str__(self):
+        return "\n\n".join([_head(self), _resources(self), _elsewhere(self), _environment(self), _command(self)]) + "\n"
+
+
+# Refusals
+
+
+def _check_numbers(job):
+    for name, least in (("nodes", 1), ("gpus_per_node", 0), ("workers_per_node", 1), ("cpus_per_task", 1)):
+        value = getattr(job, name)
+        if value is not None and (type(value) is not int or value < least):
+            raise ValueError(f"--{name.replace('_', '-')} is {value!r}, and it takes a whole number, {least} or more")
+    if job.gpus_per_node and job.workers_per_node is not None:
+        raise ValueError("--workers-per-node is for jobs without GPUs (--gpus-per-node 0): with GPUs their number decides")
+    if job.num_cpus < job.num_workers:
+        raise ValueError(f"with --cpus-per-task {job.num_cpus} a node's {job.num_workers} workers would wait for one "
+                         f"another: ask for {job.num_workers} CPUs or more")  # fmt: skip
+
+
+def _check_strategy(job):
+    if job.strategy not in TITLES:
+        raise ValueError(f"there is no strategy {job.strategy!r}: choose one of {', '.join(TITLES)}")
+    if job.strategy == "dp" and job.nodes > 1:
+        raise ValueError(f"dp on {job.nodes} nodes cannot be: DataParallel is one process, which cannot leave its node; "
+                         "take ddp")  # fmt: skip
+    if job.strategy == "dp" and not job.gpus_per_node:
+        raise ValueError("dp without GPUs has nothing to split a batch over: give --gpus-per-node, or take ddp on CPUs")
+    if job.strategy == "hsdp" and job.nodes == 1:
+        raise ValueError("hsdp on one node has nothing to replicate across: give --nodes 2 or more, or take fsdp")
+
+
+def _check_words(job):
+    if not re.fullmatch(TIME, job.time) or not re.search("[1-9]", job.time):
+        raise ValueError(f"--time is {job.time!r}: give hours, minutes and seconds, such as 01:30:00, and more than none")
+    for name in ("partition", "account", "name"):
+        word = getattr(job, name)
+        # Each stands in a line of its own for sbatch; the name becomes part of a file's name, too.
+        if word is not None and not re.fullmatch(r"[\w.+-]+" if name == "name" else r"[\w.,:@+-]+", word):
+            raise ValueError(f"--{name} is {word!r}, and it takes one word of letters, digits, and . _ + -")
+
+
+# The parts of the file
+
+
+def _head(job):
+    workers = "1 process" if job.strategy == "dp" else _several(job.nodes * job.num_workers, "worker")
+    where = _several(job.nodes * job.gpus_per_node, "GPU") if job.gpus_per_node else "CPU cores"
+    each = f", {job.num_workers} on each node" if job.nodes > 1 else ""
+    return f"""#!/bin/bash
+# {TITLES[job.strategy]}.
+# {_several(job.nodes, "node")}: {workers} on {where}{each}.
+#
+#   sbatch FILE       hands this file in, and prints the job's number
+#   squeue --me       does it wait (PD), and for what, or run (R)?
+#   scancel NUMBER    ends it, on every node
+#
+# What it prints stands in {job.name or job.strategy}-NUMBER.out, in the folder you ran sbatch in; `tail -f` follows it."""
+
+
+def _several(count, what):
+    return f"{count} {what}{'s' if count > 1 else ''}"
+
+
+def _resources(job):
+    lines = [
+        (f"job-name={job.name or job.strategy}", ""),
+        (f"nodes={job.nodes}", ""),
+        ("ntasks-per-node=1", "one torchrun a node, which starts the workers" if job.strategy != "dp" else "one process"),
+        (f"gpus-per-node={job.gpus_per_node}", f"some clusters want --gres=gpu:{job.gpus_per_node} instead"),
+        (f"cpus-per-task={job.num_cpus}", "for all workers of a node, and what loads their data"),
+        (f"time={job.time}", "hours:minutes:seconds; a job that asks for less starts sooner"),
+        ("output=%x-%j.out", "the job's name and number; printed lines and errors of all nodes"),
+        ("open-mode=append", "a job that starts again goes on in the same file"),
+    ]
+    if job.starts_again:
+        lines.append(("requeue", "back into the queue when a node fails"))
+        lines.append(("signal=B:USR1@60", "a minute before the time is over, or two, tell this file"))
+    return "\n".join(_directive(*line) for line in lines if line[0] != "gpus-per-node=0")
+
+
+def _directive(option, why, mark="#SBATCH"):
+    return f"{mark} --{option:<30} # {why}" if why else f"{mark} --{option}"
+
+
+def _elsewhere(job):
+    """What differs from cluster to cluster: set where it was asked for, otherwise an example that is switched off."""
+    example = "gpu" if job.gpus_per_node else "cpu"
+    partition = (f"partition={job.partition or example}", "which nodes; `sinfo -s` lists the partitions")
+    account = (f"account={job.account or 'my_project'}", "who pays; your cluster's guide says whether it is needed")
+    memory = ("mem=0", "all memory of the node, where a job gets little by default")
+    asked = {partition: job.partition, account: job.account, memory: None}
+    lines = [_directive(*line, "#SBATCH" if asked[line] else "##SBATCH") for line in asked]
+    return "\n".join([
+        "# Change on your own cluster; a line with two # is off, with one it is on:",
+        *lines,
+        "# A cluster has its own habits. NCSA's HAL, for one, has a partition for each number of GPUs (--partition=gpux8",
+        "# for eight) and a wrapper that fills in the rest: `swrun -p gpux4 -c 40 -t 24` asks for a node's 4 GPUs, 40 CPUs",
+        "# for each and 24 hours, and opens a shell there. Other clusters know neither.",
+    ])  # fmt: skip
+
+
+def _environment(job):
+    return f"""set -e
+
+# The Python that wrote this file. Where the nodes have another, load that one instead, for example:
+# module load python cuda
+# conda activate course
+export PATH={shlex.quote(os.path.dirname(os.path.abspath(sys.executable)))}:"$PATH"
+
+export OMP_NUM_THREADS={job.num_cpus // job.num_workers}  # the CPUs of one worker
+export PYTHONUNBUFFERED=1  # what is printed is in the file at once; where several workers print, their lines may mix
+# Where nodes have more than one network, name the fast one (`ip -brief address` lists them):
+# export NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0"""
+
+
+def _command(job):
+    """The end of the file: where workers meet, what to do when the time is nearly over, and srun."""
+    srun = ['srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1', *_launcher(job), *_program(job)]
+    parts = [] if job.strategy == "dp" else [RENDEZVOUS]
+    parts += [AGAIN] if job.starts_again else []
+    parts.append(" \\\n    ".join(srun) + (" &\nwait $! || wait $!" if job.starts_again else ""))
+    return "\n\n".join(parts)
+
+
+RENDEZVOUS = """\
+# Slurm runs this file on the first of the job's nodes, and there the workers of all nodes meet. The port comes from the
+# job's number, so that two jobs on one node do not meet each other.
+endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 10000))\""""
+
+AGAIN = """\
+# When the time is nearly over the job goes back into the queue, to go on from its checkpoint: 20 times, not for ever. The
+# shell hears Slurm's signal only while it waits, so srun runs in the background; the signal ends the first wait.
+again() { [ "${SLURM_RESTART_COUNT:-0}" -ge 20 ] || scontrol requeue "$SLURM_JOB_ID"; }
+trap again USR1"""
+
+
+def _launcher(job):
+    if job.strategy == "dp":
+        return ["python"]
+    return [
+        f'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node {job.num_workers}',
+        '--rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$endpoint"',
+    ]
+
+
+def _program(job):
+    if job.program:
+        return [shlex.join([job.program, *job.arguments])]
+    checkpoint = '--checkpoint "checkpoints/$SLURM_JOB_NAME-$SLURM_JOB_ID" --resume auto'
+    given = [shlex.join(job.arguments)] if job.arguments else []
+    return [f"-m course_utils.train {OPTIONS[job.strategy]}", checkpoint, *given]
+
+
+# The command
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"slurm: {message}\n")
+
+
+def _number(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def parser():
+    made = _Parser("python -m course_utils.slurm", description=__doc__, allow_abbrev=False,
+                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    made.add_argument("strategy", help=f"one of {', '.join(TITLES)}")
+    made.add_argument("--nodes", type=_number, default=1, metavar="N", help="machines (1)")
+    made.add_argument("--gpus-per-node", type=_number, default=2, metavar="G",
+                      help="GPUs of each, with a worker for each GPU; 0 for a job on CPU cores (2)")  # fmt: skip
+    made.add_argument("--workers-per-node", type=_number, metavar="W", help="workers of each node, without GPUs (2)")
+    made.add_argument("--cpus-per-task", type=_number, metavar="C",
+                      help=f"CPUs of each node ({CPUS_PER_GPU} a GPU, or 1 a worker)")  # fmt: skip
+    made.add_argument("--time", default="01:00:00", metavar="HH:MM:SS", help="the job is ended after it (01:00:00)")
+    made.add_argument("--partition", metavar="P", help="the part of the cluster to run on; `sinfo -s` lists them")
+    made.add_argument("--account", metavar="A", help="the project that pays, where the cluster asks for one")
+    made.add_argument("--name", help="the job's name, with which its output's begins (the strategy)")
+    made.add_argument("--program", metavar="FILE", help="a program of your own, in place of course_utils.train")
+    return made
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else list(argv)
+    end = argv.index("--") if "--" in argv else len(argv)
+    options = parser().parse_args(argv[:end])
+    try:
+        job = Job(**vars(options), arguments=tuple(argv[end + 1 :]))
+    except ValueError as error:
+        parser().error(str(error))
+    if job.program and not os.path.exists(job.program):
+        print(f"slurm: {job.program} is not here: the job looks for it in the folder where sbatch is run", file=sys.stderr)
+    print(job, end="")
+
+
+if __name__ == "__main__":
+    main()

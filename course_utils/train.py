@@ -1,0 +1,387 @@
+"""The course's training program: one network, six ways to divide the work, the same parameters at the end.
+
+    python -m course_utils.train                                              one device
+    python -m course_utils.train --strategy dp                                one process, all GPUs of the node
+    torchrun --standalone --nproc-per-node 2 -m course_utils.train --strategy ddp      a process for each of two devices
+
+    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint NODE:29400 --max-restarts 3 \\
+        -m course_utils.train --strategy ddp --checkpoint DIR --resume auto   on each of two nodes; NODE is one of them
+
+    srun --ntasks-per-node 1 torchrun …                                       under Slurm: a torchrun on each node,
+    srun --ntasks-per-node 4 python -m course_utils.train --strategy ddp      or a task for each device
+
+In a notebook, after `from course_utils import launch, train`: launch(train.main, ["--strategy", "ddp"], world_size=2).
+
+What a program for one device would not need is marked at the line's end: "NEW" where several strategies need it, "DP",
+"DDP", "FSDP", "PIPE" or "TP" where one does.
+"""
+
+import contextlib
+import io
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist  # NEW
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh  # NEW
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # FSDP
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe  # PIPE
+from torch.distributed.tensor import Replicate  # TP
+from torch.distributed.tensor import parallel as tp  # TP
+from torch.nn.parallel import DistributedDataParallel  # DDP
+from tqdm import tqdm
+
+from . import hardware, models, train_state
+from .data import load_images
+from .launch import log
+from .train_options import MODELS, read
+from .train_ranks import Place, Refused, agreement, choose_device, find_place, join, require_same
+
+MAKERS = {"digits": models.DigitsNet, "lecture": models.LectureNet, "mlp": models.mlp, "transformer": models.transformer}
+CUTS = {  # TP: the layers of each model that are cut by columns, and those, next after them, that are cut by rows
+    "digits": (["fc1"], ["fc2"]),  # TP
+    "lecture": (["fc1"], ["fc2"]),  # TP
+    "mlp": (["[1-4].0"], ["[1-4].2"]),  # TP: of blocks 1 to 4
+    "transformer": ([f"[1-4].{name}" for name in ("attention.q", "attention.k", "attention.v", "mlp.up")],  # TP
+                    ["[1-4].attention.out", "[1-4].mlp.down"]),  # TP
+}  # fmt: skip
+
+
+# ---- The strategies: each takes the model of one device, and returns what this process trains of it
+
+
+def single(model, run):
+    return model
+
+
+def dp(model, run):
+    gpus = list(range(torch.cuda.device_count())) if run.device.type == "cuda" else []  # DP
+    return nn.DataParallel(model, gpus) if gpus else model  # DP: in each step it copies the model, and cuts the batch
+
+
+def ddp(model, run):
+    device_ids = [run.device.index] if run.device.type == "cuda" else None  # DDP: its own GPU
+    return DistributedDataParallel(model, device_ids=device_ids)  # DDP: equal starts, averaged gradients
+
+
+def fsdp(model, run):
+    replicas, world_size = run.options.replicas, run.place.world_size  # FSDP
+    if replicas == 1:  # FSDP: all ranks in one row
+        mesh = init_device_mesh(run.device.type, (world_size,))  # FSDP
+    else:  # FSDP: HSDP: cut along the rows, which should each lie inside a node, and gradients averaged between them
+        shape, names = (replicas, world_size // replicas), ("replicate", "shard")  # FSDP
+        mesh = init_device_mesh(run.device.type, shape, mesh_dim_names=names)  # FSDP
+    reduce_dtype = torch.float32 if run.sixteen else None  # FSDP: gathers move 16 bits, sums of gradients keep 32
+    policy = MixedPrecisionPolicy(param_dtype=run.sixteen, reduce_dtype=reduce_dtype)  # FSDP: in place of autocast
+    layers = [layer for layer in model.children() if any(True for _ in layer.parameters())]  # FSDP
+    for unit in [*layers, model]:  # FSDP: each layer is a unit; what is left is one more
+        fully_shard(unit, mesh=mesh, mp_policy=policy)  # FSDP: hooks gather, free, reduce-scatter
+    return model
+
+
+def pipeline(model, run):
+    rank, world_size = run.place.rank, run.place.world_size  # PIPE
+    first, last = (len(model) * place // world_size for place in (rank, rank + 1))  # PIPE: from, to
+    return model[first:last]  # PIPE: layers keep their names
+
+
+def tensor(model, run):
+    mesh = init_device_mesh(run.device.type, (run.place.world_size,))  # TP: all ranks in one row
+    columns, rows = CUTS[run.options.model]  # TP
+    plan = {name: tp.ColwiseParallel() for name in columns} | {name: tp.RowwiseParallel() for name in rows}  # TP
+    if run.options.model == "transformer":  # TP: q, k and v share their input, so its gradient is summed once, not thrice
+        plan["[1-4].attention"] = tp.PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())  # TP
+    return tp.parallelize_module(model, mesh, plan)  # TP: one all-reduce forward and one backward for each pair of layers
+
+
+STRATEGIES = {"single": single, "dp": dp, "ddp": ddp, "fsdp": fsdp, "pipeline": pipeline, "tensor": tensor}
+
+
+class EndToEnd:
+    """Learns and predicts with a model that this process can call, whoever computes parts of it."""
+
+    def __init__(self, model, run):
+        self.model, self.dtype, self.scaler = model, run.dtype, run.scaler
+        self.autocast = run.autocast() if run.options.strategy != "fsdp" else contextlib.nullcontext()
+
+    def learn(self, x, y):  # (B, C, H, W), (B,): this rank's share of the batch
+        with self.autocast:
+            loss = F.cross_entropy(self.model(x).to(self.dtype), y)
+        self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def predict(self, x):
+        with self.autocast:
+            return self.model(x).argmax(1)  # (B,)
+
+
+class Staged:  # PIPE
+    """Learns and predicts with a stage of the model: a batch comes in at the first rank, and its losses at the last."""
+
+    def __init__(self, module, run):  # PIPE
+        rank, world_size, parts = run.place.rank, run.place.world_size, run.options.micro_batches  # PIPE
+        self.is_first, self.is_last = rank == 0, rank == world_size - 1  # PIPE
+        self.autocast, self.nothing = run.autocast(), torch.zeros((), dtype=run.dtype, device=run.device)  # PIPE
+
+        def loss_fn(output, y):  # PIPE: the mean over a micro-batch; the schedule takes the mean over all of them
+            return F.cross_entropy(output.to(run.dtype), y)  # PIPE
+
+        stage, test_stage = (PipelineStage(module, rank, world_size, run.device) for _ in range(2))  # PIPE
+        self.schedule = Schedule1F1B(stage, parts, loss_fn=loss_fn)  # PIPE: the order of tasks, and all messages
+        self.forward = ScheduleGPipe(test_stage, parts)  # PIPE: without a loss it only goes forward
+
+    def learn(self, x, y):  # PIPE
+        losses = []  # PIPE: of the micro-batches
+        labels = {"target": y, "losses": losses} if self.is_last else {}  # PIPE
+        with self.autocast:  # PIPE
+            self.schedule.step(*[x] * self.is_first, **labels)  # PIPE
+        return torch.stack(losses).mean().detach() if losses else self.nothing  # PIPE
+
+    def predict(self, x):  # PIPE
+        with self.autocast:  # PIPE
+            output = self.forward.step(*[x] * self.is_first)  # PIPE
+        return output.argmax(1) if self.is_last else torch.full((len(x),), -1, device=x.device)  # PIPE: no class
+
+
+# ---- Training
+
+
+class Run:
+    """One training run: the model, what of each batch is this rank's, and how far it has come.
+
+    `share` is (this rank's part, number of parts) of each batch; `num_alike` ranks compute the same numbers.
+    """
+
+    def __init__(self, options, place, device, images, test):
+        self.options, self.place, self.device, self.test_images = options, place, device, test
+        self.dtype = torch.float64 if options.precision == "fp64" else torch.float32
+        self.images, self.labels = images.images.to(self.dtype), images.labels
+        self.data = images.name
+        self.num_steps = len(self.labels) // options.batch_size  # in an epoch; what is left over waits for another order
+        low = torch.float16 if device.type == "cuda" else torch.bfloat16  # CPUs have no float16 to speak of
+        self.sixteen = {"bf16": torch.bfloat16, "amp": low}.get(options.precision)  # bits to compute with, or None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.sixteen is torch.float16)
+        cuts_batch = options.strategy in ("ddp", "fsdp")  # NEW
+        self.share = (place.rank, place.world_size) if cuts_batch else (0, 1)  # NEW
+        self.num_alike = place.world_size if options.strategy == "tensor" else 1  # TP: each has every image, and the loss
+        torch.manual_seed(options.seed)  # the same start everywhere
+        model = MAKERS[options.model]().to(device, self.dtype)
+        self.num_parameters = sum(p.numel() for p in model.parameters())
+        model = STRATEGIES[options.strategy](model, self)  # NEW
+        self.core = getattr(model, "module", model)  # NEW: without the wrapper, so that parameters keep their names
+        self.trained = Staged(model, self) if options.strategy == "pipeline" else EndToEnd(model, self)  # NEW: PIPE
+        # After the model was cut, since momentum is cut as parameters are.
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum)
+        self.epoch = self.step = 0  # done so far: epochs, and steps of the next
+        self.loss_sum, self.figures = 0.0, None  # over the images of those steps; of the last whole epoch
+
+    def autocast(self):
+        return torch.autocast(self.device.type, self.sixteen) if self.sixteen else contextlib.nullcontext()
+
+    def rate_at(self, step):
+        """The learning rate of update `step` of the run, counted from 0: chapter 11's linear rule and warm-up."""
+        base, warmup = self.options.lr, round(self.options.warmup * self.num_steps)
+        if self.options.fixed_lr:
+            return base
+        peak = base * self.options.batch_size / self.options.base_batch
+        if step < warmup and peak > base:  # in a straight line from base to peak
+            return base + (peak - base) * (step + 1) / warmup
+        return peak
+
+    def train_epoch(self):
+        """Train to the end of the epoch; return its mean loss, and images/s of all ranks together."""
+        options, (part, num_parts), batch_size = self.options, self.share, self.options.batch_size
+        # In the order of torch's DistributedSampler, which needs no message: all ranks draw the same numbers.
+        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(options.seed + self.epoch))
+        total = torch.zeros((), dtype=self.dtype, device=self.device)
+        begin, begin_s = self.step, time.perf_counter()
+        is_hidden = None if self.place.rank == 0 else True  # NEW: one bar for all; None: a terminal shows it, a file not
+        steps = range(begin, self.num_steps)
+        for step in tqdm(steps, f"epoch {self.epoch}", disable=is_hidden, leave=False, mininterval=0.2):
+            chosen = order[step * batch_size : (step + 1) * batch_size]
+            chosen = chosen[part::num_parts]  # NEW: this rank's share of the batch
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate_at(self.epoch * self.num_steps + step)
+            self.optimizer.zero_grad()
+            total += self.trained.learn(self.images[chosen].to(self.device), self.labels[chosen].to(self.device))
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if options.save_every and (step + 1) % options.save_every == 0 and step + 1 < self.num_steps:
+                self.step = step + 1
+                self._add_loss(total)
+                train_state.save(self)
+        self._add_loss(total)  # on a GPU this waits for the last step, so that the clock below may be read
+        (took_s,) = self.over_ranks([time.perf_counter() - begin_s], "max")
+        num_images = batch_size * self.num_steps
+        return self.loss_sum / num_images, batch_size * (self.num_steps - begin) / took_s
+
+    def _add_loss(self, total):
+        """Move the losses of steps from `total` to the sum over images, which a checkpoint keeps."""
+        per_rank = self.options.batch_size // self.share[1]
+        self.loss_sum += self.over_ranks([total.item() * per_rank])[0] / self.num_alike  # NEW: over ranks
+        total.zero_()
+
+    @torch.no_grad()
+    def test(self):
+        """The share of the test images whose class is found, from 0 to 1."""
+        (part, num_parts), num_images = self.share, len(self.test_images)
+        num_right = torch.zeros((), device=self.device)
+        for chosen in torch.arange(num_images).split(self.options.batch_size):
+            # Filled up with image 0, which does not count: all ranks make the same calls, with batches of one size.
+            chosen = F.pad(chosen, (0, self.options.batch_size - len(chosen)), value=-1)
+            chosen = chosen[part::num_parts]  # NEW
+            x, y = self.test_images.images[chosen.clamp(min=0)], self.test_images.labels[chosen.clamp(min=0)]
+            found, y = self.trained.predict(x.to(self.device, self.dtype)), y.to(self.device)
+            num_right += ((found == y) & (chosen >= 0).to(self.device)).sum()
+        return self.over_ranks([num_right.item()])[0] / self.num_alike / num_images  # NEW: over ranks
+
+    def over_ranks(self, values, operation="sum"):
+        """The sums (or largest) over all ranks of some numbers of this rank."""
+        if dist.is_initialized():  # NEW
+            values = torch.tensor(values, dtype=torch.float64, device=self.device)  # NEW
+            dist.all_reduce(values, getattr(dist.ReduceOp, operation.upper()))  # NEW
+            values = values.tolist()  # NEW
+        return values
+
+
+# ---- Figures
+
+
+def peak_bytes(device):
+    """The most memory that this process has had: on its GPU in this epoch, or on the CPU since it began."""
+    if device.type == "cuda":
+        return max(torch.cuda.max_memory_allocated(gpu) for gpu in hardware.gpus_in_use())
+    with contextlib.suppress(OSError):  # not from getrusage on Linux: it counts the process that started this one, too
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def report(run):
+    """Rank 0 prints the figures of the last epoch, hands them to `log`, and appends them to --json as one line."""
+    if run.place.rank != 0:  # NEW: one report for all
+        return
+    figures, options = run.figures, run.options
+    speed = f"{figures['images_per_s']:,.0f} images/s ({figures['images_per_s_per_rank']:,.0f} a rank)"
+    print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}, accuracy {figures['accuracy']:.1%}, {speed}, peak "
+          f"{figures['peak_bytes'] / 1e6:,.0f} MB a rank".replace("%", " %"), flush=True)
+    log(**figures)
+    if options.json:
+        names = ("strategy", "model", "batch_size", "precision", "seed")
+        about = {name: getattr(options, name) for name in names} | {"data": run.data, "world_size": run.place.world_size}
+        with open(options.json, "a", encoding="utf-8") as file:
+            file.write(json.dumps(about | figures) + "\n")
+
+
+def train(run):
+    """Train up to the last epoch, and return its figures."""
+    if run.epoch >= run.options.epochs and run.place.rank == 0:
+        print(f"nothing is left to do: the checkpoint has {run.epoch} epochs, --epochs is {run.options.epochs}", flush=True)
+    while run.epoch < run.options.epochs:
+        for gpu in hardware.gpus_in_use():
+            torch.cuda.reset_peak_memory_stats(gpu)
+        loss, images_per_s = run.train_epoch()
+        accuracy = run.test()
+        (peak,) = run.over_ranks([peak_bytes(run.device)], "max")
+        run.figures = {
+            "epoch": run.epoch, "loss": loss, "accuracy": accuracy, "images_per_s": images_per_s,
+            "images_per_s_per_rank": images_per_s / run.place.world_size, "peak_bytes": int(peak),
+            "learning_rate": run.optimizer.param_groups[0]["lr"],
+        }  # fmt: skip
+        run.epoch, run.step, run.loss_sum = run.epoch + 1, 0, 0.0
+        report(run)  # before the checkpoint: a kill in between leaves a line twice, not a line too few
+        if run.options.checkpoint:
+            train_state.save(run)
+    return run.figures
+
+
+# ---- Beginning and end
+
+
+def load_data(options, place):
+    """The training and the test images, in the size that the model takes. Raises Refused on all ranks alike."""
+    size, channels = MODELS[options.model]
+    for turn in (True, False):  # NEW: one process of a node may have to download them; then the others find them
+        with agreement(), contextlib.redirect_stdout(sys.stdout if place.rank == 0 else io.StringIO()):
+            if (place.local_rank == 0) == turn:
+                try:
+                    images = load_images(options.data, True, size, channels)
+                    test = load_images(images.name, False, size, channels)
+                except (ValueError, RuntimeError) as error:  # another name; a damaged file
+                    raise Refused(f"--data {options.data}: {error}") from error
+                if test.name != images.name:
+                    raise Refused(f"--data {options.data}: its test images are missing: copy them beside those to train on")
+    with agreement():
+        require_same("the data set", f"{images.name} with {len(images)} images")  # NEW
+        if options.batch_size > len(images):
+            raise Refused(f"--batch-size {options.batch_size} is more than the {len(images)} images of {images.name}")
+    return images, test
+
+
+def start(options, place):
+    """Choose the device, load the data and make the Run, as far as its checkpoint goes; rank 0 says what is trained."""
+    device = choose_device(options, place)
+    if device.type == "cuda" and options.precision == "fp32":
+        hardware.full_precision()  # convolutions would round to TF32
+    run = Run(options, place, device, *load_data(options, place))
+    if place.rank == 0:
+        ranks = f"{place.world_size} ranks" if place.world_size > 1 else "one process"
+        means = f", {dist.get_backend()}" if dist.is_initialized() else ""
+        print(f"{options.strategy}: {ranks} on {device.type}{means}; {options.model}, {run.num_parameters:,} parameters; "
+              f"{run.data}, {len(run.labels):,} images, {options.batch_size} a step", flush=True)
+        if options.precision == "amp" and device.type == "cpu":
+            print("--precision amp: on CPUs bfloat16, for which the loss need not be scaled", flush=True)
+        if options.strategy == "dp" and device.type == "cpu":
+            print("--strategy dp: without a GPU, DataParallel runs the model as it is", flush=True)
+    if options.checkpoint:
+        train_state.resume(run)
+    with agreement():
+        if options.json and place.rank == 0:
+            open(options.json, "a").close()  # now, and not after an epoch
+    return run
+
+
+def main(argv=None, tell=False):
+    """Train as `argv` says (None: as the command line says), and return the figures of the last epoch, on every rank.
+
+    A process group that is there is used and left open; one that is made here is closed. Raises Refused, on all ranks
+    alike, for what cannot be done; with `tell`, rank 0 has then said so on stderr.
+    """
+    is_made, place = False, Place()
+    try:
+        place = find_place()
+        options, fault = read(argv, place, __doc__)
+        # Also for a run that will be refused, so that all ranks end alike, when one of them has said why.
+        is_made = join(options, place, place.world_size > 1 or options.strategy in ("ddp", "fsdp", "pipeline", "tensor"))
+        with agreement():
+            if fault:
+                raise Refused(fault)
+        figures = train(start(options, place))
+    except Refused as refusal:
+        if tell and (place.rank == 0 or not dist.is_initialized()):
+            print(f"train: {refusal}", file=sys.stderr, flush=True)
+        if dist.is_initialized():
+            dist.barrier()  # torchrun ends all ranks as soon as one of them has failed: not before the line above
+        if is_made:
+            dist.destroy_process_group()
+        raise
+    if is_made:
+        dist.destroy_process_group()
+    return figures
+
+
+def program():
+    """The command line: 0 after training, 2 for what cannot be done."""
+    try:
+        main(tell=True)
+    except Refused:
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    program()

@@ -1,0 +1,122 @@
+"""The training program's checkpoints: one file with whole tensors, which any number of ranks, and any program, can load.
+
+A model of which no rank could hold a whole copy in its host's memory needs torch.distributed.checkpoint instead: chapter 10.
+"""
+
+import os
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+
+from . import checkpoint
+from .checkpoint import CheckpointError
+from .train_ranks import Refused, agreement, require_same
+
+
+def _file(run):
+    return Path(run.options.checkpoint) / "last.pt"
+
+
+def _about(run):
+    """What a checkpoint and the run that goes on from it must have in common."""
+    names = ("model", "strategy", "batch_size", "precision", "seed")
+    return {name: getattr(run.options, name) for name in names} | {"data": run.data}
+
+
+def _are_stages(run):
+    return run.options.strategy == "pipeline"
+
+
+def save(run):
+    """Save the whole state of `run` to its --checkpoint folder, whole or not at all; all ranks must call it.
+
+    Raises Refused, on all ranks, where the disk does not let it.
+    """
+    model, optimizer = _whole_state(run)
+    with agreement():  # no rank goes on before the file is whole
+        if run.place.rank == 0:  # the random state in it is rank 0's: all ranks draw the same numbers
+            checkpoint.save(
+                _file(run), model=model, optimizer=optimizer, scaler=run.scaler.state_dict(), about=_about(run),
+                world_size=run.place.world_size, epoch=run.epoch, step=run.step, loss_sum=run.loss_sum, figures=run.figures,
+            )  # fmt: skip
+
+
+def _whole_state(run):
+    """The states of model and optimizer by the parameters' names; on rank 0 whole tensors, on the CPU."""
+    how = StateDictOptions(full_state_dict=not _are_stages(run), cpu_offload=True)
+    model, optimizer = get_state_dict(run.core, run.optimizer, options=how)
+    if _are_stages(run):  # each gives its layers
+        parts = [None] * run.place.world_size if run.place.rank == 0 else None
+        dist.gather_object((model, optimizer), parts)
+        for more, its_optimizer in (parts or [])[1:]:
+            model |= more
+            optimizer["state"] |= its_optimizer["state"]
+            optimizer["param_groups"][0]["params"] += its_optimizer["param_groups"][0]["params"]
+    return model, optimizer
+
+
+def resume(run):
+    """Have `run` go on from its checkpoint, or from the beginning where that is meant; all ranks must call it.
+
+    Raises Refused, on all ranks, for a checkpoint that is missing, damaged, of another run, or not expected at all.
+    """
+    # A worker that torchrun has started again goes on with what the one before it had begun.
+    is_lenient = run.options.resume == "auto" or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    values, file = None, _file(run)
+    with agreement():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        there = [path for path in (file, file.with_name(file.name + ".previous")) if path.exists()]
+        if not is_lenient and bool(there) != bool(run.options.resume):
+            raise Refused(f"{file.parent} holds a checkpoint: --resume goes on from it; or name another folder" if there else
+                          f"--resume: there is no checkpoint in {file.parent}; `--resume auto` would begin anew")
+        if there:
+            values = _read(there, run.place.rank == 0)
+            _require_alike(values, run, is_lenient)
+    with agreement():  # of a folder that only some nodes see, ranks would begin at different steps
+        require_same("the checkpoint's (epoch, step)", values and (values["epoch"], values["step"]))
+    if values:
+        _restore(values, run)
+
+
+def _read(paths, tells):
+    """The values in the first of `paths` that is whole; if `tells`, print what was wrong with one before it."""
+    fault = None
+    for path in paths:
+        try:
+            values = checkpoint.load(path)
+        except CheckpointError as error:
+            fault = fault or error
+            continue
+        if fault and tells:
+            print(f"{fault}; it is taken", flush=True)
+        return values
+    raise fault
+
+
+def _require_alike(values, run, is_lenient):
+    before, here, file = values.get("about", {}), _about(run), _file(run)
+    for name, value in here.items():
+        if before.get(name) != value:
+            raise Refused(f"{file} was saved by a run with {name.replace('_', ' ')} {before.get(name)}, and here it is "
+                          f"{value}: give the same, or name another --checkpoint folder")
+    num_before, num_here = values["world_size"], run.place.world_size
+    if num_before != num_here and not is_lenient:
+        raise Refused(f"{file} was saved by {num_before} processes, and here are {num_here}: start as many, or give "
+                      "`--resume auto`, which goes on with any number, equal up to rounding")
+    if num_before != num_here and run.place.rank == 0:
+        print(f"{num_before} processes saved the checkpoint and {num_here} go on: equal up to rounding", flush=True)
+
+
+def _restore(values, run):
+    model, optimizer = values["model"], values["optimizer"]
+    if _are_stages(run):  # the layers of other stages are not for this rank
+        mine, group = run.core.state_dict().keys(), optimizer["param_groups"][0]
+        model = {name: value for name, value in model.items() if name in mine}
+        optimizer = {"state": {name: value for name, value in optimizer["state"].items() if name in mine},
+                     "param_groups": [group | {"params": [name for name in group["params"] if name in mine]}]}  # fmt: skip
+    how = StateDictOptions(full_state_dict=not _are_stages(run))  # each rank takes its shards
+    set_state_dict(run.core, run.optimizer, model_state_dict=model, optim_state_dict=optimizer, options=how)
+    run.scaler.load_state_dict(values["scaler"])
+    run.epoch, run.step = values["epoch"], values["step"]
+    run.loss_sum, run.figures = values["loss_sum"], values["figures"]
