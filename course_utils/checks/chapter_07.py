@@ -4,7 +4,6 @@ import contextlib
 import warnings
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from ..parallel.device_group import DeviceGroup

@@ -58,6 +58,7 @@ from ..hardware import sharing
 from ..processes import interrupts, payload
 from . import call, handle, rendezvous, surroundings
 from .call import NotSendable
+from .export import export
 from .failure import LauncherError, WorkerError, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
@@ -76,11 +77,24 @@ class Run:
     flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran.
     """
 
-    def __init__(self, name, placement, supervisor):
+    def __init__(self, name, placement, supervisor, call):
         self.name, self.placement, self.world_size = name, placement, supervisor.world_size
+        self._call = call  # (worker, args, kwargs, on)
         self.seconds = None
         self.started = time.monotonic()
         self.supervisor = supervisor
+
+    def export(self, folder):
+        """Write what it takes to run this without a notebook into `folder`, and return the paths of three files.
+
+        NAME.py holds the worker function with all that it uses, for torchrun, NAME.arguments what it was called with, and
+        NAME.sbatch is a batch file for Slurm. Raises ValueError for a worker without a name, or whose text is not known.
+        """
+        worker, args, kwargs, on = self._call
+        nodes, per_node, gpus = (1, self.world_size, 0) if on is None else on.shape(self.world_size)
+        if on is None and self.placement.device_type == "cuda":
+            gpus = per_node
+        return export(folder, worker, args, kwargs, nodes, per_node, gpus)
 
     @property
     def results(self):
@@ -162,7 +176,8 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         started = time.monotonic()
         if on is not None:
             supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd))
-            return _supervise(Run(name, placement, supervisor), supervisor.start, timeout, started)
+            run = Run(name, placement, supervisor, (worker, args, kwargs, on))
+            return _supervise(run, supervisor.start, timeout, started)
         forkserver = handle.current()
         store = stack.enter_context(rendezvous.store())
         captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
@@ -171,7 +186,7 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         folder = stack.enter_context(surroundings.folder())
         supervisor = Supervisor(forkserver, world_size)
         start = functools.partial(supervisor.start, folder, surroundings_fd, call_fd)
-        return _supervise(Run(name, placement, supervisor), start, timeout, started)
+        return _supervise(Run(name, placement, supervisor, (worker, args, kwargs, on)), start, timeout, started)
 
 
 def _supervise(run, start, timeout, started):

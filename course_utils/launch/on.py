@@ -39,6 +39,11 @@ class Nodes:
             raise ValueError(f"world_size is {asked}, which {self.count} nodes cannot share equally: take a multiple of {self.count}")
         return asked
 
+    def shape(self, world_size):
+        """(nodes, workers on each, GPUs on each)"""
+        share = world_size // self.count
+        return self.count, share, share if hardware.choose_backend(world_size).device_type == "cuda" else 0
+
     def place(self, world_size, backend):
         placement = hardware.choose_backend(world_size, backend)
         note = f"{self.count} nodes on this machine, a torchrun agent each; {placement.note}"
@@ -109,6 +114,10 @@ class Slurm:
         if asked not in (None, found):
             raise ValueError(f"world_size is {asked}, but {self.nodes} × {self._share} workers are {found}: leave world_size out")
         return found
+
+    def shape(self, world_size):
+        """(nodes, workers on each, GPUs on each)"""
+        return self.nodes, self._share, self.gpus_per_node
 
     def place(self, world_size, backend):
         means = "" if backend in (None, "auto") else f" with {backend}"

@@ -73,7 +73,9 @@ def memory_plans(alt, num_blocks=4):
             area.fill_between(times, sizes, step="post", color="0.85", edgecolor="0.4")
             peak = max(sizes)
             area.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
-            area.text(long, peak, f"peak {peak:g} ", ha="right", va="top" if peak > 0.8 * high else "bottom", fontsize=8)
+            below = peak > 0.8 * high  # above the line there is no room
+            look = {"xytext": (0, -2 if below else 1), "textcoords": "offset points", "va": "top" if below else "bottom"}
+            area.annotate(f"peak {peak:g} ", (long, peak), ha="right", fontsize=8, **look)
             area.set_ylim(0, 1.08 * high)
             area.set_yticks([])
             area.set_xticks([])

@@ -76,7 +76,7 @@ def clocks(ways, alt):
             axes.set_yticks([0, 1], ["Python asks", "device works"])
             axes.set_ylim(2.2, -0.5)
             axes.grid(visible=False)
-        rows[-1].set_xlabel("time (in units of what asking for a step takes)")
+        rows[-1].set_xlabel("time (1 is the time to ask for one step)")
         show(figure, alt)
 
 

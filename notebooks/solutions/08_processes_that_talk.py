@@ -5,7 +5,7 @@
 # Exercise 8.1
 def broadcast_tree(x, root):
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    place = (rank - root) % world_size  # counted from the root, which so has place 0
+    place = (rank - root) % world_size  # so the root has place 0
     have = 1  # places below this one have x
     while have < world_size:
         if place < have and place + have < world_size:

@@ -1,0 +1,200 @@
+"""Beyond one machine's own workers: agents, Slurm, the training program, and kills.
+
+    python -m tools.bench.machines [agents slurm program kills]
+
+Agents and Slurm's nodes all run on this machine, on loopback: what is measured is what launching adds, not a network. Keeps
+the numbers in data/recorded/<machine>/machines.json. It takes about ten minutes, on a machine that does nothing else.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from tests.slurm_cluster import MISSING, cluster
+from tools import recorded
+from tools.bench.kernel import ROOT, Kernel
+from tools.bench.report import Row
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+TRAIN = ("-m", "course_utils.train", "--batch-size", "64")
+NUM_ROUNDS, NUM_KILLS = 5, 30
+RATES = ("launch", "torchrun", "Slurm")
+
+
+def agents():
+    """Seconds from the cell, or the command, to the first all-reduce of 2 × 2 ranks: Nodes(2), and torchrun started twice."""
+    found = {"launch(on=Nodes(2))": [], "torchrun, twice": []}
+    with Kernel() as kernel:
+        kernel.cell("machines")
+        kernel("first(on_nodes)")  # what only the first pays
+        for i in range(NUM_ROUNDS):
+            found["launch(on=Nodes(2))"].append(kernel("first(on_nodes)"))
+            begin, endpoint = time.monotonic(), f"127.0.0.1:{29600 + i}"
+            command = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+                       "-m", "tools.bench.worker", "all_reduce"]  # fmt: skip
+            both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                    for _ in range(2)]  # fmt: skip
+            moments = [float(line) for process in both for line in process.communicate()[0].split()]
+            found["torchrun, twice"].append(max(moments) - begin)
+    return found
+
+
+def slurm():
+    """Of a job on two nodes: seconds to its first all-reduce beside those of srun's empty step, and until results are back."""
+    found = {"srun, an empty step": [], "first all-reduce": [], "result": []}
+    with cluster() as slurm, Kernel(SLURM_CONF=slurm.env["SLURM_CONF"], PATH=slurm.env["PATH"]) as kernel:
+        kernel.cell("machines")
+        for _ in range(NUM_ROUNDS):
+            begin = time.monotonic()
+            slurm.run("srun", "--nodes=2", "--ntasks-per-node=1", "true")
+            found["srun, an empty step"].append(time.monotonic() - begin)
+            first, result = kernel("on_slurm()")
+            found["first all-reduce"].append(first)
+            found["result"].append(result)
+    return found
+
+
+def program():
+    """images/s of the last epoch under launch, torchrun and Slurm with two ranks, in turn; and against a bare loop, alone."""
+    rates, shares = {way: [] for way in RATES}, []
+    with cluster() as slurm, Kernel() as kernel, tempfile.TemporaryDirectory() as folder:
+        kernel.cell("machines")
+        options = ["--strategy", "ddp", "--model", "lecture", "--epochs", "3"]
+        for i in range(NUM_ROUNDS):
+            for way in RATES:
+                kept = Path(folder, f"{way}_{i}.jsonl")
+                arguments = [*TRAIN[2:], *options, "--json", str(kept)]
+                if way == "launch":
+                    kernel(f"trained({arguments})")
+                elif way == "torchrun":
+                    subprocess.run([*TORCHRUN, "--standalone", "--nproc-per-node=2", *TRAIN[:2], *arguments], cwd=ROOT,
+                                   capture_output=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+                else:
+                    done = slurm.run("srun", "--nodes=2", "--ntasks-per-node=1", "--export=ALL,OMP_NUM_THREADS=1",
+                                     sys.executable, *TRAIN[:2], *arguments, cwd=ROOT)  # fmt: skip
+                    assert done.returncode == 0, done.stderr
+                rates[way].append(json.loads(kept.read_text().splitlines()[-1])["images_per_s"])
+            shares.append(kernel("bare_over_program()"))
+    return {"images/s": rates, "bare loop's seconds over the program's": shares}
+
+
+def kills():
+    """One training run under two torchrun agents, of which a worker or an agent is killed `NUM_KILLS` times.
+
+    Returns seconds from each kill to the next training step, and whether the parameters are those of a run left alone.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        alone = _elastic(Path(folder, "alone"), kill=False)
+        seconds, parameters = _elastic(Path(folder, "killed"), kill=True)
+        left = [p for p in psutil.process_iter() if _is_ours(p, folder)]
+    return {"seconds to the next step": seconds, "equal": parameters == alone[1], "left running": len(left)}
+
+
+def _is_ours(process, folder):
+    with contextlib.suppress(psutil.Error):
+        return folder in " ".join(process.cmdline())
+    return False
+
+
+def _elastic(folder, kill):
+    """Train under two agents; `kill` one process after the other. Returns the seconds to recover, and a digest of the result."""
+    folder.mkdir()
+    steps, port = folder / "steps", random.randrange(20000, 30000)
+    command = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--max-restarts=100", "--monitor-interval=0.2",
+               "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1",
+               "-m", "tools.bench.elastic", str(folder)]  # fmt: skip
+    # The first agent serves the rendezvous: with it dies the job, so the random kills spare it (not its worker).
+    running = [_start(command) for _ in range(2)]
+    seconds, chance = [], random.Random(0)
+    try:
+        while kill and len(seconds) < NUM_KILLS:
+            before = _content(steps)
+            while _content(steps) == before:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.5))
+            victim = chance.choice(["worker 0", "worker 1", "agent 1"])
+            _kill(victim, running, command)
+            begin, before = time.monotonic(), _content(steps)
+            while _content(steps) == before:
+                assert time.monotonic() - begin < 120, f"no step within 120 s after {victim} was killed"
+                time.sleep(0.01)
+            seconds.append(time.monotonic() - begin)
+        folder.joinpath("enough").touch()
+        assert [process.wait(300) for process in running] == [0, 0]
+    finally:
+        for process in running:
+            process.kill()
+    return seconds, folder.joinpath("digest").read_text()
+
+
+def _start(command):
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+
+
+def _content(path):
+    return path.read_text() if path.exists() else ""
+
+
+def _kill(victim, running, command):
+    what, number = victim.split()
+    agent = running[int(number)]
+    workers = psutil.Process(agent.pid).children()
+    if what == "agent":
+        agent.send_signal(signal.SIGKILL)
+        agent.wait()
+        running[int(number)] = _start(command)
+    for worker in workers[:1]:  # torchrun's workers outlive an agent that was killed; a machine that fails takes both
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
+
+
+PARTS = {"agents": agents, "slurm": slurm, "program": program, "kills": kills}
+
+
+def rows(values):
+    if "agents" in values:
+        ours, theirs = values["agents"].values()
+        yield Row("Nodes(2) over torchrun twice, to an all-reduce", 1, [median(ours) / median(theirs)])
+    if "slurm" in values:
+        empty, first, result = values["slurm"].values()
+        yield Row("a Slurm job's first all-reduce, over srun's (s)", 4, [a - b for a, b in zip(first, empty)])
+        yield Row("results, after the last rank returned (s)", 1, result)
+    if "program" in values:
+        rates = {way: median(found) for way, found in values["program"]["images/s"].items()}
+        yield Row("slowest of launch, torchrun, Slurm over quickest", 0.95, [min(rates.values()) / max(rates.values())], True)
+        yield Row("the program over a bare loop, time", 1.02, [1 / median(values["program"]["bare loop's seconds over the program's"])])
+    if "kills" in values:
+        yield Row("a kill, to the next training step (s)", 10, values["kills"]["seconds to the next step"])
+        yield Row("same parameters as without kills", 1, [values["kills"]["equal"]], True)
+        yield Row("left running", 0, [values["kills"]["left running"]])
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.machines", description="Measure beyond one machine's workers.")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="what to measure (all)")
+    names = parser.parse_args(arguments).parts or list(PARTS)
+    if MISSING:
+        print("no Slurm here, so these are left out: slurm, program")
+        names = [name for name in names if name not in ("slurm", "program")]
+    values = {name: PARTS[name]() for name in names}
+    print(json.dumps(values, indent=1))
+    for row in rows(values):
+        print(row)
+    if set(names) == set(PARTS):
+        print("kept in", recorded.save("machines", values, "python -m tools.bench.machines").relative_to(recorded.ROOT))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
