@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "cells": set(),
     "processes": set(),
     "slurm": set(),
-    "launch": {"cells", "hardware", "processes"},
+    "launch": {"cells", "hardware", "processes", "slurm"},
     "plots": {"hardware"},
     "kernels": {"cells", "hardware", "launch"},
     "chapter": {"hardware", "launch"},
@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "train_options": {"hardware", "train_ranks"},
     "train_state": {"checkpoint", "train_ranks"},
     "train": {"data", "hardware", "launch", "models", "train_options", "train_ranks", "train_state"},
-    "checks": {"cells", "kernels", "launch", "measure", "models", "parallel"},
+    "checks": {"cells", "checkpoint", "kernels", "launch", "measure", "models", "parallel"},
 }
 OUTSIDE = ("tests", "tools")
 
