@@ -155,6 +155,12 @@ first, (loss, *last) = on_gpus(step_naively, x.double(), y, world_size=2)
 for sizes in SIZES.values():
     on_gpus(run_three, x, y, sizes, torch.float64, world_size=len(sizes))
 """),
+    "13": ("images labels digits", """
+images, labels = images[:64], labels[:64]
+truth = train(make_model())
+for parameters in on_gpus(train_net, None, world_size=2):
+    torch.testing.assert_close(parameters, truth, rtol=1e-9, atol=1e-12)
+"""),
 }  # fmt: skip
 
 

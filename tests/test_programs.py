@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import psutil
 import pytest
 import torch
 
@@ -12,7 +13,9 @@ from tools import notebooks
 
 PROGRAMS = notebooks.NOTEBOOKS / "programs"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-MARKS = {"ddp.py": "# DDP", "fsdp2.py": "# FSDP", "pipeline.py": "# PIPE", "tensor_parallel.py": "# TP"}  # of what one device's program would not need
+MARKS = {  # of what one device's program would not need
+    "ddp.py": "# DDP", "elastic.py": "# DDP", "fsdp2.py": "# FSDP", "pipeline.py": "# PIPE", "tensor_parallel.py": "# TP",
+}  # fmt: skip
 # Of one device's program nothing speaks of these.
 OF_SEVERAL = re.compile(
     r"\b(dist|rank|local_rank|world_size|num_local|env|sampler|os|device_ids|mesh|unit|fully_shard|options|stage|schedule|tp|plan|parts)\b"
@@ -20,11 +23,15 @@ OF_SEVERAL = re.compile(
 )
 
 
-def run(*command):
+def environment(**more):
     env = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), env.get("PYTHONPATH")]))
     env["CUDA_VISIBLE_DEVICES"] = ""  # float64 on the CPU is what both can be held to
-    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=240)
+    return env | more
+
+
+def run(*command):
+    done = subprocess.run([sys.executable, *command], env=environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return re.findall(r"^epoch (\d+): loss (\S+)$", done.stdout, flags=re.MULTILINE)
 
@@ -36,7 +43,8 @@ def test_every_program_is_tried():
 @pytest.mark.parametrize("name", MARKS)
 def test_alone_and_under_torchrun_a_program_ends_at_the_same_loss(name, tmp_path):
     program, files = str(PROGRAMS / name), [str(tmp_path / file) for file in ("alone.pt", "both.pt")]
-    alone, both = run(program, files[0]), run(*TORCHRUN, program, files[1])
+    first = [[f"{file}.run"] if name == "elastic.py" else [] for file in files]  # its checkpoint
+    alone, both = run(program, *first[0], files[0]), run(*TORCHRUN, program, *first[1], files[1])
     assert [epoch for epoch, _ in alone] == [epoch for epoch, _ in both] == ["0", "1", "2"]  # rank 0 alone reports
     losses = [[float(loss) for _, loss in printed] for printed in (alone, both)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6, rel=0)
@@ -55,3 +63,34 @@ def test_every_line_that_one_device_would_not_need_is_marked(name, mark):
     code = text.split('"""')[2]
     unmarked = [line for line in code.splitlines() if OF_SEVERAL.search(line.split("  #")[0]) and mark not in line]
     assert not unmarked, "\n".join(unmarked)
+
+
+# What a program without checkpoints has no word for.
+OF_RESTARTS = re.compile(r"\b(checkpoint|path|begin|state)\b")
+
+
+def test_every_line_of_the_elastic_program_that_a_restart_needs_is_marked():
+    code = (PROGRAMS / "elastic.py").read_text(encoding="utf-8").split('"""')[2]
+    lines = [line for line in code.splitlines() if OF_RESTARTS.search(line.split("  #")[0])]
+    assert len(lines) >= 5 and not [line for line in lines if "ELASTIC" not in line]
+
+
+def test_a_killed_worker_is_started_again_and_the_weights_are_the_same_bit_for_bit(tmp_path):
+    program, weights = str(PROGRAMS / "elastic.py"), {}
+    for name in ("undisturbed", "killed"):
+        command = [sys.executable, *TORCHRUN, "--max-restarts", "1", program, str(tmp_path / f"{name}.run"), str(tmp_path / name)]
+        env = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")  # as elastic.py says
+        agent = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        steps = []
+        for line in agent.stdout:
+            steps += [int(line.split()[1])] if line.startswith("step ") else []
+            if name == "killed" and steps == [5, 10]:
+                psutil.Process(agent.pid).children()[0].kill()
+                steps.append(0)  # the kill
+        assert agent.wait() == 0
+        weights[name] = torch.load(tmp_path / name)
+        before, after = (steps[: steps.index(0)], steps[steps.index(0) + 1 :]) if 0 in steps else ([], steps)
+        assert after[-1] == 130 and (name == "undisturbed" or after[0] > 5), steps  # it does not begin anew
+        assert len(after) > len(before)
+    assert weights["undisturbed"].keys() == weights["killed"].keys()
+    assert all(torch.equal(tensor, weights["killed"][key]) for key, tensor in weights["undisturbed"].items())

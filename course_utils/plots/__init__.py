@@ -11,6 +11,7 @@ from .fully_sharded import memory_over_step, sharded_step
 from .hops import hops, tree
 from .large_steps import large_steps
 from .launches import launch_grid
+from .machines import nodes
 from .outcomes import outcomes
 from .pipelines import gantts, stages_and_shards
 from .places import places
@@ -28,7 +29,7 @@ from .training import clocks, training_step
 __all__ = [
     "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
     "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices",
-    "memory_over_step", "memory_plans", "outcomes", "overlaps", "phases_1f1b", "places", "repeats", "replicas", "roofline",
+    "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "repeats", "replicas", "roofline",
     "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "step_slider", "thread_map",
     "three_ways", "timeline", "training_step", "tree", "ways_to_send", "winners", "within_float16",
 ]  # fmt: skip

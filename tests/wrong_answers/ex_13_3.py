@@ -1,0 +1,53 @@
+# %% wrong (replaced too early): who replaced the variable, and when?
+# bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {program}' → bash -c "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {program}"
+# %% wrong (exports the ranks before srun): who replaced the variable, and when?
+# srun bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {program}' → export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; srun {program}
+# %% wrong (one task): what does srun run?
+# srun bash → bash
+# %% wrong (one task a node): and srun starts as many
+# ntasks-per-node={workers_per_node} → ntasks-per-node=1
+# %% wrong (says nothing of tasks): Slurm would start one
+# - #SBATCH --ntasks-per-node={workers_per_node}
+# +
+# %% wrong (the node's own name): all meet at one address
+# export RANK=$SLURM_PROCID → export MASTER_ADDR=$(hostname) RANK=$SLURM_PROCID
+# %% wrong (localhost): MASTER_ADDR is localhost
+# $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) → localhost
+# %% wrong (Slurm's short list): MASTER_ADDR is node[7-8]
+# $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) → $SLURM_JOB_NODELIST
+# %% wrong (always one port): two jobs have the same MASTER_PORT
+# $((20000 + SLURM_JOB_ID % 10000)) → 29500
+# %% wrong (the number as a port): and no port from
+# $((20000 + SLURM_JOB_ID % 10000)) → $((SLURM_JOB_ID + 60000))
+# %% wrong (hours): are those hours?
+# SBATCH --time={minutes} → SBATCH --time={minutes}:00:00
+# %% wrong (no time): --time is not asked for
+# - #SBATCH --time={minutes}
+# +
+# %% wrong (the rank for the local rank): LOCAL_RANK is
+# LOCAL_RANK=$SLURM_LOCALID → LOCAL_RANK=$SLURM_PROCID
+# %% wrong (nodes for the world): WORLD_SIZE is
+# export WORLD_SIZE={nodes * workers_per_node} → export WORLD_SIZE={nodes}
+# %% wrong (does not export): is it exported?
+# export MASTER_PORT= → MASTER_PORT=
+# %% wrong (begins with a command): stands behind the first command
+# #SBATCH --nodes → set -e\n#SBATCH --nodes
+# %% wrong (no shell named): must name the shell
+# #!/bin/bash → # a file for Slurm
+# %% wrong (one node): --nodes is
+# SBATCH --nodes={nodes} → SBATCH --nodes=1
+# %% wrong (fails and goes on silently): the file failed with exit code
+# exec {program} → exec nothing-of-this-name {program}
+# %% wrong (returns lines): and the file's text is asked
+# - """
+# + """.splitlines()
+
+# %% right (env, short options, its own shell lines)
+def batch_file(nodes, workers_per_node, minutes, program):
+    tasks = nodes * workers_per_node
+    lines = ["#!/bin/bash", f"#SBATCH -N {nodes}", f"#SBATCH -n {tasks}", f"#SBATCH -t {minutes}:00", "# the first node runs this"]
+    lines += ["set -e", "head=$(hostname)", "port=$((10000 + SLURM_JOB_ID % 20000))"]
+    common = f"WORLD_SIZE={tasks} LOCAL_WORLD_SIZE={workers_per_node} MASTER_ADDR=$head MASTER_PORT=$port"
+    inner = "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID "
+    lines.append(f"{common} srun sh -c '{inner}{program}'")
+    return "\n".join(lines) + "\n"
