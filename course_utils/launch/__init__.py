@@ -47,7 +47,6 @@ In the notebook, for a moment:
 """
 
 import contextlib
-import functools
 import os
 import sys
 import time
@@ -58,7 +57,6 @@ from ..hardware import sharing
 from ..processes import interrupts, payload
 from . import call, handle, rendezvous, surroundings
 from .call import NotSendable
-from .export import export
 from .failure import LauncherError, WorkerError, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
@@ -77,12 +75,10 @@ class Run:
     flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran.
     """
 
-    def __init__(self, name, placement, supervisor, call):
+    def __init__(self, name, placement, supervisor, call, started):
         self.name, self.placement, self.world_size = name, placement, supervisor.world_size
-        self._call = call  # (worker, args, kwargs, on)
-        self.seconds = None
-        self.started = time.monotonic()
-        self.supervisor = supervisor
+        self._supervisor, self._call = supervisor, call  # (worker, args, kwargs, on)
+        self.started, self.seconds = started, None
 
     def export(self, folder):
         """Write what it takes to run this without a notebook into `folder`, and return the paths of three files.
@@ -90,6 +86,8 @@ class Run:
         NAME.py holds the worker function with all that it uses, for torchrun, NAME.arguments what it was called with, and
         NAME.sbatch is a batch file for Slurm. Raises ValueError for a worker without a name, or whose text is not known.
         """
+        from .export import export  # not above: it brings course_utils.slurm, which `python -m` must not find imported
+
         worker, args, kwargs, on = self._call
         nodes, per_node, gpus = (1, self.world_size, 0) if on is None else on.shape(self.world_size)
         if on is None and self.placement.device_type == "cuda":
@@ -98,11 +96,11 @@ class Run:
 
     @property
     def results(self):
-        return self.supervisor.results
+        return self._supervisor.results
 
     @property
     def logs(self):
-        return [self.supervisor.output.log(rank) for rank in range(self.world_size)]
+        return [self._supervisor.output.log(rank) for rank in range(self.world_size)]
 
     @property
     def metrics(self):
@@ -111,7 +109,7 @@ class Run:
 
         rows = [
             {"rank": rank, "step": logged.step, "seconds": logged.time - self.started} | logged.values
-            for rank, logged in list(self.supervisor.rows)
+            for rank, logged in list(self._supervisor.rows)
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
@@ -176,27 +174,26 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         started = time.monotonic()
         if on is not None:
             supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd))
-            run = Run(name, placement, supervisor, (worker, args, kwargs, on))
-            return _supervise(run, supervisor.start, timeout, started)
-        forkserver = handle.current()
-        store = stack.enter_context(rendezvous.store())
-        captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
-        surroundings_fd = payload.dump((captured, placement.backend))
-        stack.callback(os.close, surroundings_fd)
-        folder = stack.enter_context(surroundings.folder())
-        supervisor = Supervisor(forkserver, world_size)
-        start = functools.partial(supervisor.start, folder, surroundings_fd, call_fd)
-        return _supervise(Run(name, placement, supervisor, (worker, args, kwargs, on)), start, timeout, started)
+        else:
+            forkserver = handle.current()
+            store = stack.enter_context(rendezvous.store())
+            captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
+            surroundings_fd = payload.dump((captured, placement.backend))
+            stack.callback(os.close, surroundings_fd)
+            folder = stack.enter_context(surroundings.folder())
+            supervisor = Supervisor(forkserver, world_size, folder, surroundings_fd, call_fd)
+        run = Run(name, placement, supervisor, (worker, args, kwargs, on), started)
+        _announce(placement)
+        _supervise(run, supervisor, timeout)
+    return run
 
 
-def _supervise(run, start, timeout, started):
-    """Start the workers of `run`, wait for their end, and clear away in any case; return it."""
+def _supervise(run, supervisor, timeout):
+    """Start the workers of `run`, wait for their end, and clear away in any case."""
     global _going_on, _latest
     _going_on, _latest = run, weakref.ref(run)
-    supervisor, run.started = run.supervisor, started
-    _announce(run.placement)
     try:
-        start()
+        supervisor.start()
         supervisor.wait(timeout)
         _going_on = None
     except KeyboardInterrupt:
@@ -214,7 +211,6 @@ def _supervise(run, start, timeout, started):
             shutdown()  # it does not answer: end it, and with it every worker
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
-    return run
 
 
 launch.shutdown = shutdown

@@ -27,11 +27,11 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
         )
     if on is not None and not hasattr(on, "follower"):
         raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {_short(on)}")
-    if world_size is None:
-        world_size = on.world_size(None) if on is not None else hardware.default_world_size()
-    if isinstance(world_size, bool) or not isinstance(world_size, int):
+    if world_size is None and on is None:
+        world_size = hardware.default_world_size()
+    if isinstance(world_size, bool) or not isinstance(world_size, int | None):
         raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
-    if world_size < 1:
+    if world_size is not None and world_size < 1:
         raise ValueError(f"world_size is the number of workers, a whole number from 1 up, not {world_size}")
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is a number of seconds above 0, not {_short(timeout)}")
@@ -41,9 +41,10 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}") from None
-    if on is not None:
-        return on.world_size(world_size), on.place(world_size, backend)
-    return world_size, hardware.choose_backend(world_size, backend)
+    if on is None:
+        return world_size, hardware.choose_backend(world_size, backend)
+    world_size = on.world_size(world_size)
+    return world_size, on.place(world_size, backend)
 
 
 def worker_name(worker):

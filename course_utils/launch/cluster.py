@@ -112,9 +112,10 @@ class Cluster:
         return self._state == "OUT_OF_MEMORY"
 
     def stop(self, is_well):
-        """Cancel the job, but for one that has done its work and ends by itself."""
+        """Cancel the job, but for one that has done its work and ends by itself. Nothing was started on this machine."""
         if self._job is not None and not is_well and self._state in (*_HAS_NOT_ENDED, "NEVER", ""):
             _run("scancel", self._job.job_id)
+        return True
 
 
 def _run(*command):

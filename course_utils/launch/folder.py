@@ -28,9 +28,9 @@ from pathlib import Path
 from ..processes import payload
 from .protocol import frame, frames_in
 
+_REMOVE_S = 2.0
 # `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that choose
 # its GPUs, or is empty.
-_REMOVE_S = 2.0
 Job = namedtuple("Job", "nodes workers_per_node store gpus")
 
 
@@ -41,11 +41,8 @@ class Folder:
         self.path = Path(path)
 
     def write(self, name, fd):
-        """Write the payload `fd` to a file and close it."""
-        try:
-            shutil.copyfile(f"/dev/fd/{fd}", self.path / name)
-        finally:
-            os.close(fd)
+        """Write the payload `fd` to a file."""
+        shutil.copyfile(f"/dev/fd/{fd}", self.path / name)
 
     def dump(self, name, value):
         """Write a plain value, whole or not at all."""
@@ -73,7 +70,7 @@ class FolderChannel:
     def send(self, message, fds=()):
         """Append a message; the payload that comes with it, if one does, is written before."""
         if fds:
-            shutil.copyfile(f"/dev/fd/{fds[0]}", self._folder.of_rank(self._rank, "result"))
+            self._folder.write(f"rank_{self._rank}.result", fds[0])
         with open(self._folder.of_rank(self._rank, "messages"), "ab", buffering=0) as file:
             file.write(frame(message, len(fds)))
 
@@ -109,8 +106,12 @@ def made(parent, call_fd, captured, backend, job):
     path = tempfile.mkdtemp(prefix="course-run-", dir=parent)
     try:
         folder = Folder(path)
-        folder.write("call", os.dup(call_fd))
-        folder.write("surroundings", payload.dump((captured, backend)))
+        folder.write("call", call_fd)
+        surroundings_fd = payload.dump((captured, backend))
+        try:
+            folder.write("surroundings", surroundings_fd)
+        finally:
+            os.close(surroundings_fd)
         folder.dump("job", job)
         yield folder
     finally:

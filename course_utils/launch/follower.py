@@ -20,7 +20,7 @@ class Follower(Watch):
 
     An engine has `start()`, `pause()` (wait a moment, for what `take` then takes), `problem()` (why no more can come, in words,
     or None), `answers` (whether there is an agent left to ask), `start_s` (seconds that the ranks have to begin),
-    `killed_for_memory` and `stop(is_well)`.
+    `killed_for_memory` and `stop(is_well)`, which returns whether it has ended what it started here.
     """
 
     def __init__(self, folder, engine, world_size):
@@ -28,7 +28,7 @@ class Follower(Watch):
         self._folder, self._engine = folder, engine
         self._readers = [Reader(folder, rank) for rank in range(world_size)]
         self._outputs = {}
-        self._ended = set()
+        self._ended, self._problem = set(), None
         self._showed_life = 0.0
 
     def start(self):
@@ -41,36 +41,41 @@ class Follower(Watch):
         Raises WorkerError when one failed, time, which counts from when all have begun, is up, or the job was ended by
         somebody else; and LauncherError.
         """
-        deadline, has_begun, problem = time.monotonic() + self._engine.start_s, False, None
-        while len(self._ended) < self.world_size and problem is None:
-            if not has_begun and len(self.begun) == self.world_size:
-                has_begun, deadline = True, time.monotonic() + timeout
-            if time.monotonic() >= (deadline if self.settled is None else min(self.settled, deadline)):
-                break
-            self._show_life()
-            with interrupts.allowed():
-                news = self._engine.pause()
-            self._engine.take(news)
-            problem = self._engine.problem()  # before the last look, so that nothing said until then is missed
-            self._read()
+        seconds = self.watch(timeout, self._engine.start_s)
         failed = [fate for fate in self.fates if fate.has_failed]
-        if problem is not None and len(self._ended) < self.world_size and all(fate.has_lost_connection for fate in failed):
-            raise self._ended_early(problem)
+        if self._problem is not None and not self._all_ended and all(fate.has_lost_connection for fate in failed):
+            raise self._ended_early()
         if failed:
             raise explain(self.whereabouts(), killed_for_memory=self._engine.killed_for_memory)
-        if len(self._ended) < self.world_size:
-            raise explain(self.whereabouts(), timeout=timeout if has_begun else self._engine.start_s)
+        if not self._all_ended:
+            raise explain(self.whereabouts(), timeout=seconds)
 
-    def _ended_early(self, problem):
+    @property
+    def _all_ended(self):
+        return len(self._ended) == self.world_size
+
+    @property
+    def is_over(self):
+        return self._all_ended or self._problem is not None
+
+    def look(self, until):
+        self._show_life()
+        with interrupts.allowed():
+            news = self._engine.pause()
+        self._engine.take(news)
+        self._problem = self._engine.problem()  # before the last look, so that nothing said until then is missed
+        self._read()
+
+    def _ended_early(self):
         """The error for a launch whose agents ended before its ranks: before any began, it is no fault of the worker's."""
         if not self.begun:
-            return LauncherError(problem)
-        return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
+            return LauncherError(self._problem)
+        return WorkerError("\n\n".join([self._problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
 
     def stop(self):
-        """End what still runs, show the rest of the output and close everything. Returns True: no forkserver is in doubt."""
+        """End what still runs, show the rest of the output and close everything. Returns whether all agents here have ended."""
         try:
-            self._engine.stop(is_well=len(self._ended) == self.world_size)
+            have_ended = self._engine.stop(is_well=self._all_ended)
             deadline = time.monotonic() + _OUTPUT_S
             while self._read_outputs() and time.monotonic() < deadline:
                 pass
@@ -79,7 +84,7 @@ class Follower(Watch):
                 os.close(fd)
             self._outputs = {}
             self.output.finish()
-        return True
+        return have_ended
 
     def _show_life(self):
         if time.monotonic() - self._showed_life > _ALIVE_S:

@@ -3,7 +3,7 @@
 import io
 import time
 
-from .failure import LauncherError, how_it_failed
+from .failure import how_it_failed
 from .supervisor import Supervisor
 
 _PAUSE_S = 0.02
@@ -14,12 +14,13 @@ class Agents:
 
     start_s = 120.0
 
-    def __init__(self, handle, num_nodes, starting):
-        self._starting = starting
-        self._agents = Supervisor(handle, num_nodes, stream=io.StringIO())  # what torchrun's agents log is not the student's
+    def __init__(self, handle, num_nodes, folder, surroundings_fd, call_fd):
+        """The agents' own: `folder` for multiprocessing's temporary files, and two payloads as for any worker."""
+        log = io.StringIO()  # what torchrun's agents print is not the student's
+        self._agents = Supervisor(handle, num_nodes, folder, surroundings_fd, call_fd, stream=log)
 
     def start(self):
-        self._agents.start(*self._starting)
+        self._agents.start()
 
     def pause(self):
         return self._agents.select(time.monotonic() + _PAUSE_S)
@@ -31,16 +32,15 @@ class Agents:
         failed = sorted((fate for fate in self._agents.fates if fate.has_failed), key=lambda fate: fate.time)
         if failed:
             return f"the agent of node {failed[0].rank} of {self._agents.world_size}: {how_it_failed(failed[0])}"
-        return "torchrun's agents ended before their ranks" if self._agents.have_ended else None
+        return "torchrun's agents ended before their ranks" if self._agents.is_over else None
 
     @property
     def answers(self):
-        return not self._agents.have_ended
+        return not self._agents.is_over
 
     @property
     def killed_for_memory(self):
         return self._agents.killed_for_memory
 
     def stop(self, is_well):
-        if not self._agents.stop():
-            raise LauncherError("the agents did not end when they were told to")
+        return self._agents.stop()

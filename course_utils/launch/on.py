@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import hardware
-from . import call, handle, rendezvous, surroundings
+from ..processes import payload
+from . import call, handle, remote, rendezvous, surroundings
 from .cluster import Cluster
 from .folder import Job, made
 from .follower import Follower
@@ -51,9 +52,6 @@ class Nodes:
 
     @contextlib.contextmanager
     def follower(self, name, world_size, placement, debug, call_fd):
-        from ..processes import payload
-        from . import remote
-
         forkserver = handle.current()
         with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
             captured = surroundings.capture(world_size, placement, store.port, debug, {})
@@ -62,7 +60,7 @@ class Nodes:
             fds = [payload.dump((captured, None)), call.dump(remote.run_agent_of_rank, (str(folder.path),), {})]
             for fd in fds:
                 stack.callback(os.close, fd)
-            yield Follower(folder, Agents(forkserver, self.count, (temporary, *fds)), world_size)
+            yield Follower(folder, Agents(forkserver, self.count, temporary, *fds), world_size)
 
     def _gpus(self, world_size, placement):
         """For each node, the variable that lets it see its own GPUs; nothing where ranks share them, or use none."""
@@ -144,6 +142,6 @@ class Slurm:
             "job_name": name, "nodes": self.nodes, "ntasks_per_node": 1, "time": max(1, round(self.time)),
             "partition": self.partition, "account": self.account, "gpus_per_node": self.gpus_per_node or None,
             "setup": [f'export PYTHONPATH="{package}${{PYTHONPATH:+:$PYTHONPATH}}"', *self.setup],
-            "additional_parameters": {name: value for name, value in self.options.items()},
+            "additional_parameters": self.options,
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}

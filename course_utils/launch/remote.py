@@ -16,7 +16,7 @@ import traceback
 
 from .. import hardware
 from ..processes import linux, network, payload
-from . import worker
+from . import rendezvous, worker
 from .folder import Folder, FolderChannel
 from .protocol import Exited, WorkerFds
 
@@ -28,7 +28,7 @@ _HEED_S = 0.1
 
 def run_agent_of_rank(path):
     """Be an agent, as a worker of this machine's own: its rank is the node's number."""
-    _run_agent(path, int(os.environ["RANK"]), in_slurm=False)
+    _run_agent(path, int(os.environ["RANK"]))
 
 
 def run_agent_in_slurm(path):
@@ -43,7 +43,7 @@ def run_agent_in_slurm(path):
     if pid == 0:
         try:
             linux.end_with_parent(task_pid)
-            _run_agent(path, int(os.environ["SLURM_NODEID"]), in_slurm=True)
+            _run_agent(path, int(os.environ["SLURM_NODEID"]))
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -53,17 +53,27 @@ def run_agent_in_slurm(path):
     os._exit(0 if status == 0 else 1)  # without a result for submitit: the folder may be gone
 
 
-def _run_agent(path, node, in_slurm):
+def _run_agent(path, node):
     """Be the agent of `node`; return when its ranks have ended."""
+    folder = Folder(path)
+    job = folder.load("job")
+    in_slurm = job.store is None
+    linux.name_process(f"agent {node}")
+    threading.Thread(target=_heed_notebook, args=(folder, node, in_slurm), daemon=True).start()
+    serves = in_slurm and node == 0
+    with rendezvous.store("") if serves else contextlib.nullcontext() as store:
+        if serves:
+            folder.dump("store", (_addresses(), socket.gethostname(), store.port))
+        _agree(folder, job, node, job.store or _reachable(folder), in_slurm)
+
+
+def _agree(folder, job, node, store, in_slurm):
+    """Run torchrun's agent, which meets the others at `store`, (host, port)."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    folder = Folder(path)
-    job = folder.load("job")
-    linux.name_process(f"agent {node}")
-    threading.Thread(target=_heed_notebook, args=(folder, node), daemon=True).start()
-    (host, port), _store = _meet(folder, job, node)
+    host, port = store
     os.environ.update(job.gpus[node] if job.gpus else {})
     # Ranks use the store that agents meet at: torchrun would have one more, which listens on every interface.
     os.environ.update(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
@@ -75,7 +85,7 @@ def _run_agent(path, node, in_slurm):
         logs_specs=DefaultLogsSpecs(log_dir=str(folder.path / f"agent_{node}")),
     )  # fmt: skip
     with contextlib.suppress(ChildFailedError), network.names_from_files() if job.store else contextlib.nullcontext():
-        elastic_launch(config, _guard_rank)(os.getpid(), folder, (host, port), node, in_slurm)
+        elastic_launch(config, _guard_rank)(os.getpid(), folder, store, node, in_slurm)
 
 
 def _guard_rank(agent_pid, folder, store, node, in_slurm):
@@ -144,21 +154,6 @@ def _interface_towards(host, port):
     return None
 
 
-def _meet(folder, job, node):
-    """Return ((host, port), the store itself if this process serves it) of the store at which all agents meet."""
-    if job.store is not None:
-        return job.store, None
-    store = None
-    if node == 0:
-        from torch.distributed import TCPStore
-
-        listener = socket.create_server(("", 0), backlog=1024)
-        port = listener.getsockname()[1]
-        store = TCPStore("localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-        folder.dump("store", (_addresses(), socket.gethostname(), port))
-    return _reachable(folder), store
-
-
 def _addresses():
     """This node's IPv4 addresses, the one first that its name stands for."""
     import psutil
@@ -187,7 +182,7 @@ def _reachable(folder):
     raise TimeoutError(f"node 0 did not say within {_ARRIVE_S:g} s where its store is: it never arrived")
 
 
-def _heed_notebook(folder, node):
+def _heed_notebook(folder, node, in_slurm):
     """In a thread of an agent: have its ranks write down where they are when asked, and end when the notebook is done or gone.
 
     The files are opened again and again: on NFS that is when their newest content is fetched.
@@ -203,7 +198,7 @@ def _heed_notebook(folder, node):
         if asks is not None and asks != asked:
             asked = asks
             _signal_ranks(folder, node)
-        for out in folder.path.glob("rank_*.out"):
+        for out in folder.path.glob("rank_*.out") if in_slurm else ():
             with contextlib.suppress(OSError):
                 fd = os.open(out, os.O_RDONLY)
                 os.fsync(fd)  # on NFS others see it only then

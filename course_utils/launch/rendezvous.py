@@ -11,13 +11,16 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class store:
-    """The rendezvous: a TCPStore of this launch alone, on a loopback port that the system chose."""
+    """The rendezvous: a TCPStore of this launch alone, on a port of `address` that the system chose; "" is all of this node's."""
+
+    def __init__(self, address="127.0.0.1"):
+        self._address = address
 
     def __enter__(self):
         from torch.distributed import TCPStore
 
         with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
+            listener.bind((self._address, 0))
             listener.listen(1024)
             self.port = listener.getsockname()[1]
             # The store takes the listening socket over: between choosing a port and serving it nobody else can take it.

@@ -23,10 +23,10 @@ _launches = itertools.count()
 class Supervisor(Watch):
     """The workers of one launch. `start`, then `wait`, and `stop` in any case."""
 
-    def __init__(self, handle, world_size, stream=None):
+    def __init__(self, handle, world_size, folder, surroundings_fd, call_fd, stream=None):
         super().__init__(world_size, stream)
         self._launch = next(_launches)
-        self._handle = handle
+        self._handle, self._folder, self._given_fds = handle, folder, (surroundings_fd, call_fd)
         self._channels, self._stacks, self._outputs = {}, {}, {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
@@ -34,7 +34,7 @@ class Supervisor(Watch):
         self._refused = None  # the first NotForked
         self._memory_kills = linux.count_memory_kills()
 
-    def start(self, folder, surroundings_fd, call_fd):
+    def start(self):
         """Ask the forkserver for the workers."""
         for rank in range(self.world_size):
             ours, theirs = socket.socketpair()
@@ -45,8 +45,8 @@ class Supervisor(Watch):
                 self._outputs[rank] = reader
                 os.set_blocking(reader, False)
                 try:
-                    fds = WorkerFds(theirs.fileno(), writer, stacks, surroundings_fd, call_fd)
-                    self._handle.send(Fork(self._launch, rank, folder), fds)
+                    fds = WorkerFds(theirs.fileno(), writer, stacks, *self._given_fds)
+                    self._handle.send(Fork(self._launch, rank, self._folder), fds)
                 finally:
                     os.close(writer)
             self._alive.add(rank)
@@ -58,24 +58,19 @@ class Supervisor(Watch):
 
         Raises WorkerError when one failed or time, which counts from when all have begun, is up; and LauncherError.
         """
-        deadline = time.monotonic() + _START_S
-        has_begun = False
-        while self._alive:
-            if not has_begun and len(self.begun) == self.world_size:
-                has_begun, deadline = True, time.monotonic() + timeout
-            until = deadline if self.settled is None else min(self.settled, deadline)
-            if time.monotonic() >= until:
-                break
-            with interrupts.allowed():
-                ready = self.select(until)
-            self.take(ready)
-            if self._refused is not None:
-                raise LauncherError(f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
-                                    "programs, or ask for fewer workers")
+        seconds = self.watch(timeout, _START_S)
         if any(fate.has_failed for fate in self.fates):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
         if self._alive:
-            raise explain(self.whereabouts(), timeout=timeout if has_begun else _START_S)
+            raise explain(self.whereabouts(), timeout=seconds)
+
+    def look(self, until):
+        with interrupts.allowed():
+            ready = self.select(until)
+        self.take(ready)
+        if self._refused is not None:
+            raise LauncherError(f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
+                                "programs, or ask for fewer workers")
 
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
@@ -110,7 +105,7 @@ class Supervisor(Watch):
         return linux.count_memory_kills() > self._memory_kills
 
     @property
-    def have_ended(self):
+    def is_over(self):
         return not self._alive
 
     def select(self, deadline):

@@ -26,6 +26,30 @@ class Watch:
         self.begun = set()
         self.settled = None  # when to stop waiting for more stories
 
+    def watch(self, timeout, start_s):
+        """Look at the ranks until all is over, a first failure has settled, or time is up; return the seconds that they had.
+
+        That is `timeout`, from when all have begun, or `start_s` if they never did.
+        """
+        deadline, has_begun = time.monotonic() + start_s, False
+        while not self.is_over:
+            if not has_begun and len(self.begun) == self.world_size:
+                has_begun, deadline = True, time.monotonic() + timeout
+            until = deadline if self.settled is None else min(self.settled, deadline)
+            if time.monotonic() >= until:
+                break
+            self.look(until)
+        return timeout if has_begun else start_s
+
+    @property
+    def is_over(self):
+        """Whether nothing more can come."""
+        raise NotImplementedError
+
+    def look(self, until):
+        """Wait for news, until `until` at most, in which an interrupt is welcome, and take them."""
+        raise NotImplementedError
+
     def hear(self, rank, message, fds=()):
         """Take a message of `rank`, and the descriptors that came with it."""
         fate = self.fates[rank]

@@ -33,7 +33,7 @@ def test_ranks_are_numbered_as_on_two_machines(notebook):
     places, totals, parents = zip(*outcome.value)
     assert list(places) == [[0, 0, 0, 4, 2], [1, 1, 0, 4, 2], [2, 0, 1, 4, 2], [3, 1, 1, 4, 2]]
     assert totals == (60,) * 4 and len(set(parents)) == 4
-    assert "2 nodes on this machine, a torchrun agent each" in outcome.stdout
+    assert "2 nodes on this machine, a torchrun agent each" in notebook.run("run.placement.note").value
     assert all(f"[rank {rank}] rank {rank} is here" in outcome.stdout for rank in range(4))
     assert notebook.run("run.logs").value == [f"rank {rank} is here\n" for rank in range(4)]
     logged = notebook.run("run.metrics.sort_values('rank')[['rank', 'loss']].values.tolist()").value
