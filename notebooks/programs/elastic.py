@@ -1,4 +1,4 @@
-"""Train so that a killed process costs seconds. "DDP" as in ddp.py; "ELASTIC" marks what is new.
+"""Train so that a killed process costs seconds: ddp.py with checkpoints. "ELASTIC" marks them.
 
     python elastic.py CHECKPOINT [FILE]                      one process; FILE takes the weights
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1              each attempt then has a new store
@@ -12,49 +12,67 @@ from pathlib import Path  # ELASTIC
 import torch
 import torch.distributed as dist  # DDP
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel  # DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # DDP: the sampler
 
-from course_utils import checkpoint  # ELASTIC: whole or not at all
+from course_utils import checkpoint  # ELASTIC: a file is whole, or as before
 from course_utils.data import load_images
-from course_utils.models import DigitsNet
 
-env = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}  # DDP: of one process
-rank, local_rank, world_size, num_local = (int(os.getenv(*each)) for each in env.items())  # DDP
-on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= num_local  # DDP: one for each
+env = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1} | os.environ  # DDP
+rank, local_rank = int(env["RANK"]), int(env["LOCAL_RANK"])  # DDP: which process this is
+world_size, num_local = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])  # DDP: how many
+on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= num_local  # DDP: a GPU for each
 device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # DDP: its own GPU
-if "RANK" in os.environ:  # DDP
-    torch.cuda.set_device(device) if on_gpu else None  # DDP
+if "RANK" in os.environ:  # DDP: torchrun has started this process
+    if on_gpu:  # DDP
+        torch.cuda.set_device(device)  # DDP: the GPU that NCCL uses
     dist.init_process_group("nccl" if on_gpu else "gloo")  # DDP
 
+torch.set_default_dtype(torch.float64)  # so that one and two processes print the same digits
 torch.manual_seed(0)
-model = trained = DigitsNet().to(device, torch.float64)  # one and two processes print the same
-if dist.is_initialized():  # DDP
-    trained = DistributedDataParallel(model, device_ids=[local_rank] if on_gpu else None)  # DDP
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-digits = load_images("digits", size=16)
-per_epoch, total = len(digits) // 32, 0.0
-path, begin = Path(sys.argv[1]), 0  # ELASTIC: one file for all nodes
-state = {"model": model, "optimizer": optimizer}  # ELASTIC
+model = nn.Sequential(
+    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Flatten(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10),
+).to(device)  # fmt: skip
+if dist.is_initialized():  # DDP: equal starts, and averaged gradients after every backward()
+    model = DistributedDataParallel(model, device_ids=[local_rank] if on_gpu else None)  # DDP
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+digits = load_images("digits")
+data = TensorDataset(digits.images.double(), digits.labels)
+sampler = DistributedSampler(data, world_size, rank)  # DDP: each rank its own images
+loader = DataLoader(data, 64 // world_size, sampler=sampler, drop_last=True)  # DDP: its part of 64
+path, first, done, subtotal = Path(sys.argv[1]), 0, 0, 0.0  # ELASTIC: one file for all nodes
+state = {"model": getattr(model, "module", model), "optimizer": optimizer}  # ELASTIC
 if path.exists():  # ELASTIC: all ranks go on from what was saved last
-    begin, total = checkpoint.load(path, **state)["progress"]  # ELASTIC
-for step in range(begin, 3 * per_epoch):  # ELASTIC: it may begin inside an epoch
-    epoch, place = divmod(step, per_epoch)
-    order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(epoch))
-    chosen = order[32 * place : 32 * (place + 1)][rank::world_size]  # DDP: its part of 32
-    x, y = digits.images[chosen].to(device).double(), digits.labels[chosen].to(device)
-    optimizer.zero_grad()
-    loss = F.cross_entropy(trained(x), y)
-    loss.backward()
-    optimizer.step()
-    mean = loss.detach() / world_size  # DDP
-    if dist.is_initialized():  # DDP
-        dist.all_reduce(mean)  # DDP
-    total = (total if place else 0.0) + mean.item() / per_epoch
-    if (step + 1) % 5 == 0 and rank == 0:  # DDP, ELASTIC: one file for all
-        checkpoint.save(path, **state, progress=[step + 1, total])  # ELASTIC
-        print(f"step {step + 1}", flush=True)
-    if place == per_epoch - 1 and rank == 0:  # DDP
-        print(f"epoch {epoch}: loss {total:.9f}")
-if rank == 0 and len(sys.argv) > 2:  # DDP
-    torch.save(model.state_dict(), sys.argv[2])
-dist.is_initialized() and dist.destroy_process_group()  # DDP
+    first, done, subtotal = checkpoint.load(path, **state)["progress"]  # ELASTIC
+for epoch in range(first, 3):  # ELASTIC
+    sampler.set_epoch(epoch)  # DDP: a new order in every epoch, the same on all ranks
+    total = torch.zeros((), device=device)
+    total += subtotal if rank == 0 else 0.0  # ELASTIC: of all ranks, before the restart
+    for step, (x, y) in enumerate(loader):  # ELASTIC
+        if step < done:  # ELASTIC: it may go on inside an epoch
+            continue  # ELASTIC
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() / len(loader)
+        if (step + 1) % 5 == 0:  # ELASTIC
+            subtotal = total.clone()  # ELASTIC
+            dist.is_initialized() and dist.all_reduce(subtotal)  # DDP, ELASTIC
+            if rank == 0:  # DDP, ELASTIC
+                progress = epoch, step + 1, subtotal.item()  # ELASTIC
+                checkpoint.save(path, **state, progress=progress)  # ELASTIC
+                print(f"step {epoch * len(loader) + step + 1}", flush=True)  # ELASTIC
+    done, subtotal = 0, 0.0  # ELASTIC
+    if dist.is_initialized():  # DDP: the mean over ranks
+        dist.all_reduce(total.div_(world_size))  # DDP
+    if rank == 0:  # DDP: one report for all
+        print(f"epoch {epoch}: loss {total.item():.9f}")
+if rank == 0 and len(sys.argv) > 2:  # DDP: one file for all
+    torch.save(getattr(model, "module", model).state_dict(), sys.argv[2])  # DDP: unwrapped
+if dist.is_initialized():  # DDP
+    dist.destroy_process_group()  # DDP
