@@ -51,7 +51,7 @@ if path.exists():  # ELASTIC: all ranks go on from what was saved last
 for epoch in range(first, 3):  # ELASTIC
     sampler.set_epoch(epoch)  # DDP: a new order in every epoch, the same on all ranks
     total = torch.zeros((), device=device)
-    total += subtotal if rank == 0 else 0.0  # ELASTIC: of all ranks, before the restart
+    total += subtotal if rank == 0 else 0.0  # DDP, ELASTIC: of all ranks, before the restart
     for step, (x, y) in enumerate(loader):  # ELASTIC
         if step < done:  # ELASTIC: it may go on inside an epoch
             continue  # ELASTIC
