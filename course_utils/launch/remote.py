@@ -60,6 +60,8 @@ def _run_agent(path, node):
     in_slurm = job.store is None
     linux.name_process(f"agent {node}")
     threading.Thread(target=_heed_notebook, args=(folder, node, in_slurm), daemon=True).start()
+    import torch.distributed.launcher.api  # seconds, on all nodes at once: not only when there is a store to meet at
+
     serves = in_slurm and node == 0
     with rendezvous.store("") if serves else contextlib.nullcontext() as store:
         if serves:
@@ -71,21 +73,41 @@ def _agree(folder, job, node, store, in_slurm):
     """Run torchrun's agent, which meets the others at `store`, (host, port)."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     host, port = store
     os.environ.update(job.gpus[node] if job.gpus else {})
-    # Ranks use the store that agents meet at: torchrun would have one more, which listens on every interface.
-    os.environ.update(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    rendezvous_handler_registry.register("numbered", _numbered)
     config = LaunchConfig(
         min_nodes=job.nodes, max_nodes=job.nodes, nproc_per_node=job.workers_per_node,
-        run_id=folder.path.name, rdzv_backend="c10d", rdzv_endpoint=f"{host}:{port}",
-        rdzv_configs={"is_host": False, "timeout": _ARRIVE_S},
+        run_id=folder.path.name, rdzv_backend="numbered", rdzv_endpoint=f"{host}:{port}",
+        rdzv_configs={"rank": node, "timeout": _ARRIVE_S},
         max_restarts=0, start_method="fork", local_addr=host if job.store else None,
         logs_specs=DefaultLogsSpecs(log_dir=str(folder.path / f"agent_{node}")),
     )  # fmt: skip
     with contextlib.suppress(ChildFailedError), network.names_from_files() if job.store else contextlib.nullcontext():
         elastic_launch(config, _guard_rank)(os.getpid(), folder, store, node, in_slurm)
+
+
+def _numbered(parameters):
+    """torchrun's static rendezvous, at a store that is served already: nodes are numbered, and need not agree on it first."""
+    from torch.distributed import PrefixStore, TCPStore
+    from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo, static_tcp_rendezvous
+
+    class Numbered(static_tcp_rendezvous.StaticTCPRendezvous):
+        def get_backend(self):
+            return parameters.backend
+
+        def next_rendezvous(self):
+            endpoint = self.master_addr, self.master_port
+            store = PrefixStore(self.run_id, TCPStore(*endpoint, is_master=False, timeout=self.timeout))
+            return RendezvousInfo(store, self.rank, self.world_size, RendezvousStoreInfo(*endpoint))
+
+    host, _, port = parameters.endpoint.rpartition(":")
+    return Numbered(
+        host, int(port), parameters.config["rank"], parameters.max_nodes, parameters.run_id, parameters.config["timeout"]
+    )
 
 
 def _guard_rank(agent_pid, folder, store, node, in_slurm):
