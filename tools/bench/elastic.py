@@ -1,7 +1,8 @@
 """A training run to be killed: `python -m torch.distributed.run … -m tools.bench.elastic FOLDER`.
 
-It saves after every step, tells rank 0's steps in FOLDER/steps, and goes on until FOLDER/enough is there and all steps are
-done; then rank 0 writes a digest of the parameters to FOLDER/digest. Each step's batch depends on its number alone.
+It saves after every step, tells rank 0's steps in FOLDER/steps, a line for each attempt, and goes on until FOLDER/enough is
+there and all steps are done; then rank 0 writes a digest of the parameters to FOLDER/digest. Each step's batch depends on its
+number alone.
 """
 
 import hashlib
@@ -31,6 +32,9 @@ def main(folder):
     file, step = folder / "last.pt", 0
     if file.exists():
         step = checkpoint.load(file, model=model.module, optimizer=optimizer)["step"]
+    if place.rank == 0:
+        with open(folder / "steps", "a") as steps:
+            steps.write("\n")
     while step < NUM_STEPS or not (folder / "enough").exists():
         if step < NUM_STEPS:
             batch = torch.Generator().manual_seed(1000 * step + place.rank)
