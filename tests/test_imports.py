@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "cells": set(),
     "processes": set(),
     "slurm": set(),
+    "planner": set(),
     "launch": {"cells", "hardware", "processes", "slurm"},
     "plots": {"hardware"},
     "kernels": {"cells", "hardware", "launch"},

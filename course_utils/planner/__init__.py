@@ -1,0 +1,84 @@
+"""What a training job will hold, take and cost, before it is submitted: arithmetic alone, every term a named line.
+
+    model    transformer(…), or counted from a module ──┐
+    cluster  Cluster("A100-80", gpus_per_node=8, …) ────┼── plan() ──> Plan: memory and step, each a tree of Lines
+    method   Method(data=8, tensor=8, pipeline=12, …) ──┘                    printed, they show formula and source
+
+`print(plan.memory)` and `print(plan.step)` show where a surprising total comes from.
+"""
+
+from dataclasses import dataclass
+
+from .clusters import GPU, GPUS, Cluster, Efficiency, Group
+from .lines import Line
+from .memory import memory
+from .methods import Method, State
+from .models import Layer, Network, Work, transformer
+from .step import all_reduce_s, step
+
+__all__ = [
+    "GPU", "GPUS", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network", "Plan", "State", "Work",
+    "all_reduce_s", "plan", "transformer",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`memory` in bytes of the rank that holds most, `step` in s; see `print(plan)`."""
+
+    network: Network
+    cluster: Cluster
+    method: Method
+    batch: int
+    memory: Line
+    step: Line
+
+    @property
+    def fits(self):
+        return self.memory.value <= self.cluster.gpu.memory
+
+    @property
+    def samples_per_s(self):
+        return self.batch / self.step.value
+
+    @property
+    def tokens_per_s(self):
+        """Of one GPU."""
+        return self.samples_per_s * self.network.tokens / self.method.world_size
+
+    @property
+    def flops_per_s(self):
+        """Of one GPU, those of full recomputation counted as Narayanan and others (2021) do."""
+        passes = 4 if self.method.checkpointing == "full" else 3
+        each = sum((passes if layer.is_block else 3) * (work.flops) for layer in self.network.layers
+                   for work in (layer.whole, layer.split, layer.core))  # fmt: skip
+        return self.batch * each / self.step.value / self.method.world_size
+
+    @property
+    def utilisation(self):
+        """Model-FLOP utilisation: three forward passes' FLOP, whatever is computed again, over the peak."""
+        peak = self.cluster.gpu.peak(self.method.precision)
+        return 3 * self.network.flops * self.samples_per_s / self.method.world_size / peak
+
+    def dollars(self, samples):
+        """The price of training on so many samples, at the cluster's price of a GPU and hour."""
+        hours = samples / self.samples_per_s / 3600
+        return hours * self.method.world_size * self.cluster.dollars_per_hour
+
+    def __str__(self):
+        return f"{self.memory}\n{self.step}"
+
+
+def plan(network, cluster, method, batch):
+    """What a step on `batch` samples, over all ranks, holds and takes.
+
+    Raises ValueError, which names the argument, where batch, stages or heads do not divide.
+    """
+    per_round = method.data * method.micro_batch
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1 or batch % per_round:
+        raise ValueError(f"batch is {batch!r}, which data × micro_batch, {method.data} × {method.micro_batch}, does not divide")
+    if network.heads and network.heads % method.tensor:
+        raise ValueError(f"tensor is {method.tensor}, which does not divide the model's {network.heads} heads")
+    num_micro_batches = batch // per_round
+    held = memory(network, method, num_micro_batches)
+    return Plan(network, cluster, method, batch, held, step(network, cluster, method, num_micro_batches))

@@ -1,0 +1,54 @@
+"""A number of an answer with its name, its formula and where it comes from; a total holds the lines that it adds up."""
+
+from dataclasses import dataclass
+
+_STEPS = {"bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes")), "s": ((1, "s"), (1e-3, "ms"), (0, "µs"))}
+_SCALES = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1, "s": 1, "ms": 1e-3, "µs": 1e-6}
+
+
+@dataclass(frozen=True)
+class Line:
+    """`value` in `unit` ("bytes", "s", or any other word); `formula` in words and symbols; `source`, where it is published."""
+
+    name: str
+    value: float
+    unit: str
+    formula: str = ""
+    source: str = ""
+    parts: tuple = ()
+
+    def __getitem__(self, name):
+        """The part called `name`, at any depth. Raises KeyError that lists the names there are."""
+        for line in self.all():
+            if line.name == name:
+                return line
+        raise KeyError(f"no line {name!r} in {self.name}, which has {', '.join(line.name for line in self.all())}")
+
+    def all(self):
+        """This line's parts, theirs after each of them."""
+        for part in self.parts:
+            yield part
+            yield from part.all()
+
+    def __str__(self):
+        return "\n".join(self._rows(""))
+
+    def _rows(self, indent):
+        source = f"  [{self.source}]" if self.source else ""
+        yield f"{indent}{self.name:{max(1, 34 - len(indent))}s} {in_words(self.value, self.unit):>11s}  {self.formula}{source}".rstrip()
+        for part in self.parts:
+            yield from part._rows(indent + "  ")
+
+
+def total(name, unit, parts, formula="", source=""):
+    """The sum of `parts`, those left out that are 0."""
+    parts = tuple(part for part in parts if part.value)
+    return Line(name, sum(part.value for part in parts), unit, formula or " + ".join(part.name for part in parts), source, parts)
+
+
+def in_words(value, unit):
+    """`value` with three or four digits and a unit of its size: 1.2e9 bytes are "1.2 GB"."""
+    for least, word in _STEPS.get(unit, ()):
+        if abs(value) >= least:
+            return f"{value / _SCALES[word]:.4g} {word}"
+    return f"{value:,.4g} {unit}"

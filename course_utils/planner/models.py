@@ -1,0 +1,112 @@
+"""What a model asks of a GPU, layer by layer, for one sample: parameters, products, bytes moved, bytes kept.
+
+A transformer's numbers follow from its widths; any other model's are counted from the module itself (`counting`).
+"""
+
+from dataclasses import dataclass
+
+from .sizes import require
+
+
+@dataclass(frozen=True)
+class Work:
+    """For one sample. `flops` of matrix products forward (backward takes twice as many), and `products`, bytes that they read
+    and write, where that may take longer; `forward` and `backward`, bytes that everything else reads and writes; `kept`, bytes
+    of activations kept for the backward pass."""
+
+    flops: float = 0.0
+    products: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    kept: float = 0.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part that pipelines do not cut, and FSDP gathers at once. `output` in bytes a sample. One that is no block, an embedding
+    or a head, stays on the stage of its neighbour, and is not recomputed.
+
+    Tensor parallelism divides `split`, and `core`, the attention that selective recomputation does again; `whole` is done
+    by all of its ranks alike, unless the sequence is divided, too. It adds up `all_reduces` outputs forward, as many backward.
+    """
+
+    name: str
+    parameters: float
+    output: float
+    whole: Work = Work()
+    split: Work = Work()
+    core: Work = Work()
+    all_reduces: int = 0
+    is_block: bool = True
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers in order; `tokens` a sample, or 1; `heads` that tensor parallelism divides, or None."""
+
+    layers: tuple
+    tokens: int = 1
+    heads: int | None = None
+
+    @property
+    def parameters(self):
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def flops(self):
+        """Of matrix products, forward, for one sample."""
+        return sum(work.flops for layer in self.layers for work in (layer.whole, layer.split, layer.core))
+
+
+def transformer(
+    hidden, layers, heads, sequence, vocabulary, *, feed_forward=None, gated=False, kv_heads=None, biases=True, positions=True,
+    tied=True, dropout=True, fused_attention=False, element_bytes=2,
+):  # fmt: skip
+    """A decoder of `layers` blocks; a sample is a sequence.
+
+    With the defaults it is the GPT of Narayanan and others (2021): parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)), forward
+    24sh² + 4s²h FLOP a block, and of Korthikanti and others (2022): 34 + 5as/h bytes kept a block, token and hidden element.
+    `fused_attention` keeps no scores and computes them again. Raises ValueError for sizes that cannot be.
+    """
+    for name, value in {"hidden": hidden, "layers": layers, "heads": heads, "sequence": sequence, "vocabulary": vocabulary}.items():
+        require(name, value, int)
+    if hidden % heads:
+        raise ValueError(f"heads is {heads}, which does not divide hidden, {hidden}")
+    h, s, e, width = hidden, sequence, element_bytes, feed_forward or 4 * hidden
+    kv = h * (kv_heads or heads) // heads  # keys' and values' own width
+    matrices = 2 * h * h + 2 * h * kv + (3 if gated else 2) * h * width
+    vectors = (2 * h + 2 * kv + width + h if biases else 0) + (4 if biases else 2) * h
+    mask = 1 if dropout else 0
+    scores = heads * s * s  # elements of one sample's attention
+    # Two norms (read, write), two residual additions with dropout (read two, write one, the mask).
+    whole = Work(
+        forward=s * h * (10 * e + 2 * mask),
+        backward=s * h * ((16 if dropout else 12) * e + 2 * mask),
+        kept=s * h * (4 * e + 2 * mask),  # both norms' and both products' inputs, two masks
+    )
+    inner = width * (3 if gated else 2) / h  # what the activation function reads and writes, in units of h
+    split = Work(
+        flops=2 * s * matrices,
+        forward=s * h * e * inner,
+        backward=s * h * e * 1.5 * inner,
+        kept=s * e * (h + 2 * kv + h + (3 if gated else 2) * width),  # queries, keys, values, the context; around the activation
+    )
+    core = Work(flops=4 * s * s * h)
+    if not fused_attention:  # softmax, then dropout: read, write; backward: the gradient, the output, write
+        core = Work(
+            flops=4 * s * s * h,
+            forward=scores * ((4 if dropout else 2) * e + mask),
+            backward=scores * ((5 if dropout else 3) * e + mask),
+            kept=scores * ((2 if dropout else 1) * e + mask),
+        )
+    output = s * h * e
+    embedding = (vocabulary + (s if positions else 0)) * h
+    lookup = Work(forward=2 * output, backward=2 * output, kept=s * h * mask)
+    first = Layer("embedding", embedding, output, lookup, is_block=False)
+    blocks = tuple(Layer(f"block {i}", matrices + vectors, output, whole, split, core, all_reduces=2) for i in range(layers))
+    logits = 4.0 * s * vocabulary  # in fp32: softmax and its gradient go over them twice each
+    last = Layer(
+        "head", 0 if tied else vocabulary * h, output,
+        split=Work(flops=2 * s * h * vocabulary, forward=2 * logits, backward=2 * logits, kept=logits), is_block=False,
+    )  # fmt: skip
+    return Network((first, *blocks, last), tokens=s, heads=heads)

@@ -1,0 +1,10 @@
+"""Numbers that can be sizes."""
+
+
+def require(name, value, kind, least=None):
+    """Raises ValueError, which names the argument, unless `value` is a `kind` above 0 (or from `least` up)."""
+    kinds = (int, float) if kind is float else int
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not (value > 0 if least is None else value >= least):
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{name} is {what} {'above 0' if least is None else f'from {least} up'}, not {value!r}")

@@ -1,0 +1,196 @@
+"""The planner against published tables: formulas to the printed digit, measurements within the errors that the course states."""
+
+import math
+from statistics import median
+
+import pytest
+import torch
+
+from course_utils import planner
+from course_utils.planner import Cluster, Layer, Method, Network, State, Work, plan, published, transformer
+from course_utils.planner.counting import count
+from course_utils.planner.memory import kept_bytes
+from course_utils.planner.methods import stages
+
+A100 = Cluster("A100-80")
+GPT = transformer(64, 6, 4, 32, 100)
+
+
+def network(parameters, num_layers=1):
+    return Network(tuple(Layer(f"part {i}", parameters / num_layers, 4.0) for i in range(num_layers)))
+
+
+def printed(value, text):
+    """Whether `value` reads `text` with as many decimals."""
+    decimals = len(text.partition(".")[2])
+    return f"{value:.{decimals}f}" == f"{float(text):.{decimals}f}"
+
+
+@pytest.mark.parametrize("shard, row", [
+    ("optimizer", "120 52.5 35.6 31.4 30.4 30.1"), ("gradients", "120 41.3 21.6 16.6 15.4 15.1"),
+    ("full", "120 30 7.5 1.88 .47 .12"),
+])  # fmt: skip
+def test_states_are_those_of_zero(shard, row):
+    for data, text in zip((1, 4, 16, 64, 256, 1024), row.split()):
+        held = plan(network(7.5e9), A100, Method(data, shard=shard), data).memory
+        held = sum(held[name].value for name in ("weights", "gradients", "optimizer state"))
+        # 41.25 is printed as 41.3, and Python rounds halves to the even digit.
+        assert printed(held / 1e9 + 1e-9, text), (data, held)
+
+
+def test_states_are_those_of_deepspeed_with_its_own_bytes():
+    state = State(weights=2, gradients=2, optimizer=16, sent=2)
+    held = plan(network(2851e6), A100, Method(8, shard="optimizer", state=state), 8).memory.value / 2**30
+    offloaded = plan(network(2851e6), A100, Method(8, state=State(2, 0, 0, 2)), 8).memory.value / 2**30
+    assert printed(held, "15.93") and printed(offloaded, "5.31")
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_fsdp_gathers_its_largest_unit(replicas):
+    held = plan(network(8e9, 4), A100, Method(8, shard="full", replicas=replicas), 8).memory
+    assert held["weights"].value == 2 * 8e9 / (8 / replicas)
+    assert held["gathered weights"].value == 2 * 2e9
+
+
+@pytest.mark.parametrize("h, layers, heads, s, V, billions", [
+    (2304, 24, 24, 2048, 51200, "1.7"), (3072, 30, 32, 2048, 51200, "3.6"), (6144, 40, 48, 2048, 51200, "18.4"),
+    (12288, 80, 96, 2048, 51200, "145.6"), (20480, 105, 128, 2048, 51200, "529.6"),
+])  # fmt: skip
+def test_parameters_and_products_are_those_of_narayanan(h, layers, heads, s, V, billions):
+    model = transformer(h, layers, heads, s, V)
+    assert model.parameters == pytest.approx(12 * layers * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * layers * h)), rel=1e-12)
+    assert printed(model.parameters / 1e9, billions)
+    said = plan(model, A100, Method(checkpointing="full"), 1)
+    assert said.flops_per_s * said.step.value == pytest.approx(96 * s * layers * h**2 * (1 + s / (6 * h) + V / (16 * layers * h)))
+
+
+def test_llama_has_its_parameters():
+    sizes = {"feed_forward": 14336, "gated": True, "kv_heads": 8, "biases": False, "positions": False, "tied": False}
+    # Without the norm before its head, 4,096.
+    assert transformer(4096, 32, 32, 8192, 128256, **sizes).parameters == 8_030_261_248 - 4096
+
+
+@pytest.mark.parametrize("method, per_token", [
+    (Method(), lambda h, a, s, t: 34 + 5 * a * s / h),
+    (Method(tensor=2), lambda h, a, s, t: 10 + 24 / t + 5 * a * s / (h * t)),
+    (Method(tensor=2, sequence_parallel=True), lambda h, a, s, t: (34 + 5 * a * s / h) / t),
+    (Method(tensor=2, sequence_parallel=True, checkpointing="selective"), lambda h, a, s, t: 34 / t),
+    (Method(checkpointing="full"), lambda h, a, s, t: 2),
+])  # fmt: skip
+def test_activations_are_those_of_korthikanti(method, per_token):
+    block = GPT.layers[1]
+    assert kept_bytes(block, method) == pytest.approx(32 * 64 * per_token(64, 4, 32, method.tensor), rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule, chunks, at_once", [("gpipe", 1, 8), ("1f1b", 1, 3), ("interleaved", 2, 4)])
+def test_a_stage_keeps_what_its_schedule_has_in_flight(schedule, chunks, at_once):
+    method = Method(pipeline=3, schedule=schedule, chunks=chunks)
+    busy = Network(tuple(Layer(f"part {i}", 1.0, 4.0, Work(kept=100.0)) for i in range(3)))
+    assert plan(busy, A100, method, 8).memory["kept activations"].value == 100 * at_once
+
+
+@pytest.mark.parametrize("stages, micro_batches", [(2, 4), (4, 8), (8, 8)])
+def test_the_bubble_is_gpipes(stages, micro_batches):
+    even = Network(tuple(Layer(f"part {i}", 0, 0, Work(flops=1e12)) for i in range(stages)))
+    parts = plan(even, A100, Method(pipeline=stages, schedule="gpipe"), micro_batches).step
+    ideal = parts["forward products"].value + parts["backward products"].value
+    assert parts["bubble"].value / (micro_batches * ideal) == pytest.approx((stages - 1) / micro_batches, rel=0.01)
+
+
+def test_blocks_are_cut_evenly_and_all_else_stays_beside_them():
+    cut = stages(GPT, 4)
+    assert [sum(layer.is_block for layer in layers) for layers in cut] == [2, 2, 1, 1]
+    assert [layer for layers in cut for layer in layers] == list(GPT.layers)
+
+
+def test_published_measurements_are_met():
+    rows = list(published.rows())
+    errors = [abs(row.error) for row in rows]
+    assert len(rows) >= 30 and median(errors) <= 0.10
+    assert max(errors) <= 0.25, "\n".join(f"{row.what}: {row.error:+.1%}" for row in rows if abs(row.error) > 0.25)
+
+
+@pytest.mark.parametrize("model, step_s", [("resnet50", 0.097), ("resnext50_32x4d", 0.145)])
+def test_a_counted_network_takes_what_others_measured(model, step_s):
+    """DDP's benchmark: V100, 32 images, fp32, without DDP."""
+    import torchvision
+
+    with torch.device("meta"):
+        found = count(getattr(torchvision.models, model)(), torch.zeros(2, 3, 224, 224))
+    said = plan(found, Cluster("V100-32"), Method(precision="fp32", optimizer="momentum", micro_batch=32), 32)
+    assert abs(said.step.value / step_s - 1) <= 0.25
+
+
+def test_counting_finds_parameters_products_and_kept_bytes_and_changes_nothing():
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10))
+    before = [p.clone() for p in module.parameters()]
+    found = count(module, torch.rand(4, 3, 8, 8))
+    assert found.parameters == sum(p.numel() for p in module.parameters())
+    assert found.flops == 2 * (36 * 8 * 27 + 8 * 36 * 10)
+    assert [layer.whole.kept for layer in found.layers] == [4 * 3 * 64, 4 * 8 * 36, 0, 4 * 8 * 36]
+    assert [layer.output for layer in found.layers] == [4 * 8 * 36] * 3 + [40]
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters()))
+    assert not any(leaf._forward_hooks or leaf._forward_pre_hooks for leaf in module)
+
+
+def test_every_total_is_the_sum_of_its_parts_and_every_line_says_why():
+    method = Method(
+        4, 2, 2, shard="full", replicas=2, checkpointing="selective", sequence_parallel=True, micro_batch=2, overlap=False
+    )
+    said = plan(GPT, A100, method, 32)
+    for tree in (said.memory, said.step):
+        for line in (tree, *tree.all()):
+            assert line.formula, line.name
+            if line.parts and line.name != "micro-batches":
+                assert line.value == pytest.approx(sum(part.value for part in line.parts), rel=1e-12)
+    assert said.step["micro-batches"].value == pytest.approx(4 * said.step["a micro-batch"].value)
+    text = str(said)
+    assert "replicas' messages" in text and "Rajbhandari" in text
+    with pytest.raises(KeyError, match="no line 'weight' in memory of a rank, which has weights, gradients"):
+        said.memory["weight"]
+
+
+def test_more_of_each_costs_what_it_should():
+    model = transformer(2048, 24, 16, 2048, 51200)
+    base = plan(model, A100, Method(2), 8)
+    assert plan(model, A100, Method(2, overlap=False), 8).step.value > base.step.value
+    slow = Cluster("A100-80", between=6.25e9)
+    assert plan(model, slow, Method(16), 64).step.value > plan(model, slow, Method(8), 32).step.value  # gradients leave the node
+    assert plan(model, A100, Method(2, checkpointing="full"), 8).memory.value < base.memory.value
+    assert plan(model, Cluster("H100"), Method(2), 8).step.value < base.step.value
+    assert base.fits and not plan(transformer(20480, 105, 128, 2048, 51200), A100, Method(), 1).fits
+
+
+def test_the_price_is_hours_times_gpus():
+    said = plan(GPT, Cluster("A100-80", dollars_per_hour=2.5), Method(4), 8)
+    assert said.dollars(8 * 3600 / said.step.value) == pytest.approx(4 * 2.5)
+    assert said.tokens_per_s == pytest.approx(8 * 32 / said.step.value / 4)
+    assert 0 < said.utilisation < 1 and not math.isnan(said.flops_per_s)
+
+
+@pytest.mark.parametrize("ask, words", [
+    (lambda: plan(GPT, A100, Method(4, micro_batch=2), 12), "batch is 12, which data × micro_batch, 4 × 2, does not divide"),
+    (lambda: plan(GPT, A100, Method(), 0), "batch is 0"),
+    (lambda: plan(GPT, A100, Method(pipeline=7), 8), "pipeline is 7, and the model has 6 blocks"),
+    (lambda: plan(GPT, A100, Method(tensor=3), 8), "tensor is 3, which does not divide the model's 4 heads"),
+    (lambda: transformer(64, 6, 5, 32, 100), "heads is 5, which does not divide hidden, 64"),
+    (lambda: transformer(-64, 6, 4, 32, 100), "hidden is a whole number above 0, not -64"),
+    (lambda: transformer(64, 6, 4, 32.0, 100), "sequence is a whole number above 0, not 32.0"),
+    (lambda: Cluster("B300"), "gpu is 'B300', which the table does not know: it has V100-16"),
+    (lambda: Cluster("T4", between=0), "between is a number above 0, not 0"),
+    (lambda: plan(GPT, Cluster("T4"), Method(precision="bf16"), 8), "precision is 'bf16', and for T4 the table has fp32, fp16"),
+    (lambda: Method(data=True), "data is a whole number above 0, not True"),
+    (lambda: Method(8, replicas=3), "replicas is 3, which does not divide data, 8"),
+    (lambda: Method(shard="all"), "shard is 'all'; it can be none, optimizer, gradients, full"),
+    (lambda: Method(optimizer="lion"), "optimizer is 'lion'; it can be sgd, momentum or adam"),
+    (lambda: Method(pipeline=2, chunks=2), "chunks is 2 with schedule '1f1b'"),
+    (lambda: Method(pipeline=2, schedule="zero"), "schedule is 'zero'; it can be gpipe, 1f1b, interleaved"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_arguments_name(ask, words):
+    with pytest.raises(ValueError) as caught:
+        ask()
+    assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+
+
+def test_everything_public_is_there():
+    assert all(hasattr(planner, name) for name in planner.__all__)
