@@ -32,14 +32,15 @@ def main():
     with open(Path(__file__).with_suffix(".arguments"), "rb") as file:
         given = payload.load(file.fileno())
     globals().update(given["names"])
-    print(f"rank {{dist.get_rank()}}:", {name}(*given["args"], **given["kwargs"]), flush=True)
+    said = "rank {{}}: {{}}\\n".format(dist.get_rank(), {name}(*given["args"], **given["kwargs"]))
+    sys.stdout.write(said)  # in one piece, so that ranks' lines do not mix
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
 '''
-_NEEDED = ("import os", "from pathlib import Path", "import torch", "import torch.distributed as dist",
+_NEEDED = ("import os", "import sys", "from pathlib import Path", "import torch", "import torch.distributed as dist",
            "from course_utils.processes import payload")  # fmt: skip
 
 
