@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from tools.bench import measure
+from tools.bench import machines, measure
 from tools.bench.__main__ import measure_all
 from tools.bench.kernel import CellFailed, Kernel
 from tools.bench.report import Row, line, report
@@ -58,3 +58,18 @@ def test_who_waits_in_line():
     greedy = [(0.0, 0.0, 1.0), (0.5, 3.0, 4.0), (1.0, 1.0, 2.0), (2.0, 2.0, 3.0)]
     overtaken, waits = line(greedy)
     assert overtaken == 1 and waits[1] == pytest.approx((2.5 - 0.5) / 2)
+
+
+def test_bars_beyond_one_machine_are_ratios_of_what_was_measured():
+    values = {
+        "agents": {"launch(on=Nodes(2))": [2, 1, 4], "torchrun, twice": [8, 10, 9]},
+        "slurm": {"srun, an empty step": [1, 1], "first all-reduce": [4, 7], "result": [0.1, 2]},
+        "program": {"images/s": {"launch": [90, 100], "torchrun": [99, 50], "Slurm": [80, 94]},
+                    "bare loop's seconds over the program's": [0.99, 0.5, 1]},
+        "kills": {"seconds to the next step": {"worker": [6, 7], "agent": [9, 12, 30]}, "equal": True, "left running": 1},
+    }  # fmt: skip
+    shown = [str(row) for row in machines.rows(values)]
+    for found, (ratio, is_met) in zip(shown, [("0.222", True), ("4.500", False), ("1.050", False), ("0.940", False), ("1.010", True),
+                                              ("6.500", True), ("12.000", False), ("1.000", True), ("1.000", False)], strict=True):  # fmt: skip
+        assert ratio in found and ("NOT MET" in found) != is_met, found
+    assert "2 times a killed worker" in shown[5] and "3 times a killed agent" in shown[6]
