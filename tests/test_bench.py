@@ -64,7 +64,7 @@ def test_bars_beyond_one_machine_are_ratios_of_what_was_measured():
     values = {
         "agents": {"launch(on=Nodes(2))": [2, 1, 4], "torchrun, twice": [8, 10, 9]},
         "slurm": {"srun, an empty step": [1, 1], "first all-reduce": [4, 7], "result": [0.1, 2]},
-        "program": {"images/s": {"launch": [90, 100], "torchrun": [99, 50], "Slurm": [80, 94]},
+        "program": {"images/s": {"launch": [90, 100, 110], "torchrun": [99], "Slurm": [94, 80, 95]},
                     "bare loop's seconds over the program's": [0.99, 0.5, 1]},
         "kills": {"seconds to the next step": {"worker": [6, 7], "agent": [9, 12, 30]}, "equal": True, "left running": 1},
     }  # fmt: skip
