@@ -13,10 +13,8 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from queue import Empty
 
 import nbval.kernel
@@ -32,7 +30,6 @@ FOLDER = notebooks.ROOT / "build" / "solved"
 RECORDS = notebooks.ROOT / "build" / "made_up_records"
 RECORDED_ON = re.compile(r"print\(.*recorded on \{")
 STRICTLY = 'import os; os.environ["COURSE_STRICT"] = "{}"\n'
-AT_ONCE = 2  # what they measure is not judged, and much of a chapter's time one core is idle
 GRACE_S = 100  # for the kernel's start, and for nbval to say which cell took too long
 
 
@@ -41,10 +38,7 @@ def main(argv=None):
     parser.add_argument("names", nargs="*", help="chapters, such as 09; all by default")
     parser.add_argument("--timeout", type=float, default=notebooks.CELL_TIMEOUT_S, metavar="S",
                         help="seconds that one cell may take (%(default)s)")
-    parser.add_argument("--file", help=argparse.SUPPRESS)  # a chapter that is written already, for a process of its own
     options = parser.parse_args(argv)
-    if options.file:
-        sys.exit(run_one(options.file, options.timeout))
     try:
         files = write_solved(notebooks.notebook_paths(options.names))
     except ValueError as error:
@@ -122,7 +116,8 @@ def readers_of_answers(nb):
 
 
 def run(files, timeout_s):
-    """Run the notebooks, AT_ONCE at a time, and print what pytest says of each; its highest exit code."""
+    """Run the notebooks; pytest's exit code."""
+    nbval.plugin.RunningKernel = Kernel
     os.environ["COURSE_STRICT"] = "1"
     os.environ.pop("COURSE_RECORD", None)
     shutil.rmtree(RECORDS, ignore_errors=True)
@@ -130,23 +125,9 @@ def run(files, timeout_s):
     os.environ["COURSE_RECORDS"] = str(RECORDS)
     # The package beside the notebooks is what runs, whatever else is installed.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "tools.solved", "--timeout", str(timeout_s), "--file"]
-    statuses = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        tasks = [pool.submit(subprocess.run, [*command, str(file)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for file in files]  # fmt: skip
-        for task in tasks:
-            print(task.result().stdout, end="", flush=True)
-            statuses.append(task.result().returncode)
-    return max(statuses, default=0)
-
-
-def run_one(file, timeout_s):
-    """Run a notebook; pytest's exit code."""
-    nbval.plugin.RunningKernel = Kernel
-    options = ["-Wignore:Module already imported", "--nbval-lax", "--nbval-current-env", "--no-header", "-p", "no:cacheprovider",
-               f"--nbval-cell-timeout={timeout_s}", f"--timeout={timeout_s + GRACE_S}"]  # fmt: skip
-    return pytest.main([*options, file], plugins=[sys.modules[__name__]])
+    options = ["-Wignore:Module already imported", "--nbval-lax", "--nbval-current-env",
+               f"--nbval-cell-timeout={timeout_s}", f"--timeout={timeout_s + GRACE_S}"]
+    return pytest.main([*options, *map(str, files)], plugins=[sys.modules[__name__]])
 
 
 class Kernel(nbval.kernel.RunningKernel):
