@@ -27,8 +27,6 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
         )
     if on is not None and not hasattr(on, "follower"):
         raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {_short(on)}")
-    if world_size is None and on is None:
-        world_size = hardware.default_world_size()
     if isinstance(world_size, bool) or not isinstance(world_size, int | None):
         raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
     if world_size is not None and world_size < 1:
@@ -42,6 +40,7 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
         except TypeError as error:
             raise TypeError(f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}") from None
     if on is None:
+        world_size = hardware.default_world_size() if world_size is None else world_size
         return world_size, hardware.choose_backend(world_size, backend)
     world_size = on.world_size(world_size)
     return world_size, on.place(world_size, backend)

@@ -58,12 +58,7 @@ def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node):
     program, arguments, batch = (folder / f"{name}.{kind}" for kind in ("py", "arguments", "sbatch"))
     imports = sorted({*_NEEDED, *imports}, key=lambda line: (line.startswith("from"), line))
     program.write_text(_PROGRAM.format(name=name, per_node=per_node, imports="\n".join(imports), body="\n\n\n".join(pieces)))
-    fd = payload.dump({"args": args, "kwargs": kwargs, "names": kept})
-    try:
-        with open(arguments, "wb") as file:
-            os.sendfile(file.fileno(), fd, 0, os.fstat(fd).st_size)
-    finally:
-        os.close(fd)
+    payload.write({"args": args, "kwargs": kwargs, "names": kept}, arguments)
     share = {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
     batch.write_text(str(slurm.Job("ddp", nodes=num_nodes, name=name, program=program.name, **share)))
     return [program, arguments, batch]

@@ -40,10 +40,6 @@ class Folder:
     def __init__(self, path):
         self.path = Path(path)
 
-    def write(self, name, fd):
-        """Write the payload `fd` to a file."""
-        shutil.copyfile(f"/dev/fd/{fd}", self.path / name)
-
     def dump(self, name, value):
         """Write a plain value, whole or not at all."""
         part = self.path / f"{name}.part"
@@ -70,7 +66,7 @@ class FolderChannel:
     def send(self, message, fds=()):
         """Append a message; the payload that comes with it, if one does, is written before."""
         if fds:
-            self._folder.write(f"rank_{self._rank}.result", fds[0])
+            payload.copy(fds[0], self._folder.of_rank(self._rank, "result"))
         with open(self._folder.of_rank(self._rank, "messages"), "ab", buffering=0) as file:
             file.write(frame(message, len(fds)))
 
@@ -106,12 +102,8 @@ def made(parent, call_fd, captured, backend, job):
     path = tempfile.mkdtemp(prefix="course-run-", dir=parent)
     try:
         folder = Folder(path)
-        folder.write("call", call_fd)
-        surroundings_fd = payload.dump((captured, backend))
-        try:
-            folder.write("surroundings", surroundings_fd)
-        finally:
-            os.close(surroundings_fd)
+        payload.copy(call_fd, folder.path / "call")
+        payload.write((captured, backend), folder.path / "surroundings")
         folder.dump("job", job)
         yield folder
     finally:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .clusters import GPU, GPUS, Cluster, Efficiency, Group
 from .lines import Line
 from .memory import memory
-from .methods import Method, State
+from .methods import Method, State, stages
 from .models import Layer, Network, Work, transformer
 from .step import all_reduce_s, step
 
@@ -50,8 +50,7 @@ class Plan:
     def flops_per_s(self):
         """Of one GPU, those of full recomputation counted as Narayanan and others (2021) do."""
         passes = 4 if self.method.checkpointing == "full" else 3
-        each = sum((passes if layer.is_block else 3) * (work.flops) for layer in self.network.layers
-                   for work in (layer.whole, layer.split, layer.core))  # fmt: skip
+        each = sum((passes if layer.is_block else 3) * layer.on_rank("flops") for layer in self.network.layers)
         return self.batch * each / self.step.value / self.method.world_size
 
     @property
@@ -80,5 +79,6 @@ def plan(network, cluster, method, batch):
     if network.heads and network.heads % method.tensor:
         raise ValueError(f"tensor is {method.tensor}, which does not divide the model's {network.heads} heads")
     num_micro_batches = batch // per_round
-    held = memory(network, method, num_micro_batches)
-    return Plan(network, cluster, method, batch, held, step(network, cluster, method, num_micro_batches))
+    cut = stages(network, method.pipeline)
+    held, takes = memory(cut, method, num_micro_batches), step(cut, cluster, method, num_micro_batches)
+    return Plan(network, cluster, method, batch, held, takes)

@@ -18,7 +18,7 @@ def count(module, *example, element_bytes=4):
     itself be on the meta device; it is not changed. Functions called between modules (an addition, a relu) are not seen.
     """
     batch, layers, seen = len(example[0]), [], set()
-    is_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    on_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     leaves = [each for each in module.modules() if not list(each.children())]
     counter = FlopCounterMode(display=False)
     before = {}
@@ -34,7 +34,7 @@ def count(module, *example, element_bytes=4):
     hooks = [hook for leaf in leaves for hook in (leaf.register_forward_pre_hook(begin), leaf.register_forward_hook(end))]
     try:
         with counter, torch.no_grad():
-            torch.func.functional_call(module, is_meta, tuple(each.to("meta") for each in example))
+            torch.func.functional_call(module, on_meta, tuple(each.to("meta") for each in example))
     finally:
         for hook in hooks:
             hook.remove()

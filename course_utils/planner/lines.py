@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-_STEPS = {"bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes")), "s": ((1, "s"), (1e-3, "ms"), (0, "µs"))}
-_SCALES = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1, "s": 1, "ms": 1e-3, "µs": 1e-6}
+_SCALES = {"bytes": {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}, "s": {"s": 1, "ms": 1e-3, "µs": 1e-6}}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ def total(name, unit, parts, formula="", source=""):
 
 def in_words(value, unit):
     """`value` with three or four digits and a unit of its size: 1.2e9 bytes are "1.2 GB"."""
-    for least, word in _STEPS.get(unit, ()):
-        if abs(value) >= least:
-            return f"{value / _SCALES[word]:.4g} {word}"
-    return f"{value:,.4g} {unit}"
+    scales = _SCALES.get(unit, {unit: 1})
+    word = next((word for word, scale in scales.items() if abs(value) >= scale), list(scales)[-1])
+    return f"{value / scales[word]:,.4g} {word}"

@@ -1,21 +1,21 @@
 """The bytes that a rank of a stage holds at its fullest, by category."""
 
 from .lines import Line, total
-from .methods import stages
+from .methods import parameters_of
 
 _ZERO = "Rajbhandari and others, 2020"
 _ACTIVATIONS = "Korthikanti and others, 2022"
 
 
-def memory(network, method, num_micro_batches):
-    """The Line of the stage that holds most."""
-    found = [_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(stages(network, method.pipeline))]
+def memory(cut, method, num_micro_batches):
+    """The Line of the stage that holds most; `cut` are the stages' layers."""
+    found = [_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(cut)]
     return max(found, key=lambda line: line.value)
 
 
 def _of_stage(index, layers, method, num_micro_batches):
-    state, own = method.state, sum(layer.parameters for layer in layers) / method.tensor
-    largest = max(layer.parameters for layer in layers) / method.tensor
+    state, own = method.state, parameters_of(layers, method)
+    largest = max(parameters_of([layer], method) for layer in layers)
     parts = [
         _kept("weights", own, state.weights, method, "full"),
         _kept("gradients", own, state.gradients, method, "gradients"),
@@ -59,10 +59,9 @@ def _activations(index, layers, method, num_micro_batches):
 
 def kept_bytes(layer, method, recomputed=False):
     """Bytes of activations that a layer keeps for one sample; `recomputed`: while it has just computed them again."""
-    t = method.tensor
-    whole_over = t if method.sequence_parallel else 1
+    t, is_divided = method.tensor, method.sequence_parallel
     checkpointing = "none" if recomputed or not layer.is_block else method.checkpointing
     if checkpointing == "full":
-        return layer.output / whole_over
-    core = layer.core.kept if checkpointing == "none" else 0
-    return layer.whole.kept / whole_over + (layer.split.kept + core) / t
+        return layer.output / (t if is_divided else 1)
+    kept = layer.on_rank("kept", t, is_divided)
+    return kept - layer.core.kept / t if checkpointing == "selective" else kept

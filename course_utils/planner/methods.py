@@ -79,6 +79,11 @@ class Method:
         return SHARDS.index(self.shard) >= SHARDS.index(what)
 
 
+def parameters_of(layers, method):
+    """How many of the layers' parameters one of the tensor-parallel ranks has, before they are sharded."""
+    return sum(layer.parameters for layer in layers) / method.tensor
+
+
 def stages(network, num_stages):
     """The layers of each stage, blocks in equal numbers (the first stages have one more), the rest beside their neighbours.
 

@@ -39,6 +39,11 @@ class Layer:
     all_reduces: int = 0
     is_block: bool = True
 
+    def on_rank(self, what, tensor=1, is_sequence_divided=False):
+        """`what` of its Work ("flops", "kept", …) on one of `tensor` ranks."""
+        whole = getattr(self.whole, what) / (tensor if is_sequence_divided else 1)
+        return whole + (getattr(self.split, what) + getattr(self.core, what)) / tensor
+
 
 @dataclass(frozen=True)
 class Network:
@@ -55,7 +60,7 @@ class Network:
     @property
     def flops(self):
         """Of matrix products, forward, for one sample."""
-        return sum(work.flops for layer in self.layers for work in (layer.whole, layer.split, layer.core))
+        return sum(layer.on_rank("flops") for layer in self.layers)
 
 
 def transformer(

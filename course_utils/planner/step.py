@@ -2,48 +2,49 @@
 
 from .clusters import Group
 from .lines import Line, total
-from .methods import stages
+from .methods import parameters_of
 
 _RING = "a ring: 2(n−1)/n bytes over the bus bandwidth, 2(n−1) hops"
 
 
-def step(network, cluster, method, num_micro_batches):
-    """The Line of one optimizer step: products, the rest, messages that nothing hides, the pipeline's bubble, the update."""
-    cut = stages(network, method.pipeline)
+def step(cut, cluster, method, num_micro_batches):
+    """The Line of one optimizer step: products, the rest, messages that nothing hides, the pipeline's bubble, the update.
+
+    `cut` are the stages' layers.
+    """
     times = [_micro_batch(layers, cluster, method) for layers in cut]
     slowest = max(times, key=lambda line: line.value)
     m = num_micro_batches
+    own = max(parameters_of(layers, method) for layers in cut)
     fill = (sum(line.value for line in times) - slowest.value) / method.chunks
     parts = [
         Line("micro-batches", m * slowest.value, "s", f"{m} × the slowest stage's", parts=(slowest,)),
         Line("bubble", fill, "s", "one micro-batch's way through the other stages"
              + (f" / {method.chunks} chunks" if method.chunks > 1 else ""), "Narayanan and others, 2021"),
-        *_gradients(cut, slowest, cluster, method, m),
-        _update(cut, cluster, method),
+        *_gradients(cut, own, slowest, cluster, method, m),
+        _update(own, cluster, method),
     ]  # fmt: skip
     return total("step", "s", parts)
 
 
 def _micro_batch(layers, cluster, method):
     """Forward and backward of one micro-batch on one stage."""
-    b, t = method.micro_batch, method.tensor
+    b, t, is_divided = method.micro_batch, method.tensor, method.sequence_parallel
     flops_per_s = cluster.gpu.peak(method.precision) * cluster.gpu.efficiency.matrix
     bytes_per_s = cluster.gpu.bandwidth * cluster.gpu.efficiency.memory
-    whole_over = t if method.sequence_parallel else 1
     blocks = [layer for layer in layers if layer.is_block]
     again = blocks if method.checkpointing == "full" else ()
 
     def products(layers):
-        each = ((layer.whole.flops + (layer.split.flops + layer.core.flops) / t, layer.whole.products) for layer in layers)
+        each = ((layer.on_rank("flops", t), layer.whole.products) for layer in layers)
         return b * sum(max(flops / flops_per_s, moved / bytes_per_s) for flops, moved in each)
 
     def rest(layers, way):
-        each = (getattr(layer.whole, way) / whole_over + (getattr(layer.split, way) + getattr(layer.core, way)) / t for layer in layers)
-        return b / bytes_per_s * sum(each)
+        return b / bytes_per_s * sum(layer.on_rank(way, t, is_divided) for layer in layers)
 
     all_reduce = _all_reduce_s(layers, cluster, method)
     weights = products(layers)  # half of the backward products, which need no message
-    hidden = 0 if method.sequence_parallel else min(all_reduce, weights)
+    hidden = 0 if is_divided else min(all_reduce, weights)
     parts = [
         Line("forward products", products(layers), "s", "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
         Line("forward, the rest", rest(layers, "forward"), "s", "bytes read and written / (bandwidth × efficiency)"),
@@ -78,11 +79,11 @@ def _between_s(layers, cluster, method):
     return 4 * method.chunks * (num_bytes / bytes_per_s + cluster.latency_between)
 
 
-def _gradients(cut, slowest, cluster, method, m):
+def _gradients(cut, own, slowest, cluster, method, m):
     """What data parallelism sends in a step and nothing hides."""
     if method.data == 1:
         return []
-    sent, own = method.state.sent, max(sum(layer.parameters for layer in layers) for layers in cut) / method.tensor
+    sent = method.state.sent
     backward = sum(line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again")))
     if not method.divides("full"):
         group = Group.of(method.data, method.tensor, cluster)
@@ -92,7 +93,7 @@ def _gradients(cut, slowest, cluster, method, m):
         what = f"all-reduce of {sent * own:,.0f} B among {method.data} ranks, {seconds:.3g} s"
         return [Line("gradients' messages", exposed, "s", what + (", behind the backward pass" if method.overlap else ""))]
     group = Group.of(method.shards, method.tensor, cluster)
-    largest = max(layer.parameters for layers in cut for layer in layers) / method.tensor
+    largest = max(parameters_of([layer], method) for layers in cut for layer in layers)
     each, first = (_half_s(sent * number, group, cluster) for number in (own, largest))
     forward = slowest.value - backward
     exposed = m * (max(0.0, each - forward) + max(0.0, 2 * each - backward)) + 2 * first if method.overlap else 3 * m * each
@@ -104,8 +105,7 @@ def _gradients(cut, slowest, cluster, method, m):
     return found
 
 
-def _update(cut, cluster, method):
-    own = max(sum(layer.parameters for layer in layers) for layers in cut) / method.tensor
+def _update(own, cluster, method):
     state, over = method.state, method.shards
     moved = state.gradients + 2 * state.optimizer + state.weights
     seconds = own / over * moved / (cluster.gpu.bandwidth * cluster.gpu.efficiency.memory)

@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import pickle
+import shutil
 import struct
 import sys
 import tempfile
@@ -156,6 +157,20 @@ def dump(obj):
         os.close(fd)
         raise
     return fd
+
+
+def copy(fd, path):
+    """Copy what `dump` wrote to the file `path`, which `load` reads as well."""
+    shutil.copyfile(f"/dev/fd/{fd}", path)
+
+
+def write(obj, path):
+    """Write `obj` to the file `path`, for `load`. Raises whatever pickling raises."""
+    fd = dump(obj)
+    try:
+        copy(fd, path)
+    finally:
+        os.close(fd)
 
 
 def _write(fd, piece, offset):

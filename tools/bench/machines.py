@@ -80,12 +80,10 @@ def program():
             options = [*TRAIN[2:], "--strategy", "ddp", "--model", "lecture", "--epochs", str(NUM_EPOCHS), "--json"]
             options = {way: [*options, str(path)] for way, path in kept.items()}
             meet = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{29590 + i}"]
-            commands = [
-                ([*TORCHRUN, "--standalone", "--nproc-per-node=2", *TRAIN[:2], *options["torchrun"]], os.environ),
-                (["srun", "--nodes=2", "--ntasks-per-node=1", *TORCHRUN, *meet, *TRAIN[:2], *options["Slurm"]], slurm.env),
+            running = [
+                _start([*TORCHRUN, "--standalone", "--nproc-per-node=2", *TRAIN[:2], *options["torchrun"]]),
+                _start(["srun", "--nodes=2", "--ntasks-per-node=1", *TORCHRUN, *meet, *TRAIN[:2], *options["Slurm"]], slurm.env),
             ]
-            running = [subprocess.Popen(command, cwd=ROOT, env=env | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL) for command, env in commands]  # fmt: skip
             kernel(f"trained({options['launch']})")
             assert [process.wait() for process in running] == [0, 0]
             for way, path in kept.items():
@@ -148,9 +146,10 @@ def _elastic(folder, kill):
     return seconds, folder.joinpath("digest").read_text()
 
 
-def _start(command):
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                            env=os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})  # fmt: skip
+def _start(command, env=os.environ):
+    """A silent process. An agent keeps no store for all attempts: one that replaces a killed agent would wait for ever."""
+    env = env | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
 
 
 def _content(path):
