@@ -9,16 +9,17 @@
 
 from dataclasses import dataclass
 
-from .clusters import GPU, GPUS, Cluster, Efficiency, Group
+from .clusters import GPU, GPUS, Cluster, Efficiency
+from .collectives import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
 from .lines import Line
 from .memory import memory
 from .methods import Method, State, stages
 from .models import Layer, Network, Work, transformer
-from .step import all_reduce_s, step
+from .step import step
 
 __all__ = [
-    "GPU", "GPUS", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network", "Plan", "State", "Work",
-    "all_reduce_s", "plan", "transformer",
+    "GPU", "GPUS", "NCCL_NVLINK", "NCCL_PCIE", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network", "Plan",
+    "State", "Way", "Work", "all_reduce", "half", "plan", "transformer",
 ]  # fmt: skip
 
 

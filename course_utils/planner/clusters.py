@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .collectives import NCCL_NVLINK
 from .sizes import require
 
 
@@ -62,18 +63,17 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """`gpus_per_node` of `gpu` in each node. Bandwidths in bytes/s, latencies in s a hop.
+    """`gpus_per_node` of `gpu` in each node; bandwidths in bytes/s.
 
     `inside` is the bus bandwidth that a collective of a node's GPUs reaches; `between` what one node sends to others, over
-    all of its network cards. `dollars_per_hour` is the price of one GPU.
+    all of its network cards; `ways`, what the library can do for a collective. `dollars_per_hour` is the price of one GPU.
     """
 
     gpu: GPU
     gpus_per_node: int = 8
     inside: float = 235e9
     between: float = 200e9
-    latency_inside: float = 3.4e-6
-    latency_between: float = 9.6e-6
+    ways: tuple = NCCL_NVLINK
     dollars_per_hour: float = 0.0
 
     def __post_init__(self):
@@ -82,22 +82,5 @@ class Cluster:
                 raise ValueError(f"gpu is {self.gpu!r}, which the table does not know: it has {', '.join(GPUS)}, or give a GPU(…)")
             object.__setattr__(self, "gpu", GPUS[self.gpu])
         require("gpus_per_node", self.gpus_per_node, int)
-        for name in ("inside", "between", "latency_inside", "latency_between"):
+        for name in ("inside", "between"):
             require(name, getattr(self, name), float)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Ranks that talk with one another: `size` of them, `per_node` on each node that they touch."""
-
-    size: int
-    per_node: int
-
-    @classmethod
-    def of(cls, size, stride, cluster):
-        """`size` ranks, each `stride` after the one before; nodes are filled in order."""
-        return cls(size, max(1, min(size, cluster.gpus_per_node // stride)))
-
-    @property
-    def nodes(self):
-        return -(-self.size // self.per_node)

@@ -1,53 +1,104 @@
 """A model's numbers counted from the module itself: it runs once on the meta device, where nothing has values."""
 
+from collections import defaultdict
+
 import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from .models import Layer, Network, Work
 
-# How often a module without products reads or writes its elements (the input's, the output's): forward, backward.
-_PASSES = {nn.modules.batchnorm._BatchNorm: (3, 5), nn.Flatten: (0, 0), nn.Identity: (0, 0)}
-_OTHERS = (2, 3)
+_aten = torch.ops.aten
+# What an operation moves, in passes over its inputs and outputs: forward, backward. Normalising over a batch reads its
+# input a second time, for the mean and the variance; where two paths meet, their gradients are copied or added up again.
+_PASSES = {_aten.native_batch_norm: (1.5, 2.5), _aten.cudnn_batch_norm: (1.5, 2.5), _aten.add: (1, 1), _aten.add_: (1, 1)}
+_OTHERS = (1, 1.5)
+WARP = 32  # lanes that work in step: a product of fewer columns leaves the others idle
 
 
 def count(module, *example, element_bytes=4):
-    """The Network of `module`, a Layer for each of its modules without children, in the order in which they run.
+    """The Network of `module`: a Layer for each of its modules without children, in the order in which they run.
 
-    `example` is a batch of inputs, of any device; what is counted is divided by its size, its first dimension. `module` may
-    itself be on the meta device; it is not changed. Functions called between modules (an addition, a relu) are not seen.
+    `example` is a batch of inputs in fp32, of any device; what is counted is divided by its size, its first dimension.
+    `module` may itself be on the meta device; it is not changed. What it does between its modules (an addition, a relu)
+    counts with the one before. `element_bytes` are those of an activation.
     """
-    batch, layers, seen = len(example[0]), [], set()
     on_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    on_meta = {name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in on_meta.items()}
+    inputs = tuple(each.to("meta") for each in example)
     leaves = [each for each in module.modules() if not list(each.children())]
-    counter = FlopCounterMode(display=False)
-    before = {}
-
-    def begin(leaf, inputs):
-        before[leaf] = counter.get_total_flops()
-
-    def end(leaf, inputs, output):
-        flops = counter.get_total_flops() - before.pop(leaf)
-        layers.append(_layer(leaf, flops / batch, inputs[0].numel() / batch, output.numel() / batch, element_bytes, leaf in seen))
-        seen.add(leaf)
-
-    hooks = [hook for leaf in leaves for hook in (leaf.register_forward_pre_hook(begin), leaf.register_forward_hook(end))]
+    counter = _Counter({tensor.untyped_storage()._cdata for tensor in on_meta.values()})
+    hooks = [hook for leaf in leaves
+             for hook in (leaf.register_forward_pre_hook(counter.begin), leaf.register_forward_hook(counter.end))]  # fmt: skip
     try:
-        with counter, torch.no_grad():
-            torch.func.functional_call(module, on_meta, tuple(each.to("meta") for each in example))
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(counter.save, lambda saved: saved), counter:
+            torch.func.functional_call(module, on_meta, inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    return Network(tuple(layers))
+    return Network(tuple(counter.layers(len(example[0]), element_bytes / 4)))
 
 
-def _layer(leaf, flops, num_in, num_out, element_bytes, is_again):
-    parameters = 0 if is_again else sum(p.numel() for p in leaf.parameters(recurse=False))
-    if flops:
-        work = Work(flops=flops, products=element_bytes * (num_in + num_out), kept=element_bytes * num_in)
-    else:
-        passes = next((each for kind, each in _PASSES.items() if isinstance(leaf, kind)), _OTHERS)
-        kept = 0 if passes == (0, 0) or (isinstance(leaf, nn.ReLU) and leaf.inplace) else num_in
-        forward, backward = (each * element_bytes * (num_in + num_out) / 2 for each in passes)
-        work = Work(forward=forward, backward=backward, kept=element_bytes * kept)
-    return Layer(type(leaf).__name__, parameters, element_bytes * num_out, whole=work)
+def _width(packet, args):
+    """Columns of one matrix product: for a convolution, the output channels of a group."""
+    if packet == _aten.convolution:
+        weight, groups = args[1], args[8]
+        return weight.shape[0] / groups
+    return WARP
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up, for the leaf module that began last, what each operation does and what autograd saves of it."""
+
+    def __init__(self, parameters):
+        super().__init__()
+        self._runs, self._outputs = [], []  # leaf modules as they ran, and their outputs' elements
+        self._found = defaultdict(float)  # by (index of the run, what)
+        self._saved = {}  # storages, which must live on: another could be given the same address
+        self._parameters = parameters
+
+    def begin(self, leaf, inputs):
+        self._runs.append(leaf)
+        self._outputs.append(0)
+
+    def end(self, leaf, inputs, output):
+        self._outputs[-1] = output.numel() if isinstance(output, torch.Tensor) else 0
+
+    def save(self, tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._parameters and storage._cdata not in self._saved:
+            self._saved[storage._cdata] = storage
+            self._add("kept" if tensor.is_floating_point() else "kept whole numbers", storage.nbytes())
+        return tensor
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        packet = function._overloadpacket
+        outputs = [each for each in (output if isinstance(output, tuple | list) else [output]) if isinstance(each, torch.Tensor)]
+        moved = 4 * sum(each.numel() for each in (*args, *outputs) if isinstance(each, torch.Tensor))
+        if packet in flop_registry:
+            flops = flop_registry[packet](*args, **(kwargs or {}), out_val=output)
+            self._add("flops", flops)
+            self._add("idle", flops * (max(1.0, WARP / _width(packet, args)) - 1))
+            self._add("products", moved)
+        elif not function.is_view:
+            forward, backward = _PASSES.get(packet, _OTHERS)
+            self._add("forward", forward * moved)
+            self._add("backward", backward * moved)
+        return output
+
+    def _add(self, what, number):
+        self._found[max(0, len(self._runs) - 1), what] += number
+
+    def layers(self, batch, scale):
+        seen = set()
+        for i, leaf in enumerate(self._runs):
+            each = {what: self._found[i, what] / batch for what in ("flops", "idle", "products", "forward", "backward", "kept")}
+            whole_numbers = self._found[i, "kept whole numbers"] / batch
+            work = Work(
+                flops=each["flops"], idle=each["idle"], products=scale * each["products"], forward=scale * each["forward"],
+                backward=scale * each["backward"], kept=scale * each["kept"] + whole_numbers,
+            )  # fmt: skip
+            parameters = 0 if leaf in seen else sum(p.numel() for p in leaf.parameters(recurse=False))
+            seen.add(leaf)
+            yield Layer(type(leaf).__name__, parameters, 4 * scale * self._outputs[i] / batch, whole=work)

@@ -10,11 +10,13 @@ from .sizes import require
 
 @dataclass(frozen=True)
 class Work:
-    """For one sample. `flops` of matrix products forward (backward takes twice as many), and `products`, bytes that they read
-    and write, where that may take longer; `forward` and `backward`, bytes that everything else reads and writes; `kept`, bytes
+    """For one sample. `flops` of matrix products forward (backward takes twice as many); `idle`, those that a GPU's lanes could
+    have done meanwhile, had the products been wider; `products`, bytes that they read and write, where that may take longer;
+    `forward` and `backward`, bytes that everything else reads and writes; `kept`, bytes
     of activations kept for the backward pass."""
 
     flops: float = 0.0
+    idle: float = 0.0
     products: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
@@ -108,7 +110,7 @@ def transformer(
     embedding = (vocabulary + (s if positions else 0)) * h
     lookup = Work(forward=2 * output, backward=2 * output, kept=s * h * mask)
     first = Layer("embedding", embedding, output, lookup, is_block=False)
-    blocks = tuple(Layer(f"block {i}", matrices + vectors, output, whole, split, core, all_reduces=2) for i in range(layers))
+    blocks = layers * (Layer("block", matrices + vectors, output, whole, split, core, all_reduces=2),)
     logits = 4.0 * s * vocabulary  # in fp32: softmax and its gradient go over them twice each
     last = Layer(
         "head", 0 if tied else vocabulary * h, output,

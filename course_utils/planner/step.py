@@ -1,10 +1,12 @@
 """The seconds of a training step, term by term."""
 
-from .clusters import Group
+from collections import Counter
+
+from .collectives import Group, all_reduce, half, send
 from .lines import Line, total
 from .methods import parameters_of
 
-_RING = "a ring: 2(n−1)/n bytes over the bus bandwidth, 2(n−1) hops"
+BUCKET = 25e6  # bytes of gradients that DDP sends at once
 
 
 def step(cut, cluster, method, num_micro_batches):
@@ -12,7 +14,8 @@ def step(cut, cluster, method, num_micro_batches):
 
     `cut` are the stages' layers.
     """
-    times = [_micro_batch(layers, cluster, method) for layers in cut]
+    known = {}  # of many stages most are alike
+    times = [known.get(layers) or known.setdefault(layers, _micro_batch(layers, cluster, method)) for layers in cut]
     slowest = max(times, key=lambda line: line.value)
     m = num_micro_batches
     own = max(parameters_of(layers, method) for layers in cut)
@@ -32,76 +35,88 @@ def _micro_batch(layers, cluster, method):
     b, t, is_divided = method.micro_batch, method.tensor, method.sequence_parallel
     flops_per_s = cluster.gpu.peak(method.precision) * cluster.gpu.efficiency.matrix
     bytes_per_s = cluster.gpu.bandwidth * cluster.gpu.efficiency.memory
-    blocks = [layer for layer in layers if layer.is_block]
-    again = blocks if method.checkpointing == "full" else ()
+    kinds = Counter(layers)
+    blocks = {layer: count for layer, count in kinds.items() if layer.is_block}
+    again = blocks if method.checkpointing == "full" else {}
 
-    def products(layers):
-        each = ((layer.on_rank("flops", t), layer.whole.products) for layer in layers)
-        return b * sum(max(flops / flops_per_s, moved / bytes_per_s) for flops, moved in each)
+    def products(kinds):
+        each = ((count, layer.on_rank("flops", t) + layer.whole.idle, layer.whole.products) for layer, count in kinds.items())
+        return b * sum(count * max(flops / flops_per_s, moved / bytes_per_s) for count, flops, moved in each)
 
-    def rest(layers, way):
-        return b / bytes_per_s * sum(layer.on_rank(way, t, is_divided) for layer in layers)
+    def rest(kinds, way):
+        return b / bytes_per_s * sum(count * layer.on_rank(way, t, is_divided) for layer, count in kinds.items())
 
-    all_reduce = _all_reduce_s(layers, cluster, method)
-    weights = products(layers)  # half of the backward products, which need no message
-    hidden = 0 if is_divided else min(all_reduce, weights)
+    messages, said = _inside_layers(kinds, cluster, method)
+    weights = products(kinds)  # half of the backward products, which need no message
+    hidden = 0 if is_divided else min(messages, weights)
     parts = [
-        Line("forward products", products(layers), "s", "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
-        Line("forward, the rest", rest(layers, "forward"), "s", "bytes read and written / (bandwidth × efficiency)"),
-        Line("forward messages", all_reduce, "s", f"tensor parallel: {_RING}"),
-        Line("backward products", 2 * products(layers), "s", "twice the forward's"),
-        Line("backward, the rest", rest(layers, "backward"), "s", "bytes read and written / (bandwidth × efficiency)"),
-        Line("backward messages", all_reduce - hidden, "s", "tensor parallel, but for what the weights' gradients hide"),
+        Line("forward products", products(kinds), "s", "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
+        Line("forward, the rest", rest(kinds, "forward"), "s", "bytes read and written / (bandwidth × efficiency)"),
+        Line("forward messages", messages, "s", f"tensor parallel: {said}"),
+        Line("backward products", 2 * products(kinds), "s", "twice the forward's"),
+        Line("backward, the rest", rest(kinds, "backward"), "s", "bytes read and written / (bandwidth × efficiency)"),
+        Line("backward messages", messages - hidden, "s", "tensor parallel, but for what the weights' gradients hide"),
         Line("products again", products(again), "s", "full recomputation"),
         Line("the rest again", rest(again, "forward"), "s", "full recomputation"),
-        Line("messages again", all_reduce if again else 0, "s", "full recomputation"),
-        Line("messages between stages", _between_s(layers, cluster, method), "s", "a block's output there, its gradient back"),
+        Line("messages again", messages if again else 0, "s", "full recomputation"),
+        _between_stages(layers, cluster, method),
     ]
     if method.checkpointing == "selective":
-        flops, moved = (sum(getattr(layer.core, what) for layer in blocks) for what in ("flops", "forward"))
+        flops, moved = (sum(count * getattr(layer.core, what) for layer, count in blocks.items()) for what in ("flops", "forward"))
         parts.append(Line("attention again", b / t * (flops / flops_per_s + moved / bytes_per_s), "s", "selective recomputation"))
     return total("a micro-batch", "s", parts)
 
 
-def _all_reduce_s(layers, cluster, method):
-    """One direction's all-reduces of tensor parallelism, or the reduce-scatters and all-gathers that take their place."""
-    group = Group.of(method.tensor, 1, cluster)
-    return sum(layer.all_reduces * all_reduce_s(method.micro_batch * layer.output, group, cluster) for layer in layers)
+def _inside_layers(kinds, cluster, method):
+    """Seconds of one direction's all-reduces of tensor parallelism, and what each of them is."""
+    group, seconds, said = Group.of(method.tensor, 1, cluster), 0.0, ""
+    for layer, count in kinds.items():
+        if not layer.all_reduces or group.size == 1:
+            continue
+        num_bytes = method.micro_batch * layer.output
+        # Where the sequence is divided, a reduce-scatter before and an all-gather after take the all-reduce's place.
+        line = all_reduce(num_bytes, group, cluster) if not method.sequence_parallel else half(num_bytes, group, cluster)
+        seconds += count * layer.all_reduces * line.value * (2 if method.sequence_parallel else 1)
+        said = line.formula
+    return seconds, said
 
 
-def _between_s(layers, cluster, method):
-    """A stage's messages to its neighbours: each of the tensor-parallel ranks sends its part, over its own network card."""
+def _between_stages(layers, cluster, method):
+    """A stage's messages to its neighbours: each of the tensor-parallel ranks sends its part."""
     if method.pipeline == 1:
-        return 0.0
-    is_inside = method.world_size <= cluster.gpus_per_node
-    bytes_per_s = cluster.inside if is_inside else cluster.between / cluster.gpus_per_node
+        return Line("messages between stages", 0.0, "s")
     num_bytes = method.micro_batch * layers[0].output / method.tensor
-    return 4 * method.chunks * (num_bytes / bytes_per_s + cluster.latency_between)
+    line = send(num_bytes, method.world_size <= cluster.gpus_per_node, cluster)
+    formula = f"a block's output there, its gradient back: 4 × {method.chunks} × {line.formula}"
+    return Line("messages between stages", 4 * method.chunks * line.value, "s", formula, line.source)
 
 
 def _gradients(cut, own, slowest, cluster, method, m):
     """What data parallelism sends in a step and nothing hides."""
     if method.data == 1:
         return []
-    sent = method.state.sent
+    sent, hides = method.state.sent, ", but for what the backward pass hides" if method.overlap else ""
     backward = sum(line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again")))
     if not method.divides("full"):
         group = Group.of(method.data, method.tensor, cluster)
-        seconds = all_reduce_s(sent * own, group, cluster)
-        last = all_reduce_s(min(sent * own, 25e6), group, cluster)  # the last bucket waits for the last gradient
-        exposed = max(last, seconds - backward) if method.overlap else seconds
-        what = f"all-reduce of {sent * own:,.0f} B among {method.data} ranks, {seconds:.3g} s"
-        return [Line("gradients' messages", exposed, "s", what + (", behind the backward pass" if method.overlap else ""))]
+        line = all_reduce(sent * own, group, cluster)
+        last = all_reduce(min(sent * own, BUCKET), group, cluster).value  # the last bucket waits for the last gradient
+        exposed = max(last, line.value - backward) if method.overlap else line.value
+        return [Line("gradients' messages", exposed, "s", f"all-reduce of {line.formula}: {line.value:.3g} s{hides}", line.source)]
     group = Group.of(method.shards, method.tensor, cluster)
     largest = max(parameters_of([layer], method) for layers in cut for layer in layers)
-    each, first = (_half_s(sent * number, group, cluster) for number in (own, largest))
+    each, first = half(sent * own, group, cluster), half(sent * largest, group, cluster).value
     forward = slowest.value - backward
-    exposed = m * (max(0.0, each - forward) + max(0.0, 2 * each - backward)) + 2 * first if method.overlap else 3 * m * each
-    found = [Line("shards' messages", exposed, "s", f"3 × {each:.3g} s a micro-batch, but for what computing hides")]
+    exposed = 3 * m * each.value
+    if method.overlap:
+        exposed = m * (max(0.0, each.value - forward) + max(0.0, 2 * each.value - backward)) + 2 * first
+    said = f"3 × {each.formula}, {each.value:.3g} s, a micro-batch" + (", but for what computing hides" if method.overlap else "")
+    found = [Line("shards' messages", exposed, "s", said, each.source)]
     if method.replicas > 1:
         across = Group.of(method.replicas, method.tensor * method.shards, cluster)
-        seconds = all_reduce_s(sent * own / method.shards, across, cluster)
-        found.append(Line("replicas' messages", max(0.0, seconds - backward) if method.overlap else seconds, "s", "all-reduce of a shard"))
+        line = all_reduce(sent * own / method.shards, across, cluster)
+        exposed = max(0.0, line.value - backward) if method.overlap else line.value
+        found.append(Line("replicas' messages", exposed, "s", f"all-reduce of {line.formula}: {line.value:.3g} s{hides}", line.source))
     return found
 
 
@@ -110,19 +125,3 @@ def _update(own, cluster, method):
     moved = state.gradients + 2 * state.optimizer + state.weights
     seconds = own / over * moved / (cluster.gpu.bandwidth * cluster.gpu.efficiency.memory)
     return Line("update", seconds, "s", f"{moved:g} B read and written for each of {own / over:,.0f} parameters")
-
-
-def all_reduce_s(num_bytes, group, cluster):
-    """Seconds of a ring all-reduce of a tensor of `num_bytes`."""
-    return 2 * _half_s(num_bytes, group, cluster)
-
-
-def _half_s(num_bytes, group, cluster):
-    """Seconds of a reduce-scatter or an all-gather, of whose whole `num_bytes` are: half an all-reduce."""
-    n = group.size
-    if n == 1:
-        return 0.0
-    far = group.nodes if group.nodes > 1 else 0
-    slowest = cluster.inside if not far else min(cluster.inside, cluster.between * group.per_node / cluster.gpus_per_node)
-    hops = (n - 1 - max(0, far - 1)) * cluster.latency_inside + max(0, far - 1) * cluster.latency_between
-    return (n - 1) / n * num_bytes / slowest + hops

@@ -1,0 +1,98 @@
+"""What a collective takes: the quickest of the ways that the library has for it.
+
+A ring passes pieces round, n−1 hops for a half (reduce-scatter or all-gather), 2(n−1) for an all-reduce; a tree adds up to
+its root and comes back. NCCL has each in three protocols: Simple has the whole bandwidth; LL sends a flag with every
+word, LL128 one with every 120 bytes, so that nobody waits for a fence between a piece and the news of it.
+"""
+
+from dataclasses import dataclass
+from math import log2
+
+from .lines import Line, in_words
+
+
+@dataclass(frozen=True)
+class Way:
+    """An algorithm, "ring" or "tree", in a protocol. Seconds: `base` once, `inside` and `between` nodes for each hop.
+
+    `share` of the bus bandwidth carries data.
+    """
+
+    algorithm: str
+    protocol: str
+    base: float
+    inside: float
+    between: float
+    share: float = 1.0
+
+
+def _nccl(tree_inside, ring_inside):
+    names, tree_base, tree_between = ("LL", "LL128", "Simple"), (4.4, 4.4, 0), (5.0, 8.5, 50)
+    ring_base, ring_between = (3.6, 10.0, 8.4), (2.7, 4.0, 9.6)
+    tree = zip(names, tree_base, tree_inside, tree_between, (0.9 / 3.8, 0.9 * 0.915, 0.9))
+    ring = zip(names, ring_base, ring_inside, ring_between, (1 / 4, 0.92, 1.0))
+    return tuple(Way(algorithm, name, *(1e-6 * lat for lat in lats), share)
+                 for algorithm, ways in (("tree", tree), ("ring", ring)) for name, *lats, share in ways)  # fmt: skip
+
+
+# NCCL's own table by which it chooses, src/graph/tuning.cc; without its corrections of medium sizes.
+NCCL_NVLINK = _nccl((0.52, 1.2, 28), (0.47, 1.9, 3.4))
+NCCL_PCIE = _nccl((1.0, 1.9, 28), (1.0, 2.5, 5.7))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that talk with one another: `size` of them, `per_node` on each node that they touch."""
+
+    size: int
+    per_node: int
+
+    @classmethod
+    def of(cls, size, stride, cluster):
+        """`size` ranks, each `stride` after the one before; nodes are filled in order."""
+        return cls(size, max(1, min(size, cluster.gpus_per_node // stride)))
+
+    @property
+    def nodes(self):
+        return -(-self.size // self.per_node)
+
+
+def all_reduce(num_bytes, group, cluster):
+    """The Line of an all-reduce of a tensor of `num_bytes` in `group`; its time is 0 for one rank."""
+    return _quickest("all-reduce", num_bytes, group, cluster, cluster.ways)
+
+
+def half(num_bytes, group, cluster):
+    """The Line of a reduce-scatter or an all-gather, of whose whole `num_bytes` are: rings alone have them."""
+    return _quickest("half", num_bytes, group, cluster, [way for way in cluster.ways if way.algorithm == "ring"])
+
+
+def _quickest(name, num_bytes, group, cluster, ways):
+    if group.size == 1:
+        return Line(name, 0.0, "s", "one rank")
+    bytes_per_s = cluster.inside
+    if group.nodes > 1:  # the group's part of its node's network cards
+        bytes_per_s = min(bytes_per_s, cluster.between * group.per_node / cluster.gpus_per_node)
+    seconds, way = min(((_seconds(name, num_bytes, group, bytes_per_s, way), way) for way in ways), key=lambda each: each[0])
+    formula = f"{in_words(num_bytes, 'bytes')} among {group.size} on {group.nodes} nodes, a {way.algorithm} in {way.protocol}"
+    return Line(name, seconds, "s", formula, "NCCL, tuning.cc" if way in NCCL_NVLINK + NCCL_PCIE else "")
+
+
+def _seconds(name, num_bytes, group, bytes_per_s, way):
+    n, nodes = group.size, group.nodes
+    directions = 2 if name == "all-reduce" else 1
+    if way.algorithm == "tree":
+        moved, hops = num_bytes * directions, (n / nodes - 1) * way.inside + log2(nodes) * way.between
+    else:
+        far = nodes - 1
+        moved, hops = (n - 1) / n * num_bytes * directions, (n - 1 - far) * way.inside + far * way.between
+    return way.base + directions * hops + moved / (bytes_per_s * way.share)
+
+
+def send(num_bytes, is_inside, cluster):
+    """The Line of one rank's message to another, in the same node or over this GPU's part of the network cards."""
+    bytes_per_s = cluster.inside if is_inside else cluster.between / cluster.gpus_per_node
+    hops = [(way.base + (way.inside if is_inside else way.between), way) for way in cluster.ways if way.algorithm == "ring"]
+    seconds, way = min(((hop + num_bytes / (bytes_per_s * way.share), way) for hop, way in hops), key=lambda each: each[0])
+    where = "in the node" if is_inside else "to another node"
+    return Line("message", seconds, "s", f"{in_words(num_bytes, 'bytes')} {where}, in {way.protocol}")
