@@ -1,5 +1,11 @@
 """What several test files need: GPU tests skipped without a GPU, a line per notebook at the end, figures to look at."""
 
+import os
+
+# Before anything imports torch: threads that wait for the next operation sleep instead of spinning, since two tests run at
+# a time, each with processes of its own, and a spinning thread takes the core from whomever it waits for.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 
 from tests.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process

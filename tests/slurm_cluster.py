@@ -61,6 +61,11 @@ class Cluster:
         marks = {f"SLURM_JOB_ID={job}", f"SLURM_CONF={self.env['SLURM_CONF']}"}
         return [process for process, variables in environments() if marks <= variables]
 
+    def stepds(self, job):
+        """Slurm's own processes beside those of a job; the last thing that one does is to say how its part of the job ended."""
+        return [process for process in psutil.process_iter(["cmdline"])
+                if " ".join(process.info["cmdline"] or ()).startswith(f"slurmstepd: [{job}.")]
+
 
 @contextlib.contextmanager
 def cluster(lines=""):

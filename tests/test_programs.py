@@ -28,7 +28,7 @@ def environment(**more):
     env = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), env.get("PYTHONPATH")]))
     env["CUDA_VISIBLE_DEVICES"] = ""  # float64 on the CPU is what both can be held to
-    return env | more
+    return env | {"OMP_NUM_THREADS": "1"} | more  # as torchrun sets it
 
 
 def run(*command):
@@ -37,15 +37,26 @@ def run(*command):
     return re.findall(r"^epoch (\d+): loss (\S+)$", done.stdout, flags=re.MULTILINE)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What ddp.py prints and saves on two processes."""
+    file = tmp_path_factory.mktemp("ddp") / "both.pt"
+    return run(*TORCHRUN, str(PROGRAMS / "ddp.py"), str(file)), file
+
+
 def test_every_program_is_tried():
     assert sorted(MARKS) == sorted(path.name for path in PROGRAMS.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_alone_and_under_torchrun_a_program_ends_at_the_same_loss(name, tmp_path):
+def test_alone_and_under_torchrun_a_program_ends_at_the_same_loss(name, tmp_path, undisturbed):
     program, files = str(PROGRAMS / name), [str(tmp_path / file) for file in ("alone.pt", "both.pt")]
     first = [[f"{file}.run"] if name == "elastic.py" else [] for file in files]  # its checkpoint
-    alone, both = run(program, *first[0], files[0]), run(*TORCHRUN, program, *first[1], files[1])
+    alone = run(program, *first[0], files[0])
+    if name == "ddp.py":
+        both, files[1] = undisturbed
+    else:
+        both = run(*TORCHRUN, program, *first[1], files[1])
     assert [epoch for epoch, _ in alone] == [epoch for epoch, _ in both] == ["0", "1", "2"]  # rank 0 alone reports
     losses = [[float(loss) for _, loss in printed] for printed in (alone, both)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6, rel=0)
@@ -76,8 +87,7 @@ def test_every_line_of_the_elastic_program_that_a_restart_needs_is_marked():
     assert len(lines) >= 5 and not [line for line in lines if "ELASTIC" not in line]
 
 
-def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_the_program_without_checkpoints(tmp_path):
-    run(*TORCHRUN, str(PROGRAMS / "ddp.py"), str(tmp_path / "undisturbed"))
+def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_the_program_without_checkpoints(tmp_path, undisturbed):
     command = [sys.executable, *TORCHRUN, "--max-restarts", "1", str(PROGRAMS / "elastic.py"), *(str(tmp_path / n) for n in "ab")]
     env = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")  # as elastic.py says
     agent = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -89,9 +99,9 @@ def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_the_progr
             before, steps = steps, []
     assert agent.wait() == 0
     assert steps[0] > 5 and steps[-1] == 64, steps  # it does not begin anew
-    undisturbed, killed = torch.load(tmp_path / "undisturbed"), torch.load(tmp_path / "b")
-    assert undisturbed.keys() == killed.keys()
-    assert all(torch.equal(tensor, killed[name]) for name, tensor in undisturbed.items())
+    plain, killed = torch.load(undisturbed[1]), torch.load(tmp_path / "b")
+    assert plain.keys() == killed.keys()
+    assert all(torch.equal(tensor, killed[name]) for name, tensor in plain.items())
 
 
 def test_the_elastic_program_is_the_other_one_with_checkpoints():

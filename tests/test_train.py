@@ -42,6 +42,16 @@ def one_process(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """Here and in all processes: the last bits of a sum depend on how many threads have made it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield
+    torch.set_num_threads(before)
+
+
 def run(*command, **settings):
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, **settings)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .clusters import GPU, GPUS, Cluster, Efficiency
 from .collectives import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
 from .lines import Line
-from .memory import memory
+from .memory import memory, peak
 from .methods import Method, State, stages
 from .models import Layer, Network, Work, transformer
 from .step import step
@@ -25,18 +25,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Plan:
-    """`memory` in bytes of the rank that holds most, `step` in s; see `print(plan)`."""
+    """Of the rank that holds most, in bytes: `memory`, each category at its most, and `peak`, its fullest moment; `step` in s."""
 
     network: Network
     cluster: Cluster
     method: Method
     batch: int
     memory: Line
+    peak: Line
     step: Line
 
     @property
     def fits(self):
-        return self.memory.value <= self.cluster.gpu.memory
+        return self.peak.value <= self.cluster.gpu.memory
 
     @property
     def samples_per_s(self):
@@ -66,7 +67,7 @@ class Plan:
         return hours * self.method.world_size * self.cluster.dollars_per_hour
 
     def __str__(self):
-        return f"{self.memory}\n{self.step}"
+        return f"{self.memory}\n{self.peak}\n{self.step}"
 
 
 def plan(network, cluster, method, batch):
@@ -81,5 +82,5 @@ def plan(network, cluster, method, batch):
         raise ValueError(f"tensor is {method.tensor}, which does not divide the model's {network.heads} heads")
     num_micro_batches = batch // per_round
     cut = stages(network, method.pipeline)
-    held, takes = memory(cut, method, num_micro_batches), step(cut, cluster, method, num_micro_batches)
-    return Plan(network, cluster, method, batch, held, takes)
+    held, fullest = (each(cut, method, num_micro_batches) for each in (memory, peak))
+    return Plan(network, cluster, method, batch, held, fullest, step(cut, cluster, method, num_micro_batches))

@@ -16,20 +16,20 @@ _OTHERS = (1, 1.5)
 WARP = 32  # lanes that work in step: a product of fewer columns leaves the others idle
 
 
-def count(module, *example, element_bytes=4):
-    """The Network of `module`: a Layer for each of its modules without children, in the order in which they run.
+def count(module, *example, parts=None, element_bytes=4):
+    """The Network of `module`: a Layer for each of `parts`, modules in it, in the order in which they run.
 
-    `example` is a batch of inputs in fp32, of any device; what is counted is divided by its size, its first dimension.
-    `module` may itself be on the meta device; it is not changed. What it does between its modules (an addition, a relu)
-    counts with the one before. `element_bytes` are those of an activation.
+    By default they are all modules without children. `example` is a batch of inputs in fp32, of any device; what is counted
+    is divided by its size, its first dimension. `module` may itself be on the meta device; it is not changed. What it does
+    between its parts (an addition, a relu) counts with the one before. `element_bytes` are those of an activation.
     """
     on_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     on_meta = {name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in on_meta.items()}
     inputs = tuple(each.to("meta") for each in example)
-    leaves = [each for each in module.modules() if not list(each.children())]
+    parts = parts or [each for each in module.modules() if not list(each.children())]
     counter = _Counter({tensor.untyped_storage()._cdata for tensor in on_meta.values()})
-    hooks = [hook for leaf in leaves
-             for hook in (leaf.register_forward_pre_hook(counter.begin), leaf.register_forward_hook(counter.end))]  # fmt: skip
+    hooks = [hook for part in parts
+             for hook in (part.register_forward_pre_hook(counter.begin), part.register_forward_hook(counter.end))]  # fmt: skip
     try:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(counter.save, lambda saved: saved), counter:
             torch.func.functional_call(module, on_meta, inputs)
@@ -48,20 +48,20 @@ def _width(packet, args):
 
 
 class _Counter(TorchDispatchMode):
-    """Adds up, for the leaf module that began last, what each operation does and what autograd saves of it."""
+    """Adds up, for the part that began last, what each operation does and what autograd saves of it."""
 
     def __init__(self, parameters):
         super().__init__()
-        self._runs, self._outputs = [], []  # leaf modules as they ran, and their outputs' elements
+        self._runs, self._outputs = [], []  # the parts as they ran, and their outputs' elements
         self._found = defaultdict(float)  # by (index of the run, what)
         self._saved = {}  # storages, which must live on: another could be given the same address
         self._parameters = parameters
 
-    def begin(self, leaf, inputs):
-        self._runs.append(leaf)
+    def begin(self, part, inputs):
+        self._runs.append(part)
         self._outputs.append(0)
 
-    def end(self, leaf, inputs, output):
+    def end(self, part, inputs, output):
         self._outputs[-1] = output.numel() if isinstance(output, torch.Tensor) else 0
 
     def save(self, tensor):
@@ -92,13 +92,13 @@ class _Counter(TorchDispatchMode):
 
     def layers(self, batch, scale):
         seen = set()
-        for i, leaf in enumerate(self._runs):
+        for i, part in enumerate(self._runs):
             each = {what: self._found[i, what] / batch for what in ("flops", "idle", "products", "forward", "backward", "kept")}
             whole_numbers = self._found[i, "kept whole numbers"] / batch
             work = Work(
                 flops=each["flops"], idle=each["idle"], products=scale * each["products"], forward=scale * each["forward"],
                 backward=scale * each["backward"], kept=scale * each["kept"] + whole_numbers,
             )  # fmt: skip
-            parameters = 0 if leaf in seen else sum(p.numel() for p in leaf.parameters(recurse=False))
-            seen.add(leaf)
-            yield Layer(type(leaf).__name__, parameters, 4 * scale * self._outputs[i] / batch, whole=work)
+            parameters = 0 if part in seen else sum(p.numel() for p in part.parameters())
+            seen.add(part)
+            yield Layer(type(part).__name__, parameters, 4 * scale * self._outputs[i] / batch, whole=work)

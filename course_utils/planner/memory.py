@@ -1,31 +1,28 @@
-"""The bytes that a rank of a stage holds at its fullest, by category."""
+"""The bytes that a rank of a stage holds, by category, each at its most; and all together at the fullest moment of a step."""
 
 from .lines import Line, total
 from .methods import parameters_of
 
 _ZERO = "Rajbhandari and others, 2020"
 _ACTIVATIONS = "Korthikanti and others, 2022"
+_FSDP = "Zhao and others, 2023"
 
 
 def memory(cut, method, num_micro_batches):
-    """The Line of the stage that holds most; `cut` are the stages' layers."""
+    """The Line of the stage that holds most; `cut` are the stages' layers. The most of each category, whenever that is."""
     found = [_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(cut)]
     return max(found, key=lambda line: line.value)
 
 
 def _of_stage(index, layers, method, num_micro_batches):
     state, own = method.state, parameters_of(layers, method)
-    largest = max(parameters_of([layer], method) for layer in layers)
     parts = [
         _kept("weights", own, state.weights, method, "full"),
         _kept("gradients", own, state.gradients, method, "gradients"),
         _kept("optimizer state", own, state.optimizer, method, "optimizer"),
+        total("buffers", "bytes", _buffers(layers, method)),
+        _activations(index, layers, method, num_micro_batches),
     ]
-    if method.divides("full"):
-        formula = f"{state.sent} B of the largest unit's {largest:,.0f} parameters"
-        parts.append(Line("gathered weights", state.sent * largest, "bytes", formula, "Zhao and others, 2023"))
-        parts.append(Line("gathered unit's gradients", state.sent * largest, "bytes", formula, "Zhao and others, 2023"))
-    parts.append(_activations(index, layers, method, num_micro_batches))
     return total("memory of a rank", "bytes", parts, f"stage {index}, which holds most" if method.pipeline > 1 else "")
 
 
@@ -33,6 +30,23 @@ def _kept(name, own, each, method, needed):
     over = method.shards if method.divides(needed) else 1
     formula = f"{each:g} B × {own:,.0f} parameters" + (f" / {over} shards" if over > 1 else "")
     return Line(name, each * own / over, "bytes", formula, _ZERO)
+
+
+def _buffers(layers, method):
+    """What data parallelism holds beside the states, of the stage's layers."""
+    sent = method.state.sent
+    if method.divides("full"):
+        sizes = sorted((parameters_of([layer], method) for layer in layers), reverse=True)
+        of_largest = f"{sent:g} B of the largest unit's {sizes[0]:,.0f} parameters"
+        yield Line("gathered weights", sent * sizes[0], "bytes", of_largest, _FSDP)
+        if method.overlap and len(sizes) > 1:
+            formula = f"{sent:g} B of {sizes[1]:,.0f} parameters, gathered ahead"
+            yield Line("the next unit's weights", sent * sizes[1], "bytes", formula)
+        yield Line("gathered unit's gradients", sent * sizes[0], "bytes", of_largest, _FSDP)
+        yield Line("their copy, being sent", sent * sizes[0], "bytes", of_largest)
+    elif method.data > 1 and method.buckets:
+        own = parameters_of(layers, method)
+        yield Line("gradients' buckets", sent * own, "bytes", f"{sent:g} B × {own:,.0f} parameters, a copy to be sent")
 
 
 def in_flight(index, method, num_micro_batches):
@@ -47,14 +61,18 @@ def in_flight(index, method, num_micro_batches):
 
 def _activations(index, layers, method, num_micro_batches):
     kept = sum(kept_bytes(layer, method) for layer in layers)
-    count = in_flight(index, method, num_micro_batches)
+    count = in_flight(index, method, num_micro_batches) if method.pipeline > 1 else 1
     parts = [Line("kept activations", count * method.micro_batch * kept, "bytes",
                   f"{kept:,.0f} B a sample × {method.micro_batch} × {count:g} micro-batches at once", _ACTIVATIONS)]  # fmt: skip
-    blocks = [layer for layer in layers if layer.is_block]
-    if method.checkpointing != "none" and blocks:
-        again = max(kept_bytes(layer, method, recomputed=True) - kept_bytes(layer, method) for layer in blocks)
-        parts.append(Line("recomputed activations", method.micro_batch * again, "bytes", "of one block at a time", _ACTIVATIONS))
+    again = max(_recomputed(layer, method) for layer in layers)
+    parts.append(Line("recomputed activations", method.micro_batch * again, "bytes", "of one block at a time", _ACTIVATIONS))
     return total("activations", "bytes", parts)
+
+
+def _recomputed(layer, method):
+    """Bytes of activations that a layer has for one sample in its backward pass alone."""
+    is_again = layer.is_block and method.checkpointing != "none"
+    return kept_bytes(layer, method, recomputed=True) - kept_bytes(layer, method) if is_again else 0.0
 
 
 def kept_bytes(layer, method, recomputed=False):
@@ -65,3 +83,45 @@ def kept_bytes(layer, method, recomputed=False):
         return layer.output / (t if is_divided else 1)
     kept = layer.on_rank("kept", t, is_divided)
     return kept - layer.core.kept / t if checkpointing == "selective" else kept
+
+
+def peak(cut, method, num_micro_batches):
+    """The Line of the fullest moment of a step, on the stage that it is fullest on.
+
+    Gradients come as activations go, layer by layer, but where there are several micro-batches: the first one's stay.
+    """
+    found = [_peak_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(cut)]
+    return max(found, key=lambda line: line.value)
+
+
+def _peak_of_stage(index, layers, method, m):
+    state, own, b = method.state, parameters_of(layers, method), method.micro_batch
+    always = {
+        "weights": _kept("", own, state.weights, method, "full").value,
+        "optimizer state": _kept("", own, state.optimizer, method, "optimizer").value,
+    }
+    shards = method.shards if method.divides("gradients") else 1
+    of_others = (in_flight(index, method, m) - 1 if method.pipeline > 1 else 0) * b * sum(kept_bytes(each, method) for each in layers)
+    is_full, fullest = method.divides("full"), None
+    buckets = sum(line.value for line in _buffers(layers, method)) if not is_full else 0.0
+    gradients = state.gradients * own / shards if m > 1 else 0.0  # those that there are; below, as they come
+    kept = b * sum(kept_bytes(each, method) for each in layers)
+    for i in reversed(range(len(layers))):
+        layer, number = layers[i], parameters_of([layers[i]], method)
+        gathered = state.sent * (number + (parameters_of([layers[i - 1]], method) if i and method.overlap else 0))
+        whole = state.sent * number
+        if m == 1:
+            gradients += state.gradients * number / shards
+        of_block = b * kept_bytes(layer, method)
+        # While the layer goes back, and, where it is sharded, when its gradients are being sent.
+        during = (gathered + whole if is_full else buckets, kept + of_others + b * _recomputed(layer, method))
+        after = (gathered + 2 * whole if is_full else buckets, kept - of_block + of_others)
+        without = state.gradients * number / shards if is_full and m == 1 else 0.0
+        for (buffers, activations), there in ((during, gradients - without), (after, gradients)):
+            held = always | {"gradients": there, "buffers": buffers, "activations": activations}
+            if fullest is None or sum(held.values()) > sum(fullest[1].values()):
+                fullest = layer.name, held
+        kept -= of_block
+    parts = [Line(name, value, "bytes", "at this moment") for name, value in fullest[1].items()]
+    stage = f" of stage {index}" if method.pipeline > 1 else ""
+    return total("peak", "bytes", parts, f"in the backward pass of {fullest[0]}{stage}")

@@ -31,7 +31,8 @@ class Method:
     """`data` × `tensor` × `pipeline` ranks: tensor-parallel neighbours first, pipeline stages last, as Megatron numbers them.
 
     `shard` is divided over the data-parallel ranks, or with `replicas` (HSDP) over those of one of that many replicas.
-    `overlap` hides gradients' messages behind the backward pass. `state` overrides the bytes of a parameter.
+    `overlap` hides messages behind computing; `buckets`: gradients are copied to be sent, as DDP does by default. `state`
+    overrides the bytes of a parameter.
     """
 
     data: int = 1
@@ -47,6 +48,7 @@ class Method:
     precision: str = "bf16"
     optimizer: str = "adam"
     overlap: bool = True
+    buckets: bool = True
     state: State | None = None
 
     def __post_init__(self):
