@@ -43,7 +43,8 @@ def _buffers(layers, method):
             formula = f"{sent:g} B of {sizes[1]:,.0f} parameters, gathered ahead"
             yield Line("the next unit's weights", sent * sizes[1], "bytes", formula)
         yield Line("gathered unit's gradients", sent * sizes[0], "bytes", of_largest, _FSDP)
-        yield Line("their copy, being sent", sent * sizes[0], "bytes", of_largest)
+        if len(sizes) > 1:
+            yield Line("gradients being sent", sent * sizes[1], "bytes", f"{sent:g} B of {sizes[1]:,.0f} parameters, of the unit before")
     elif method.data > 1 and method.buckets:
         own = parameters_of(layers, method)
         yield Line("gradients' buckets", sent * own, "bytes", f"{sent:g} B × {own:,.0f} parameters, a copy to be sent")
@@ -95,33 +96,31 @@ def peak(cut, method, num_micro_batches):
 
 
 def _peak_of_stage(index, layers, method, m):
-    state, own, b = method.state, parameters_of(layers, method), method.micro_batch
+    state, own = method.state, parameters_of(layers, method)
     always = {
         "weights": _kept("", own, state.weights, method, "full").value,
         "optimizer state": _kept("", own, state.optimizer, method, "optimizer").value,
     }
     shards = method.shards if method.divides("gradients") else 1
-    of_others = (in_flight(index, method, m) - 1 if method.pipeline > 1 else 0) * b * sum(kept_bytes(each, method) for each in layers)
-    is_full, fullest = method.divides("full"), None
-    buckets = sum(line.value for line in _buffers(layers, method)) if not is_full else 0.0
-    gradients = state.gradients * own / shards if m > 1 else 0.0  # those that there are; below, as they come
-    kept = b * sum(kept_bytes(each, method) for each in layers)
+    sizes = [parameters_of([layer], method) for layer in layers]
+    kept = [method.micro_batch * kept_bytes(layer, method) for layer in layers]
+    of_others = (in_flight(index, method, m) - 1) * sum(kept) if method.pipeline > 1 else 0.0  # other micro-batches
+    moments = []
     for i in reversed(range(len(layers))):
-        layer, number = layers[i], parameters_of([layers[i]], method)
-        gathered = state.sent * (number + (parameters_of([layers[i - 1]], method) if i and method.overlap else 0))
-        whole = state.sent * number
-        if m == 1:
-            gradients += state.gradients * number / shards
-        of_block = b * kept_bytes(layer, method)
-        # While the layer goes back, and, where it is sharded, when its gradients are being sent.
-        during = (gathered + whole if is_full else buckets, kept + of_others + b * _recomputed(layer, method))
-        after = (gathered + 2 * whole if is_full else buckets, kept - of_block + of_others)
-        without = state.gradients * number / shards if is_full and m == 1 else 0.0
-        for (buffers, activations), there in ((during, gradients - without), (after, gradients)):
-            held = always | {"gradients": there, "buffers": buffers, "activations": activations}
-            if fullest is None or sum(held.values()) > sum(fullest[1].values()):
-                fullest = layer.name, held
-        kept -= of_block
-    parts = [Line(name, value, "bytes", "at this moment") for name, value in fullest[1].items()]
+        before, after = sum(sizes[i + 1 :]), sum(sizes[i:])  # parameters whose gradients are there
+        if m > 1:
+            before = after = own
+        if not method.divides("full"):
+            buffers = sum(line.value for line in _buffers(layers, method))
+            moments.append((i, after, buffers, sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)))
+            continue
+        ahead = sizes[i - 1] if i and method.overlap else 0
+        sending = sizes[i + 1] if i + 1 < len(layers) else 0  # the gradients of the unit before, until these are sent
+        during = state.sent * (2 * sizes[i] + ahead + sending)
+        moments.append((i, before, during, sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)))
+        moments.append((i, after, state.sent * (2 * sizes[i] + ahead), sum(kept[:i])))
+    i, there, buffers, activations = max(moments, key=lambda each: state.gradients * each[1] / shards + each[2] + each[3])
+    held = always | {"gradients": state.gradients * there / shards, "buffers": buffers, "activations": activations + of_others}
+    parts = [Line(name, value, "bytes", "at this moment") for name, value in held.items()]
     stage = f" of stage {index}" if method.pipeline > 1 else ""
-    return total("peak", "bytes", parts, f"in the backward pass of {fullest[0]}{stage}")
+    return total("peak", "bytes", parts, f"in the backward pass of {layers[i].name} (number {i}{stage})")

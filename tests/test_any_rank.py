@@ -1,0 +1,115 @@
+"""A rank of a large job that does not exist holds what the planner says, and a real one of a small job does, too."""
+
+import contextlib
+import resource
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from course_utils import WorkerError, launch, models
+from course_utils.measure import alive, memory
+from course_utils.measure.any_rank import any_rank
+from course_utils.planner import GPU, Cluster, Method, plan
+from course_utils.planner.counting import count
+
+B = 16  # samples a rank
+HERE = Cluster(GPU("a CPU", 1e12, 1e10, {"fp32": 1e11}), gpus_per_node=4, inside=1e9)
+
+
+def watch(way, mesh, sizes, b=B):
+    """A step of a transformer with Adam on this rank: (its peak, {category: bytes}, the bytes of its messages)."""
+    model = models.transformer(*sizes)
+    core = model
+    if way == "fsdp":
+        for unit in [*model, model]:
+            fully_shard(unit, mesh=mesh)
+    elif way == "ddp":
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.Adam(model.parameters())
+    x, y = torch.rand(b, 1, 16, 16), torch.zeros(b, dtype=torch.long)
+    activations = []
+
+    def step(phase):
+        optimizer.zero_grad()
+        with memory.Activations(core) as kept:
+            loss = F.cross_entropy(model(x), y)
+        activations.append(kept.num_bytes)
+        loss.backward()
+        optimizer.step()
+
+    found = alive.watch_step(step, list(model.parameters()), "cpu")
+    held = alive.held_bytes(list(model.parameters()), optimizer)
+    return found.peak, held | {"activations": activations[-1]}, sum(found.messages)
+
+
+def planned(way, world_size, sizes, b=B):
+    with torch.device("meta"):
+        model = models.transformer(*sizes)
+    network = count(model, torch.zeros(2, 1, 16, 16), parts=list(model))
+    method = Method(world_size, shard="full" if way == "fsdp" else "none", precision="fp32", micro_batch=b)
+    return plan(network, HERE, method, world_size * b)
+
+
+def assert_alike(found, said):
+    peak, held, sent = found
+    assert peak == pytest.approx(said.peak.value, rel=0.05)
+    for ours, theirs in {"parameters": "weights"}.items() | {(name, name) for name in held if name != "parameters"}:
+        assert held[ours] == pytest.approx(said.memory[theirs].value, rel=0.05), ours
+
+
+SIZES = 256, 64, 4  # width, of a head, blocks
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_real_ranks_hold_what_is_planned(world_size):
+    run = launch(lambda: [watch(way, init_device_mesh("cpu", (world_size,)), SIZES) for way in ("ddp", "fsdp")], world_size=world_size)
+    for way, found in zip(("ddp", "fsdp"), run[0]):
+        assert_alike(found, planned(way, world_size, SIZES))
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_rank_that_does_not_exist_holds_what_a_real_one_does(world_size):
+    """Of the same size: the padding of shards, too."""
+    real = launch(lambda: watch("fsdp", init_device_mesh("cpu", (world_size,)), SIZES), world_size=world_size)
+    for rank in (0, world_size - 1):
+        with any_rank(rank, world_size) as no_values:
+            mesh = init_device_mesh("cpu", (world_size,))
+            with no_values:
+                peak, held, sent = watch("fsdp", mesh, SIZES)
+        assert held == real[rank][1] and sent == real[rank][2]
+        assert peak == pytest.approx(real[rank][0], rel=0.01)
+
+
+def test_any_rank_of_1024_holds_what_is_planned_and_takes_no_memory():
+    sizes, before = (4096, 128, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with any_rank(1023, 1024) as no_values:
+        mesh = init_device_mesh("cpu", (1024,))
+        with no_values:
+            found = watch("fsdp", mesh, sizes, b=2)
+    said = planned("fsdp", 1024, sizes, b=2)
+    assert said.network.parameters > 4e8
+    assert found[0] == pytest.approx(said.peak.value, rel=0.05)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200e3  # kB; a copy of the parameters has 1,600e3
+    assert not dist.is_initialized()
+
+
+def test_a_worker_has_a_rank_already():
+    def worker():
+        with any_rank(0, 8):
+            pass
+
+    with pytest.raises(WorkerError, match="this process is a rank of a real process group"):
+        launch(worker, world_size=1)
+
+
+def test_a_rank_that_cannot_be_is_refused_and_leaves_nothing():
+    with pytest.raises(ValueError, match="rank is 8, and of 8 ranks the last is 7"), any_rank(8, 8):
+        pass
+    with contextlib.suppress(ZeroDivisionError), any_rank(0, 8):
+        raise ZeroDivisionError
+    assert not dist.is_initialized()
