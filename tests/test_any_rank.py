@@ -6,13 +6,12 @@ import resource
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import WorkerError, launch, models
-from course_utils.measure import alive, memory
+from course_utils.measure import jobs
 from course_utils.measure.any_rank import any_rank
 from course_utils.planner import GPU, Cluster, Method, plan
 from course_utils.planner.counting import count
@@ -22,29 +21,14 @@ HERE = Cluster(GPU("a CPU", 1e12, 1e10, {"fp32": 1e11}), gpus_per_node=4, inside
 
 
 def watch(way, mesh, sizes, b=B):
-    """A step of a transformer with Adam on this rank: (its peak, {category: bytes}, the bytes of its messages)."""
+    """What this rank holds in a step of a transformer with Adam."""
     model = models.transformer(*sizes)
-    core = model
     if way == "fsdp":
         for unit in [*model, model]:
             fully_shard(unit, mesh=mesh)
     elif way == "ddp":
         model = DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters())
-    x, y = torch.rand(b, 1, 16, 16), torch.zeros(b, dtype=torch.long)
-    activations = []
-
-    def step(phase):
-        optimizer.zero_grad()
-        with memory.Activations(core) as kept:
-            loss = F.cross_entropy(model(x), y)
-        activations.append(kept.num_bytes)
-        loss.backward()
-        optimizer.step()
-
-    found = alive.watch_step(step, list(model.parameters()), "cpu")
-    held = alive.held_bytes(list(model.parameters()), optimizer)
-    return found.peak, held | {"activations": activations[-1]}, sum(found.messages)
+    return jobs.held(model, torch.rand(b, 1, 16, 16), torch.zeros(b, dtype=torch.long))
 
 
 def planned(way, world_size, sizes, b=B):
@@ -56,10 +40,9 @@ def planned(way, world_size, sizes, b=B):
 
 
 def assert_alike(found, said):
-    peak, held, sent = found
-    assert peak == pytest.approx(said.peak.value, rel=0.05)
-    for ours, theirs in {"parameters": "weights"}.items() | {(name, name) for name in held if name != "parameters"}:
-        assert held[ours] == pytest.approx(said.memory[theirs].value, rel=0.05), ours
+    assert found["peak"] == pytest.approx(said.peak.value, rel=0.05)
+    for ours, theirs in [("parameters", "weights"), *((name,) * 2 for name in ("gradients", "optimizer state", "activations"))]:
+        assert found[ours] == pytest.approx(said.memory[theirs].value, rel=0.05), ours
 
 
 SIZES = 256, 64, 4  # width, of a head, blocks
@@ -80,9 +63,9 @@ def test_a_rank_that_does_not_exist_holds_what_a_real_one_does(world_size):
         with any_rank(rank, world_size) as no_values:
             mesh = init_device_mesh("cpu", (world_size,))
             with no_values:
-                peak, held, sent = watch("fsdp", mesh, SIZES)
-        assert held == real[rank][1] and sent == real[rank][2]
-        assert peak == pytest.approx(real[rank][0], rel=0.01)
+                found = watch("fsdp", mesh, SIZES)
+        assert found.pop("peak") == pytest.approx(real[rank].pop("peak"), rel=0.01)
+        assert found == real[rank]
 
 
 def test_any_rank_of_1024_holds_what_is_planned_and_takes_no_memory():
@@ -93,7 +76,7 @@ def test_any_rank_of_1024_holds_what_is_planned_and_takes_no_memory():
             found = watch("fsdp", mesh, sizes, b=2)
     said = planned("fsdp", 1024, sizes, b=2)
     assert said.network.parameters > 4e8
-    assert found[0] == pytest.approx(said.peak.value, rel=0.05)
+    assert_alike(found, said)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200e3  # kB; a copy of the parameters has 1,600e3
     assert not dist.is_initialized()
 

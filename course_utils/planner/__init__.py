@@ -7,7 +7,7 @@
 `print(plan.memory)` and `print(plan.step)` show where a surprising total comes from.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .clusters import GPU, GPUS, Cluster, Efficiency
 from .collectives import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
@@ -19,7 +19,7 @@ from .step import step
 
 __all__ = [
     "GPU", "GPUS", "NCCL_NVLINK", "NCCL_PCIE", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network", "Plan",
-    "State", "Way", "Work", "all_reduce", "half", "plan", "transformer",
+    "State", "Way", "Work", "all_reduce", "calibrated", "half", "plan", "transformer",
 ]  # fmt: skip
 
 
@@ -56,8 +56,8 @@ class Plan:
         return self.batch * each / self.step.value / self.method.world_size
 
     @property
-    def utilisation(self):
-        """Model-FLOP utilisation: three forward passes' FLOP, whatever is computed again, over the peak."""
+    def mfu(self):
+        """Model-FLOP utilization: three forward passes' FLOP, whatever is computed again, over the peak."""
         peak = self.cluster.gpu.peak(self.method.precision)
         return 3 * self.network.flops * self.samples_per_s / self.method.world_size / peak
 
@@ -84,3 +84,16 @@ def plan(network, cluster, method, batch):
     cut = stages(network, method.pipeline)
     held, fullest = (each(cut, method, num_micro_batches) for each in (memory, peak))
     return Plan(network, cluster, method, batch, held, fullest, step(cut, cluster, method, num_micro_batches))
+
+
+def calibrated(cluster, network, method, batch, seconds):
+    """`cluster` with other shares of the GPU's peaks, both changed alike, so that this step on one GPU takes `seconds`.
+
+    Raises ValueError for a method of several ranks: messages would be taken for computing.
+    """
+    if method.world_size > 1:
+        raise ValueError(f"method has {method.world_size} ranks: calibrate with a step of one")
+    faster = plan(network, cluster, method, batch).step.value / seconds
+    shares = cluster.gpu.efficiency
+    efficiency = Efficiency(shares.matrix * faster, shares.memory * faster)
+    return replace(cluster, gpu=replace(cluster.gpu, efficiency=efficiency))

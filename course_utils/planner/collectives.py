@@ -74,7 +74,8 @@ def _quickest(name, num_bytes, group, cluster, ways):
     if group.nodes > 1:  # the group's part of its node's network cards
         bytes_per_s = min(bytes_per_s, cluster.between * group.per_node / cluster.gpus_per_node)
     seconds, way = min(((_seconds(name, num_bytes, group, bytes_per_s, way), way) for way in ways), key=lambda each: each[0])
-    formula = f"{in_words(num_bytes, 'bytes')} among {group.size} on {group.nodes} nodes, a {way.algorithm} in {way.protocol}"
+    nodes = f"{group.nodes} node{'s' * (group.nodes > 1)}"
+    formula = f"{in_words(num_bytes, 'bytes')} among {group.size} ranks on {nodes}, {way.algorithm}, {way.protocol}"
     return Line(name, seconds, "s", formula, "NCCL, tuning.cc" if way in NCCL_NVLINK + NCCL_PCIE else "")
 
 

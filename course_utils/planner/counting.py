@@ -22,6 +22,8 @@ def count(module, *example, parts=None, element_bytes=4):
     By default they are all modules without children. `example` is a batch of inputs in fp32, of any device; what is counted
     is divided by its size, its first dimension. `module` may itself be on the meta device; it is not changed. What it does
     between its parts (an addition, a relu) counts with the one before. `element_bytes` are those of an activation.
+
+    Raises ValueError if one of `parts` does not run, and if parameters are in none of them.
     """
     on_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     on_meta = {name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in on_meta.items()}
@@ -36,7 +38,11 @@ def count(module, *example, parts=None, element_bytes=4):
     finally:
         for hook in hooks:
             hook.remove()
-    return Network(tuple(counter.layers(len(example[0]), element_bytes / 4)))
+    network = Network(tuple(counter.layers(len(example[0]), element_bytes / 4)))
+    if len(network.layers) < len(parts) or network.parameters < sum(p.numel() for p in module.parameters()):
+        raise ValueError(f"parts: {len(network.layers)} of {len(parts)} ran, with {network.parameters:,} of the model's parameters: "
+                         "give modules of this very model, which together have all of them")  # fmt: skip
+    return network
 
 
 def _width(packet, args):

@@ -42,7 +42,7 @@ class Line:
 def total(name, unit, parts, formula="", source=""):
     """The sum of `parts`, those left out that are 0."""
     parts = tuple(part for part in parts if part.value)
-    return Line(name, sum(part.value for part in parts), unit, formula or " + ".join(part.name for part in parts), source, parts)
+    return Line(name, sum(part.value for part in parts), unit, formula or "the sum of these", source, parts)
 
 
 def in_words(value, unit):

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from .collectives import Group, all_reduce, half, send
-from .lines import Line, total
+from .lines import Line, in_words, total
 from .methods import parameters_of
 
 BUCKET = 25e6  # bytes of gradients that DDP sends at once
@@ -21,7 +21,7 @@ def step(cut, cluster, method, num_micro_batches):
     own = max(parameters_of(layers, method) for layers in cut)
     fill = (sum(line.value for line in times) - slowest.value) / method.chunks
     parts = [
-        Line("micro-batches", m * slowest.value, "s", f"{m} × the slowest stage's", parts=(slowest,)),
+        Line("micro-batches", m * slowest.value, "s", f"{m} × this" + (", the slowest stage's" if len(cut) > 1 else ""), parts=(slowest,)),
         Line("bubble", fill, "s", "one micro-batch's way through the other stages"
              + (f" / {method.chunks} chunks" if method.chunks > 1 else ""), "Narayanan and others, 2021"),
         *_gradients(cut, own, slowest, cluster, method, m),
@@ -55,7 +55,7 @@ def _micro_batch(layers, cluster, method):
         Line("forward messages", messages, "s", f"tensor parallel: {said}"),
         Line("backward products", 2 * products(kinds), "s", "twice the forward's"),
         Line("backward, the rest", rest(kinds, "backward"), "s", "bytes read and written / (bandwidth × efficiency)"),
-        Line("backward messages", messages - hidden, "s", "tensor parallel, but for what the weights' gradients hide"),
+        Line("backward messages", messages - hidden, "s", "tensor parallel, minus what the weights' gradients hide"),
         Line("products again", products(again), "s", "full recomputation"),
         Line("the rest again", rest(again, "forward"), "s", "full recomputation"),
         Line("messages again", messages if again else 0, "s", "full recomputation"),
@@ -95,14 +95,14 @@ def _gradients(cut, own, slowest, cluster, method, m):
     """What data parallelism sends in a step and nothing hides."""
     if method.data == 1:
         return []
-    sent, hides = method.state.sent, ", but for what the backward pass hides" if method.overlap else ""
+    sent, hides = method.state.sent, ", minus what the backward pass hides" if method.overlap else ""
     backward = sum(line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again")))
     if not method.divides("full"):
         group = Group.of(method.data, method.tensor, cluster)
         line = all_reduce(sent * own, group, cluster)
         last = all_reduce(min(sent * own, BUCKET), group, cluster).value  # the last bucket waits for the last gradient
         exposed = max(last, line.value - backward) if method.overlap else line.value
-        return [Line("gradients' messages", exposed, "s", f"all-reduce of {line.formula}: {line.value:.3g} s{hides}", line.source)]
+        return [Line("gradients' messages", exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source)]
     group = Group.of(method.shards, method.tensor, cluster)
     largest = max(parameters_of([layer], method) for layers in cut for layer in layers)
     each, first = half(sent * own, group, cluster), half(sent * largest, group, cluster).value
@@ -110,13 +110,13 @@ def _gradients(cut, own, slowest, cluster, method, m):
     exposed = 3 * m * each.value
     if method.overlap:
         exposed = m * (max(0.0, each.value - forward) + max(0.0, 2 * each.value - backward)) + 2 * first
-    said = f"3 × {each.formula}, {each.value:.3g} s, a micro-batch" + (", but for what computing hides" if method.overlap else "")
+    said = f"3 × {m} × {in_words(each.value, 's')}{', minus what computing hides' if method.overlap else ''}: {each.formula}"
     found = [Line("shards' messages", exposed, "s", said, each.source)]
     if method.replicas > 1:
         across = Group.of(method.replicas, method.tensor * method.shards, cluster)
         line = all_reduce(sent * own / method.shards, across, cluster)
         exposed = max(0.0, line.value - backward) if method.overlap else line.value
-        found.append(Line("replicas' messages", exposed, "s", f"all-reduce of {line.formula}: {line.value:.3g} s{hides}", line.source))
+        found.append(Line("replicas' messages", exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source))
     return found
 
 

@@ -4,6 +4,7 @@ Functions take plain values and show the figure; `alt` says in one line what is 
 figure because JupyterLab does not pass alternative texts on.
 """
 
+from .agreement import agreement
 from .charts import bars, gantt, ladder, lines, stacked_bars, timeline, winners
 from .collectives import collectives, holdings, step_slider
 from .drawings import diagram, matrices, thread_map
@@ -27,7 +28,7 @@ from .splits import data_parallel_step, three_ways
 from .training import clocks, training_step
 
 __all__ = [
-    "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
+    "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
     "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices",
     "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "repeats", "replicas", "roofline",
     "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "step_slider", "thread_map",
