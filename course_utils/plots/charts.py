@@ -68,10 +68,10 @@ def bars(values, ylabel, alt, title="", spread=None, prediction=None, source="")
         show(figure, alt)
 
 
-def stacked_bars(parts, ylabel, alt, title="", xlabel="", source=""):
+def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", limit=None):
     """Draw {bar: {part: value}}, one stacked bar each, parts in the same colour and hatch throughout.
 
-    `source` names where the values are from, if not from this machine.
+    `limit` is (name, value) of a line across, which bars may or may not exceed. `source` names where the values are from, if not from this machine.
     """
     with new_figure(xlabel, ylabel, title, source=source) as (figure, axes):
         names = list(dict.fromkeys(part for values in parts.values() for part in values))
@@ -80,6 +80,8 @@ def stacked_bars(parts, ylabel, alt, title="", xlabel="", source=""):
             heights = [values.get(name, 0) for values in parts.values()]
             axes.bar(list(parts), heights, 0.6, bottom, label=name, color=COLOURS[i % 7], hatch=HATCHES[i % 7], edgecolor="white")
             bottom = [a + b for a, b in zip(bottom, heights)]
+        if limit:
+            axes.axhline(limit[1], color="0.2", linestyle="--", linewidth=1.2, label=limit[0])
         handles, labels = axes.get_legend_handles_labels()
         axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1, 1))
         axes.grid(axis="x", visible=False)

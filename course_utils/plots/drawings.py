@@ -24,8 +24,10 @@ def diagram(boxes, arrows, alt, height=2.6):
             look = {"arrowstyle": heads, "color": COLOURS[1], "linewidth": (width or [1.2])[0], "shrinkA": 0, "shrinkB": 0}
             look |= {"patchA": patches[start].get_bbox_patch(), "patchB": patches[end].get_bbox_patch()}
             axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
-            place, where = ((x0 + x1) / 2, (y0 + y1) / 2), "left" if x0 == x1 else "center"
-            offset = (3 + look["linewidth"], 0) if x0 == x1 else (0, 4)
+            place, where = ((x0 + x1) / 2, (y0 + y1) / 2), "left" if x0 <= x1 else "right"
+            offset = (3 + look["linewidth"]) * (1 if x0 <= x1 else -1), 0
+            if y0 == y1:
+                where, offset = "center", (0, 4)
             axes.annotate(
                 text.removeprefix("<->"), place, offset, textcoords="offset points", ha=where, va="bottom", fontsize=8
             )

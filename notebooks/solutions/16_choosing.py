@@ -71,6 +71,9 @@ def train_with(method, model, x, y, num_steps):
 
 # %%
 # Exercise 16.3
+import math
+
+
 def wrong_term(job, lines):
     forward = job["flops"] / (job["peak"] * job["matrix"])
     micro_batch = sum(lines[name] for name in ("forward products", "backward products", "products again", "the rest"))
