@@ -6,12 +6,16 @@ import resource
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import parallel as tp
 from torch.nn.parallel import DistributedDataParallel
 
-from course_utils import WorkerError, launch, models
-from course_utils.measure import jobs
+from course_utils import WorkerError, launch, models, train
+from course_utils.measure import alive, jobs
 from course_utils.measure.any_rank import any_rank
 from course_utils.planner import GPU, Cluster, Method, plan
 from course_utils.planner.counting import count
@@ -79,6 +83,53 @@ def test_any_rank_of_1024_holds_what_is_planned_and_takes_no_memory():
     assert_alike(found, said)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200e3  # kB; a copy of the parameters has 1,600e3
     assert not dist.is_initialized()
+
+
+def test_tensor_parallel_inside_nodes_and_sharded_between():
+    """1,024 ranks as 128 × 8: the layers of each block are divided by 8, and what is left of them by 128."""
+    with any_rank(700, 1024) as no_values:
+        mesh = init_device_mesh("cpu", (128, 8), mesh_dim_names=("data", "tensor"))
+        data, tensor = mesh["data"], mesh["tensor"]
+        with no_values:
+            model = models.transformer(4096, 128, 2)
+            columns, rows = ([name.replace("1-4", "1-2") for name in names] for names in train.CUTS["transformer"])
+            halves = {name: tp.ColwiseParallel() for name in columns} | {name: tp.RowwiseParallel() for name in rows}
+            halves["[1-2].attention"] = tp.PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
+            tp.parallelize_module(model, tensor, halves)
+            for unit in [*model, model]:
+                fully_shard(unit, mesh=data)
+            found = jobs.held(model, torch.rand(2, 1, 16, 16), torch.zeros(2, dtype=torch.long))
+    method = Method(128, 8, shard="full", precision="fp32", micro_batch=2)
+    said = plan(planned("fsdp", 1, (4096, 128, 2)).network, HERE, method, 256)
+    assert found["peak"] == pytest.approx(said.peak.value, rel=0.05)
+    for ours, theirs in (("parameters", "weights"), ("gradients", "gradients"), ("optimizer state", "optimizer state")):
+        assert found[ours] == pytest.approx(said.memory[theirs].value, rel=0.05), ours
+
+
+def test_the_second_stage_of_a_pipeline():
+    """Of four, with four micro-batches of two samples: it keeps three of them at once."""
+    with any_rank(256 + 3, 1024) as no_values:
+        mesh = init_device_mesh("cpu", (4, 256), mesh_dim_names=("pipeline", "data"))
+        group = mesh["pipeline"].get_group()
+        with no_values:
+            model = models.transformer(2048, 128, 22)[6:12]  # of 24 layers in a row
+            x = torch.rand(2, 16, 2048, requires_grad=True)
+            stage = PipelineStage(model, 1, 4, torch.device("cpu"), input_args=(x,), output_args=(model(x),), group=group)
+            schedule = Schedule1F1B(stage, 4, loss_fn=F.cross_entropy)
+            optimizer = torch.optim.Adam(model.parameters())
+
+            def step(phase):
+                optimizer.zero_grad()
+                schedule.step()
+                optimizer.step()
+
+            peak = alive.watch_step(step, list(model.parameters()), "cpu").peak
+            held = alive.held_bytes(list(model.parameters()), optimizer)
+    method = Method(pipeline=4, precision="fp32", micro_batch=2)
+    said = plan(planned("fsdp", 1, (2048, 128, 22)).network, HERE, method, 8)
+    assert peak == pytest.approx(said.peak.value, rel=0.05)
+    assert held["parameters"] == pytest.approx(said.memory["weights"].value, rel=0.05)
+    assert held["optimizer state"] == pytest.approx(said.memory["optimizer state"].value, rel=0.05)
 
 
 def test_a_worker_has_a_rank_already():
