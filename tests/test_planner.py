@@ -112,6 +112,10 @@ def test_published_measurements_are_met():
     assert max(errors) <= 0.25, "\n".join(f"{row.what}: {row.error:+.1%}" for row in rows if abs(row.error) > 0.25)
 
 
+def test_published_memory_is_met():
+    assert all(abs(row.error) <= 0.25 for row in published.memories())
+
+
 def test_rows_that_are_missed_say_why():
     assert all(row.reason and abs(row.error) > 0.25 for row in published.misses())
 
