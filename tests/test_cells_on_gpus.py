@@ -161,6 +161,11 @@ truth = train(make_model())
 for parameters in on_gpus(train_net, None, world_size=2):
     torch.testing.assert_close(parameters, truth, rtol=1e-9, atol=1e-12)
 """),
+    "16": ("BATCH PARTS", """
+for found in on_gpus(hold, "DDP", world_size=2):
+    assert found["peak"] > found["parameters"] > 0
+assert all(0 <= share <= 1 for found in on_gpus(ask, 8, world_size=2) for share in found.values())
+"""),
 }  # fmt: skip
 
 
