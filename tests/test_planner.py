@@ -189,6 +189,12 @@ def test_more_of_each_costs_what_it_should():
     assert base.fits and not plan(transformer(20480, 105, 128, 2048, 51200), A100, Method(), 1).fits
 
 
+def test_tensor_parallelism_divides_whatever_bounds_a_split_layer():
+    for work in (Work(flops=1e12), Work(products=1e9), Work(flops=1e9, idle=1e12)):
+        times = [plan(Network((Layer("one", 0, 0, split=work),)), A100, Method(tensor=n), 1).step.value for n in (1, 2)]
+        assert times[1] == pytest.approx(times[0] / 2)
+
+
 def test_the_price_is_hours_times_gpus():
     said = plan(GPT, Cluster("A100-80", dollars_per_hour=2.5), Method(4), 8)
     assert said.dollars(8 * 3600 / said.step.value) == pytest.approx(4 * 2.5)

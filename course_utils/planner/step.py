@@ -40,8 +40,8 @@ def _micro_batch(layers, cluster, method):
     again = blocks if method.checkpointing == "full" else {}
 
     def products(kinds):
-        each = ((count, layer.on_rank("flops", t) + layer.whole.idle, layer.whole.products) for layer, count in kinds.items())
-        return b * sum(count * max(flops / flops_per_s, moved / bytes_per_s) for count, flops, moved in each)
+        each = ((count, [layer.on_rank(what, t) for what in ("flops", "idle", "products")]) for layer, count in kinds.items())
+        return b * sum(count * max((flops + idle) / flops_per_s, moved / bytes_per_s) for count, (flops, idle, moved) in each)
 
     def rest(kinds, way):
         return b / bytes_per_s * sum(count * layer.on_rank(way, t, is_divided) for layer, count in kinds.items())
