@@ -1,7 +1,7 @@
 """A rank of a large job that does not exist holds what the planner says, and a real one of a small job does, too."""
 
 import contextlib
-import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,9 +44,10 @@ def planned(way, world_size, sizes, b=B):
 
 
 def assert_alike(found, said):
-    assert found["peak"] == pytest.approx(said.peak.value, rel=0.05)
-    for ours, theirs in [("parameters", "weights"), *((name,) * 2 for name in ("gradients", "optimizer state", "activations"))]:
-        assert found[ours] == pytest.approx(said.memory[theirs].value, rel=0.05), ours
+    """Every number of bytes in `found` is the planned one."""
+    planned = {"parameters": said.memory["weights"], "peak": said.peak}
+    for name, num_bytes in found.items():
+        assert num_bytes == pytest.approx((planned.get(name) or said.memory[name]).value, rel=0.05), name
 
 
 SIZES = 256, 64, 4  # width, of a head, blocks
@@ -73,7 +74,9 @@ def test_a_rank_that_does_not_exist_holds_what_a_real_one_does(world_size):
 
 
 def test_any_rank_of_1024_holds_what_is_planned_and_takes_no_memory():
-    sizes, before = (4096, 128, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sizes = 4096, 128, 2
+    Path("/proc/self/clear_refs").write_text("5")  # the most memory that this process has had is what it has now
+    before = train.peak_bytes(torch.device("cpu"))
     with any_rank(1023, 1024) as no_values:
         mesh = init_device_mesh("cpu", (1024,))
         with no_values:
@@ -81,7 +84,7 @@ def test_any_rank_of_1024_holds_what_is_planned_and_takes_no_memory():
     said = planned("fsdp", 1024, sizes, b=2)
     assert said.network.parameters > 4e8
     assert_alike(found, said)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200e3  # kB; a copy of the parameters has 1,600e3
+    assert train.peak_bytes(torch.device("cpu")) - before < 200e6  # a copy of the parameters has 1,600e6
     assert not dist.is_initialized()
 
 
@@ -101,9 +104,8 @@ def test_tensor_parallel_inside_nodes_and_sharded_between():
             found = jobs.held(model, torch.rand(2, 1, 16, 16), torch.zeros(2, dtype=torch.long))
     method = Method(128, 8, shard="full", precision="fp32", micro_batch=2)
     said = plan(planned("fsdp", 1, (4096, 128, 2)).network, HERE, method, 256)
-    assert found["peak"] == pytest.approx(said.peak.value, rel=0.05)
-    for ours, theirs in (("parameters", "weights"), ("gradients", "gradients"), ("optimizer state", "optimizer state")):
-        assert found[ours] == pytest.approx(said.memory[theirs].value, rel=0.05), ours
+    del found["activations"]  # of a block's products each rank has columns, which the plan of one rank does not know
+    assert_alike(found, said)
 
 
 def test_the_second_stage_of_a_pipeline():
@@ -127,9 +129,7 @@ def test_the_second_stage_of_a_pipeline():
             held = alive.held_bytes(list(model.parameters()), optimizer)
     method = Method(pipeline=4, precision="fp32", micro_batch=2)
     said = plan(planned("fsdp", 1, (2048, 128, 22)).network, HERE, method, 8)
-    assert peak == pytest.approx(said.peak.value, rel=0.05)
-    assert held["parameters"] == pytest.approx(said.memory["weights"].value, rel=0.05)
-    assert held["optimizer state"] == pytest.approx(said.memory["optimizer state"].value, rel=0.05)
+    assert_alike({"peak": peak} | {name: held[name] for name in ("parameters", "optimizer state")}, said)
 
 
 def test_a_worker_has_a_rank_already():

@@ -50,12 +50,12 @@ def _judge_choices(choose):
             answer = expect_row(choose(*job), 2, of="the method's name and its bytes")
             given = expect_number(answer[1], "its second item")
             expect(answer[0] in (*_NAMES, None), f"the method is {short(answer[0])}, and none of {', '.join(_NAMES)}, or None")
-            _judge_name(answer[0], name, given, needs, job[2])
+            _judge_name(answer[0], name, needs, job[2])
             explain(given, truth, _slips(name, truth, job), said=f"{name or 'the last method'} would hold {float(given):,.0f} bytes",
                     otherwise="add up: states, buffers, activations")  # fmt: skip
 
 
-def _judge_name(given, name, size, needs, limit):
+def _judge_name(given, name, needs, limit):
     if given == name:
         return
     said = f"the answer is {short(given)}"

@@ -24,6 +24,7 @@ class Way:
     inside: float
     between: float
     share: float = 1.0
+    source: str = ""
 
 
 def _nccl(tree_inside, ring_inside):
@@ -31,7 +32,7 @@ def _nccl(tree_inside, ring_inside):
     ring_base, ring_between = (3.6, 10.0, 8.4), (2.7, 4.0, 9.6)
     tree = zip(names, tree_base, tree_inside, tree_between, (0.9 / 3.8, 0.9 * 0.915, 0.9))
     ring = zip(names, ring_base, ring_inside, ring_between, (1 / 4, 0.92, 1.0))
-    return tuple(Way(algorithm, name, *(1e-6 * lat for lat in lats), share)
+    return tuple(Way(algorithm, name, *(1e-6 * lat for lat in lats), share, "NCCL, tuning.cc")
                  for algorithm, ways in (("tree", tree), ("ring", ring)) for name, *lats, share in ways)  # fmt: skip
 
 
@@ -73,10 +74,15 @@ def _quickest(name, num_bytes, group, cluster, ways):
     bytes_per_s = cluster.inside
     if group.nodes > 1:  # the group's part of its node's network cards
         bytes_per_s = min(bytes_per_s, cluster.between * group.per_node / cluster.gpus_per_node)
-    seconds, way = min(((_seconds(name, num_bytes, group, bytes_per_s, way), way) for way in ways), key=lambda each: each[0])
+    seconds, way = _least({way: _seconds(name, num_bytes, group, bytes_per_s, way) for way in ways})
     nodes = f"{group.nodes} node{'s' * (group.nodes > 1)}"
     formula = f"{in_words(num_bytes, 'bytes')} among {group.size} ranks on {nodes}, {way.algorithm}, {way.protocol}"
-    return Line(name, seconds, "s", formula, "NCCL, tuning.cc" if way in NCCL_NVLINK + NCCL_PCIE else "")
+    return Line(name, seconds, "s", formula, way.source)
+
+
+def _least(seconds):
+    way = min(seconds, key=seconds.get)
+    return seconds[way], way
 
 
 def _seconds(name, num_bytes, group, bytes_per_s, way):
@@ -93,7 +99,7 @@ def _seconds(name, num_bytes, group, bytes_per_s, way):
 def send(num_bytes, is_inside, cluster):
     """The Line of one rank's message to another, in the same node or over this GPU's part of the network cards."""
     bytes_per_s = cluster.inside if is_inside else cluster.between / cluster.gpus_per_node
-    hops = [(way.base + (way.inside if is_inside else way.between), way) for way in cluster.ways if way.algorithm == "ring"]
-    seconds, way = min(((hop + num_bytes / (bytes_per_s * way.share), way) for hop, way in hops), key=lambda each: each[0])
+    seconds, way = _least({way: way.base + (way.inside if is_inside else way.between) + num_bytes / (bytes_per_s * way.share)
+                           for way in cluster.ways if way.algorithm == "ring"})  # fmt: skip
     where = "in the node" if is_inside else "to another node"
-    return Line("message", seconds, "s", f"{in_words(num_bytes, 'bytes')} {where}, in {way.protocol}")
+    return Line("message", seconds, "s", f"{in_words(num_bytes, 'bytes')} {where}, in {way.protocol}", way.source)

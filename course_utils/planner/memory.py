@@ -27,7 +27,7 @@ def _of_stage(index, layers, method, num_micro_batches):
 
 
 def _kept(name, own, each, method, needed):
-    over = method.shards if method.divides(needed) else 1
+    over = method.shards_of(needed)
     formula = f"{each:g} B × {own:,.0f} parameters" + (f" / {over} shards" if over > 1 else "")
     return Line(name, each * own / over, "bytes", formula, _ZERO)
 
@@ -53,6 +53,8 @@ def _buffers(layers, method):
 def in_flight(index, method, num_micro_batches):
     """How many micro-batches' activations stage `index` keeps at once; a fraction where chunks are kept one by one."""
     p, m = method.pipeline, num_micro_batches
+    if p == 1:
+        return 1
     if method.schedule == "gpipe":
         return m
     if method.schedule == "interleaved":
@@ -62,7 +64,7 @@ def in_flight(index, method, num_micro_batches):
 
 def _activations(index, layers, method, num_micro_batches):
     kept = sum(kept_bytes(layer, method) for layer in layers)
-    count = in_flight(index, method, num_micro_batches) if method.pipeline > 1 else 1
+    count = in_flight(index, method, num_micro_batches)
     parts = [Line("kept activations", count * method.micro_batch * kept, "bytes",
                   f"{kept:,.0f} B a sample × {method.micro_batch} × {count:g} micro-batches at once", _ACTIVATIONS)]  # fmt: skip
     again = max(_recomputed(layer, method) for layer in layers)
@@ -98,26 +100,27 @@ def peak(cut, method, num_micro_batches):
 def _peak_of_stage(index, layers, method, m):
     state, own = method.state, parameters_of(layers, method)
     always = {
-        "weights": _kept("", own, state.weights, method, "full").value,
-        "optimizer state": _kept("", own, state.optimizer, method, "optimizer").value,
+        "weights": state.weights * own / method.shards_of("full"),
+        "optimizer state": state.optimizer * own / method.shards_of("optimizer"),
     }
-    shards = method.shards if method.divides("gradients") else 1
+    shards = method.shards_of("gradients")
     sizes = [parameters_of([layer], method) for layer in layers]
     kept = [method.micro_batch * kept_bytes(layer, method) for layer in layers]
-    of_others = (in_flight(index, method, m) - 1) * sum(kept) if method.pipeline > 1 else 0.0  # other micro-batches
+    of_others = (in_flight(index, method, m) - 1) * sum(kept)  # other micro-batches
+    buckets = sum(line.value for line in _buffers(layers, method))
     moments = []
     for i in reversed(range(len(layers))):
         before, after = sum(sizes[i + 1 :]), sum(sizes[i:])  # parameters whose gradients are there
         if m > 1:
             before = after = own
+        activations = sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)
         if not method.divides("full"):
-            buffers = sum(line.value for line in _buffers(layers, method))
-            moments.append((i, after, buffers, sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)))
+            moments.append((i, after, buckets, activations))
             continue
         ahead = sizes[i - 1] if i and method.overlap else 0
         sending = sizes[i + 1] if i + 1 < len(layers) else 0  # the gradients of the unit before, until these are sent
         during = state.sent * (2 * sizes[i] + ahead + sending)
-        moments.append((i, before, during, sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)))
+        moments.append((i, before, during, activations))
         moments.append((i, after, state.sent * (2 * sizes[i] + ahead), sum(kept[:i])))
     i, there, buffers, activations = max(moments, key=lambda each: state.gradients * each[1] / shards + each[2] + each[3])
     held = always | {"gradients": state.gradients * there / shards, "buffers": buffers, "activations": activations + of_others}

@@ -80,6 +80,10 @@ class Method:
         """Whether `what` ("optimizer", "gradients" or "full") is divided."""
         return SHARDS.index(self.shard) >= SHARDS.index(what)
 
+    def shards_of(self, what):
+        """Among how many ranks `what` is divided."""
+        return self.shards if self.divides(what) else 1
+
 
 def parameters_of(layers, method):
     """How many of the layers' parameters one of the tensor-parallel ranks has, before they are sharded."""

@@ -47,13 +47,13 @@ def _micro_batch(layers, cluster, method):
         return b / bytes_per_s * sum(count * layer.on_rank(way, t, is_divided) for layer, count in kinds.items())
 
     messages, said = _inside_layers(kinds, cluster, method)
-    weights = products(kinds)  # half of the backward products, which need no message
-    hidden = 0 if is_divided else min(messages, weights)
+    forward = products(kinds)
+    hidden = 0 if is_divided else min(messages, forward)  # the weights' gradients, half of backward, need no message
     parts = [
-        Line("forward products", products(kinds), "s", "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
+        Line("forward products", forward, "s", "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
         Line("forward, the rest", rest(kinds, "forward"), "s", "bytes read and written / (bandwidth × efficiency)"),
         Line("forward messages", messages, "s", f"tensor parallel: {said}"),
-        Line("backward products", 2 * products(kinds), "s", "twice the forward's"),
+        Line("backward products", 2 * forward, "s", "twice the forward's"),
         Line("backward, the rest", rest(kinds, "backward"), "s", "bytes read and written / (bandwidth × efficiency)"),
         Line("backward messages", messages - hidden, "s", "tensor parallel, minus what the weights' gradients hide"),
         Line("products again", products(again), "s", "full recomputation"),
@@ -95,14 +95,18 @@ def _gradients(cut, own, slowest, cluster, method, m):
     """What data parallelism sends in a step and nothing hides."""
     if method.data == 1:
         return []
-    sent, hides = method.state.sent, ", minus what the backward pass hides" if method.overlap else ""
+    sent = method.state.sent
     backward = sum(line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again")))
+
+    def behind_backward(name, line, least=0.0):
+        exposed = max(least, line.value - backward) if method.overlap else line.value
+        hides = ", minus what the backward pass hides" if method.overlap else ""
+        return Line(name, exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source)
+
     if not method.divides("full"):
         group = Group.of(method.data, method.tensor, cluster)
-        line = all_reduce(sent * own, group, cluster)
         last = all_reduce(min(sent * own, BUCKET), group, cluster).value  # the last bucket waits for the last gradient
-        exposed = max(last, line.value - backward) if method.overlap else line.value
-        return [Line("gradients' messages", exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source)]
+        return [behind_backward("gradients' messages", all_reduce(sent * own, group, cluster), last)]
     group = Group.of(method.shards, method.tensor, cluster)
     largest = max(parameters_of([layer], method) for layers in cut for layer in layers)
     each, first = half(sent * own, group, cluster), half(sent * largest, group, cluster).value
@@ -114,9 +118,7 @@ def _gradients(cut, own, slowest, cluster, method, m):
     found = [Line("shards' messages", exposed, "s", said, each.source)]
     if method.replicas > 1:
         across = Group.of(method.replicas, method.tensor * method.shards, cluster)
-        line = all_reduce(sent * own / method.shards, across, cluster)
-        exposed = max(0.0, line.value - backward) if method.overlap else line.value
-        found.append(Line("replicas' messages", exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source))
+        found.append(behind_backward("replicas' messages", all_reduce(sent * own / method.shards, across, cluster)))
     return found
 
 
