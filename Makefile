@@ -12,10 +12,10 @@ ARGS ?=
 python := .venv/bin/python
 first_notebook := notebooks/00_start_here.ipynb
 as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
-.PHONY: help lab test gpu browser record bench lock install clean
+.PHONY: help lab test gpu browser elsewhere record bench lock install clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "PYTHON=python3.12      the Python to make .venv with, anew where it was another"
 	@echo "TORCH_INDEX=URL        another pip index for torch and torchvision, for example one of CPU builds;"
@@ -53,6 +53,9 @@ gpu: install ## run what needs a GPU: the tests marked gpu, and every notebook w
 	$(python) -m tools.solved || status=1; \
 	exit $$status
 
+elsewhere: install ## install TensorFlow and build Horovod in build/elsewhere, and run chapter 15 with them
+	@$(python) -m tools.elsewhere
+
 browser: install ## run every notebook in JupyterLab in chromium; screenshots in build/
 	@$(python) -m tools.browser $(ARGS)
 
@@ -65,6 +68,8 @@ bench: install ## measure launch against spawn, torchrun and loky, and the ring 
 lock: install ## make requirements.lock again, from the ranges in pyproject.toml
 	@build/uv/bin/uv pip compile pyproject.toml --extra test --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements.lock
+	@build/uv/bin/uv pip compile requirements-elsewhere.in --universal --upgrade --quiet \
+	    --annotation-style line --custom-compile-command "make lock" --output-file requirements-elsewhere.lock
 
 install: ## make .venv, or bring it up to date
 	@found=; for python in $(pythons); do \

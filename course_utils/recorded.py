@@ -55,12 +55,27 @@ def elsewhere(name, folder=FOLDER, with_cpus=False):
 
     Raises ValueError, naming the file, if a record is damaged.
     """
-    _require_word(name)
-    of_name = re.compile(rf"(\d\d_)?{name}\.json")
-    records = [read(path) for path in sorted(Path(folder).glob("*/*.json")) if of_name.fullmatch(path.name)]
+    records = _of_name(name, folder)
     here = hardware.machine()
     others = [record for record in records if (with_cpus or record.provenance.get("gpus")) and record.machine != here]
     return sorted(others, key=lambda record: record.machine)
+
+
+def latest(name, folder=FOLDER):
+    """The newest record of `name` of all machines, this one too, by the day on which it was made.
+
+    Raises LookupError where there is none, and ValueError, naming the file, if one is damaged.
+    """
+    records = _of_name(name, folder)
+    if not records:
+        raise LookupError(f"{name!r} was never recorded")
+    return max(records, key=lambda record: record.provenance.get("date", ""))
+
+
+def _of_name(name, folder):
+    _require_word(name)
+    of_name = re.compile(rf"(\d\d_)?{name}\.json")
+    return [read(path) for path in sorted(Path(folder).glob("*/*.json")) if of_name.fullmatch(path.name)]
 
 
 def read(path):

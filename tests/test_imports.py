@@ -28,11 +28,12 @@ MAY_IMPORT = {
     "plots": {"hardware"},
     "kernels": {"cells", "hardware", "launch"},
     "chapter": {"hardware", "launch"},
+    "frameworks": {"hardware", "launch", "measure", "parallel", "processes", "recorded"},
     "train_ranks": {"checkpoint", "hardware"},
     "train_options": {"hardware", "train_ranks"},
     "train_state": {"checkpoint", "train_ranks"},
     "train": {"data", "hardware", "launch", "models", "train_options", "train_ranks", "train_state"},
-    "checks": {"cells", "checkpoint", "kernels", "launch", "measure", "models", "parallel", "planner"},
+    "checks": {"cells", "checkpoint", "frameworks", "kernels", "launch", "measure", "models", "parallel", "planner"},
 }
 OUTSIDE = ("tests", "tools")
 

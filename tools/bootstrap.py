@@ -197,10 +197,10 @@ def belongs_to_cuda_build(pin):
     return project(pin).startswith(("nvidia-", "cuda-", "triton")) and project(pin) not in named
 
 
-def uv(stamp, *arguments):
-    """uv pip install, with its own progress bars; raises SystemExit with one sentence."""
+def uv(stamp, *arguments, python=PYTHON):
+    """uv pip install for `python`, with its own progress bars; raises SystemExit with one sentence."""
     command = [
-        UV, "pip", "install", "--python", PYTHON, "--cache-dir", CACHE, *arguments,
+        UV, "pip", "install", "--python", python, "--cache-dir", CACHE, *arguments,
         "--index-strategy", "unsafe-best-match",  # the best version that any index has, which is pip's rule
         "--compile-bytecode",  # as pip does: the first import of torch would take half a minute otherwise
         *(["--quiet"] if "--dry-run" in arguments or not sys.stdout.isatty() else []),

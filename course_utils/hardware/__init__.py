@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # importing this module must not import torch: that takes sec
 
 __all__ = [
     "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "full_precision", "gpus",
-    "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "wait_for_gpus",
+    "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "torch_version", "wait_for_gpus",
 ]  # fmt: skip
 
 # Of a GPU's memory for each worker that shares it: half a GiB is gone before it computes anything (CUDA's context).

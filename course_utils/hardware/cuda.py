@@ -1,5 +1,7 @@
 """What CUDA is asked in a process that uses it, or is about to. Nothing here begins to use it."""
 
+import sys
+
 
 def full_precision():
     """Have a GPU compute float32 with all of its 24 bits, in this process.
@@ -18,9 +20,8 @@ def gpus_in_use():
 
     To wait for another would begin to use it, which costs half a gigabyte. A process that has not touched CUDA has none.
     """
-    import torch
-
-    if not torch.cuda.is_initialized():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
         return []
     # torch has no public word for it, and the allocator's, memory_reserved, takes a tenth of a millisecond.
     indices = range(torch.cuda.device_count())
@@ -29,7 +30,5 @@ def gpus_in_use():
 
 def wait_for_gpus():
     """Wait until every GPU in use has done all that it was asked to do."""
-    import torch
-
     for gpu in gpus_in_use():
-        torch.cuda.synchronize(gpu)
+        sys.modules["torch"].cuda.synchronize(gpu)

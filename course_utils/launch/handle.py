@@ -9,23 +9,15 @@ import subprocess
 import sys
 import threading
 import uuid
-from pathlib import Path
 
 from ..processes import linux, payload
-from . import surroundings
+from . import interpreter, surroundings
 from .failure import LauncherError
 from .protocol import Channel
 
-# Run with -P, so that no module beside the notebook is taken for one of Python's. The package is the notebook's own,
-# wherever it lies and whatever lies beside it.
-_PROGRAM = """
-import importlib.util, sys
-init, fd, kernel_pid = sys.argv[1:]
-spec = importlib.util.spec_from_file_location("course_utils", init)
-sys.modules["course_utils"] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
+_PROGRAM = interpreter.IMPORT_PACKAGE + """
 from course_utils.launch.forkserver import serve
-serve(int(fd), int(kernel_pid))
+serve(*map(int, sys.argv[2:]))
 """
 _END_S = 5.0
 
@@ -39,14 +31,13 @@ class Handle:
         self.began_with = surroundings.read_at_import()
         self._mark = uuid.uuid4().hex
         self._stderr = os.fdopen(payload.anonymous_file("course-forkserver-stderr"), "rb+", buffering=0)
-        init = str(Path(__file__).resolve().parents[1] / "__init__.py")
         environment = dict(os.environ, OMP_NUM_THREADS="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
         environment[surroundings.MARK] = self._mark
         ours, theirs = socket.socketpair()
         with theirs:
             # A session of its own: an interrupt of the notebook is not meant for it.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, init, str(theirs.fileno()), str(self.owner)],
+                [sys.executable, "-P", "-c", _PROGRAM, interpreter.INIT, str(theirs.fileno()), str(self.owner)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,

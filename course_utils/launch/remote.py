@@ -16,7 +16,7 @@ import traceback
 
 from .. import hardware
 from ..processes import linux, network, payload
-from . import rendezvous, worker
+from . import rendezvous, surroundings, worker
 from .folder import Folder, FolderChannel
 from .protocol import Exited, WorkerFds
 
@@ -140,15 +140,16 @@ def _be_rank(folder, rank, store, node, in_slurm):
     own |= {"MASTER_ADDR": store[0], "MASTER_PORT": str(store[1]), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
     def surround():
-        surroundings, backend = payload.load(folder.open("surroundings"))
+        taken, backend = payload.load(folder.open("surroundings"))
         if in_slurm:
             own.update(_on_a_cluster(*store))
-        surroundings.restore(own, None)
+        taken.restore(own)
+        surroundings.begin_anew(None)
         if not in_slurm:
-            return backend
+            return lambda: rendezvous.join(backend)
         placement = hardware.choose_backend(int(own["LOCAL_WORLD_SIZE"]), backend)
         os.environ["COURSE_DEVICE"] = placement.device_type
-        return placement.backend
+        return lambda: rendezvous.join(placement.backend)
 
     appended = os.O_CREAT | os.O_APPEND | os.O_RDWR
     out, stacks = (folder.open(f"rank_{rank}.{kind}", appended) for kind in ("out", "stacks"))

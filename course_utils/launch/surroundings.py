@@ -37,11 +37,12 @@ class Surroundings:
     path: list
     cores: set | None  # that this process may run on, None where the system does not say
     sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
+    python: str | None = None  # the interpreter that a worker goes on in, None for the one that it is
 
-    def restore(self, own, folder):
+    def restore(self, own):
         """In a new worker: take over what the notebook has, and the variables `own`, which differ from rank to rank.
 
-        `folder` is for multiprocessing's temporary files, or None. With `environment` None the worker keeps the one it has.
+        With `environment` None the worker keeps the one it has; another interpreter keeps its path, after the notebook's own.
         """
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -53,16 +54,18 @@ class Surroundings:
         os.chdir(self.directory)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)
-        sys.path[:] = self.path
+        sys.path[:] = self.path if self.python is None else self.path + sys.path
         sys.argv[:] = [""]
         sys.modules["__main__"] = types.ModuleType("__main__")
         for name, text in self.sources.items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        _begin_anew(folder)
 
 
-def _begin_anew(folder):
-    """Undo in a worker what it inherits from the forkserver and no new process has."""
+def begin_anew(folder):
+    """Undo in a worker what it inherits from the forkserver and no new process has.
+
+    `folder` is for multiprocessing's temporary files, or None.
+    """
     # Not the forkserver's exit handlers: torch's take 80 ms, for things that no worker has begun.
     if hasattr(atexit, "_clear"):
         atexit._clear()

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import faulthandler
 import itertools
+import multiprocessing.process
 import os
 import signal
 import socket
@@ -15,8 +16,8 @@ import traceback
 
 from .. import cells, hardware
 from ..processes import linux, payload
-from . import rendezvous
-from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned
+from . import interpreter, rendezvous, surroundings
+from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
 STACK_SIGNAL = signal.SIGUSR1
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
@@ -70,9 +71,30 @@ def main(server_pid, rank, folder, fds):
     linux.name_process(f"rank {rank}")
 
     def surround():
-        surroundings, backend = payload.load(fds.surroundings)
-        surroundings.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)}, folder)
-        return backend
+        taken, backend = payload.load(fds.surroundings)
+        if taken.python is not None:
+            interpreter.become(taken.python, rank, folder, fds)
+        taken.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        surroundings.begin_anew(folder)
+        return lambda: rendezvous.join(backend)
+
+    serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
+
+
+def go_on(arguments):
+    """Be the rank that has become this interpreter, to the end of the process."""
+    *numbers, folder = arguments
+    rank, *fds = map(int, numbers)
+    fds = WorkerFds(*fds)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    linux.name_process(f"rank {rank}")
+
+    def surround():
+        taken, _ = payload.load(fds.surroundings)
+        taken.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        multiprocessing.process.current_process()._config["tempdir"] = folder or None
+        return lambda: None  # its framework has a way of its own to join the others
 
     serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
 
@@ -80,7 +102,7 @@ def main(server_pid, rank, folder, fds):
 def serve(channel, fds, surround, now=time.monotonic):
     """Be a rank to the end of this process: take over its surroundings, load the call, make it, send back what became of it.
 
-    `surround()` does the first and returns the backend; `now` is the clock of the messages. Of the WorkerFds `fds` the output,
+    `surround()` does the first and returns how to join the process group, a function; `now` is the clock of the messages. Of the WorkerFds `fds` the output,
     stacks and call are used. A rank that has raised stays until it is killed.
     """
     global _channel, _now
@@ -91,11 +113,11 @@ def serve(channel, fds, surround, now=time.monotonic):
         _take_streams(fds.output)
         faulthandler.enable(fds.stacks, all_threads=False)
         faulthandler.register(STACK_SIGNAL, fds.stacks, all_threads=False)
-        backend = surround()
+        join = surround()
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call)
         doing, is_ours = "joining the process group", True
-        rendezvous.join(backend)
+        join()
         _send(Began())
         doing, is_ours = "", False
         value = worker(*args, **kwargs)
@@ -169,10 +191,9 @@ def _text_of(error):
 
 def _leave():
     """End as an interpreter would (threads, exit handlers, buffers), but for destructors, which may hang."""
-    import torch.distributed as dist
-
+    dist = sys.modules.get("torch.distributed")  # another interpreter may have none
     try:
-        if dist.is_initialized() and dist.get_backend() != "gloo":
+        if dist is not None and dist.is_initialized() and dist.get_backend() != "gloo":
             dist.destroy_process_group()  # a GPU may still read from this one's memory; gloo has nothing to wait for
         threading._shutdown()  # waits for threads that are no daemons
         atexit._run_exitfuncs()

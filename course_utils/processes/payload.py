@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import mmap
 import os
 import pickle
 import shutil
@@ -185,11 +186,7 @@ def load(fd):
 
     Raises whatever unpickling raises.
     """
-    import torch
-
-    # torch's private mapping, not mmap's, which keeps a descriptor open for as long as a result is kept.
-    mapping = torch.UntypedStorage.from_file(f"/dev/fd/{fd}", False, os.fstat(fd).st_size)
-    view = memoryview(torch.empty(0, dtype=torch.uint8).set_(mapping).numpy())
+    view = _mapped(fd)
     (count,) = struct.unpack_from("<Q", view, 0)
     lengths = struct.unpack_from(f"<{count}Q", view, 8)
     pieces, offset = [], -(-8 * (1 + count) // _ALIGNMENT) * _ALIGNMENT
@@ -197,3 +194,14 @@ def load(fd):
         pieces.append(view[offset : offset + length])
         offset += -(-length // _ALIGNMENT) * _ALIGNMENT
     return _Unpickler(io.BytesIO(pieces[0]), pieces[1:]).load()
+
+
+def _mapped(fd):
+    """A private mapping of a file, as a memoryview."""
+    try:
+        import torch
+    except ImportError:  # the interpreter of another framework
+        return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE))
+    # torch's, not mmap's, which keeps a descriptor open for as long as a result is kept.
+    mapping = torch.UntypedStorage.from_file(f"/dev/fd/{fd}", False, os.fstat(fd).st_size)
+    return memoryview(torch.empty(0, dtype=torch.uint8).set_(mapping).numpy())

@@ -1,0 +1,123 @@
+"""The environment of the other frameworks: where it lies, what it lacks, and how `launch` runs workers in it.
+
+`make elsewhere` makes it in build/elsewhere, with the Python of the course's own environment. That one it never touches, and
+reads torch from it only where Horovod for PyTorch asks for it.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import hardware
+from ..launch import handle, rendezvous, surroundings
+from ..launch.supervisor import Supervisor
+from ..processes import payload
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "requirements-elsewhere.lock"
+STAMP = "course-stamp.json"
+FRAMEWORKS = {"tensorflow": "TensorFlow", "horovod.torch": "Horovod for PyTorch", "horovod.tensorflow": "Horovod for TensorFlow"}
+# TensorFlow tells of its instruction sets in every process, and rounds otherwise where oneDNN chooses the order of additions.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def folder():
+    """Where the environment lies: build/elsewhere, or what COURSE_ELSEWHERE names."""
+    return Path(os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere")
+
+
+def stamp():
+    """What the environment was made from: {} where there is none, or where it is half made."""
+    try:
+        return json.loads((folder() / STAMP).read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def wanted():
+    """The versions that an environment must have been made from to serve this course as it is now."""
+    found = {"python": sys.version.split()[0], "torch": hardware.torch_version()[0]}
+    if LOCK.exists():
+        found["requirements"] = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    return found
+
+
+def problem(framework):
+    """Why `framework`, one of FRAMEWORKS, cannot run here, in one sentence; None where it can."""
+    name = FRAMEWORKS[framework]
+    if not (folder() / "bin" / "python").exists():
+        return f"{name} is not installed for this chapter: `make elsewhere` installs it."
+    made = stamp()
+    if not made:
+        return "The environment of the other frameworks is half made: run `make elsewhere` again."
+    now = wanted()
+    if made.get("requirements") != now.get("requirements"):
+        return f"The environment of {name} was made from another list of versions: `make elsewhere` brings it up to date."
+    if made["python"] != now["python"]:
+        return (f"The environment of {name} has Python {made['python']}, and this notebook has {now['python']}: "
+                "`make elsewhere` makes it anew.")
+    if framework not in made["frameworks"]:
+        return f"{name} could not be built here: `make elsewhere` tries again and says why."
+    if framework == "horovod.torch" and made["torch"] != now["torch"]:
+        return f"{name} was built for torch {made['torch']}, and torch is {now['torch']} now: `make elsewhere` builds it anew."
+    return None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`launch(…, on=Environment("tensorflow"))` runs workers of this machine in the other frameworks' interpreter.
+
+    They have torchrun's variables and no process group. A single process with TensorFlow sees GPUs where it was installed with
+    CUDA; several, and Horovod, are on the CPU. Raises RuntimeError where the framework is not there.
+    """
+
+    framework: str
+
+    def __post_init__(self):
+        if self.framework not in FRAMEWORKS:
+            raise ValueError(f"framework is {self.framework!r}; it can be {', '.join(FRAMEWORKS)}")
+        if why := problem(self.framework):
+            raise RuntimeError(why)
+
+    def world_size(self, asked):
+        return 1 if asked is None else asked
+
+    def place(self, world_size, backend):
+        if backend not in ("auto", None):
+            raise ValueError(f"backend is {backend!r}, which is torch's: {FRAMEWORKS[self.framework]} has ways of its own")
+        on_gpu = self.framework == "tensorflow" and world_size == 1 and stamp()["cuda"] and hardware.choose_backend(1).device_type == "cuda"
+        note = f"{world_size} process{'es' * (world_size > 1)} with {FRAMEWORKS[self.framework]}"
+        return hardware.Placement(None, "cuda" if on_gpu else "cpu", note)
+
+    def shape(self, world_size):
+        raise ValueError("what runs in another framework's environment has no program for torchrun: export is for launches in this one")
+
+    @contextlib.contextmanager
+    def follower(self, name, world_size, placement, debug, call_fd):
+        with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
+            captured = surroundings.capture(world_size, placement, store.port, debug, {})
+            captured = dataclasses.replace(captured, python=str(folder() / "bin" / "python"), path=self._path(captured.path),
+                                           environment=self._variables(captured.environment))  # fmt: skip
+            fd = payload.dump((captured, None))
+            stack.callback(os.close, fd)
+            yield Supervisor(handle.current(), world_size, temporary, fd, call_fd)
+
+    def _path(self, path):
+        """What of the notebook's sys.path is its own, and no installed package's."""
+        installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+        own = [entry for entry in path if not any(Path(entry).is_relative_to(each) for each in installed)]
+        own = [entry for entry in own if not entry.endswith(".zip")]
+        return own + [sysconfig.get_path("purelib")] * (self.framework == "horovod.torch")
+
+    def _variables(self, environment):
+        theirs = {name: value for name, value in environment.items() if not name.startswith("PYTHON")}
+        theirs |= _QUIET | {"PATH": f"{folder() / 'bin'}{os.pathsep}{theirs['PATH']}", "VIRTUAL_ENV": str(folder())}
+        if self.framework == "horovod.torch":
+            theirs["PYTHONPATH"] = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])  # for what it starts itself
+        return theirs
