@@ -8,6 +8,12 @@
     python -m course_utils.slurm ddp --nodes 2 --program my_train.py      the same for a program of your own
     python -m course_utils.slurm ddp --gpus-per-node 0 --workers-per-node 4      workers on CPU cores
 
+Programs of other frameworks, with the Python that `make elsewhere` has made for them:
+
+    python -m course_utils.slurm mirrored --program my_train.py                  TensorFlow, the GPUs of one node
+    python -m course_utils.slurm multiworker --nodes 2 --program my_train.py     TensorFlow on several nodes
+    python -m course_utils.slurm horovod --nodes 3 --gpus-per-node 4 --program my_train.py       Horovod
+
 The file goes to the standard output: `… > job.sbatch`, then `sbatch job.sbatch`. It says in comments what to change on your
 own cluster.
 """
@@ -17,14 +23,24 @@ import os
 import re
 import shlex
 import sys
+import sysconfig
 from dataclasses import dataclass
+from pathlib import Path
 
 TITLES = {
     "dp": "DataParallel: one process that splits each batch over the GPUs of its node",
     "ddp": "Distributed data parallel: every worker holds the whole model and a part of each batch",
     "fsdp": "Fully sharded data parallel: every worker holds a shard of the model and a part of each batch",
     "hsdp": "Hybrid sharding: the model is sharded inside a node and replicated across nodes",
+    "mirrored": "MirroredStrategy: one process of TensorFlow with a copy of the model on each GPU of its node",
+    "multiworker": "MultiWorkerMirroredStrategy: a process of TensorFlow on each node, for all GPUs of that node",
+    "horovod": "Horovod: every worker holds the whole model and a part of each batch",
 }
+ELSEWHERE = ("mirrored", "multiworker", "horovod")  # other frameworks', for whom the course has no program
+ONE_A_NODE = ("dp", "mirrored", "multiworker")  # one process for all GPUs of its node
+STARTS = {
+    "dp": "one process", "mirrored": "one process", "multiworker": "one process a node", "horovod": "horovodrun starts the workers",
+}  # fmt: skip
 # Their words for the course's program. A node holds one replica of the model, cut into shards.
 OPTIONS = {
     "dp": "--strategy dp", "ddp": "--strategy ddp", "fsdp": "--strategy fsdp",
@@ -32,6 +48,7 @@ OPTIONS = {
 }  # fmt: skip
 CPUS_PER_GPU = 4  # the worker's own, and some that load its data
 TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # as Slurm writes it, days first
+ROOT = Path(__file__).resolve().parents[1]
 LEAST_S = 300  # a job shorter than this would spend its time on starting again
 
 
@@ -62,8 +79,8 @@ class Job:
 
     @property
     def num_workers(self):
-        """Workers on each node: DataParallel's one process, one for each GPU, or as many as were asked for."""
-        return 1 if self.strategy == "dp" else self.gpus_per_node or self.workers_per_node or 2
+        """Workers on each node: one process for all GPUs, one for each GPU, or as many as were asked for."""
+        return 1 if self.strategy in ONE_A_NODE else self.gpus_per_node or self.workers_per_node or 2
 
     @property
     def num_cpus(self):
@@ -99,6 +116,11 @@ def _check_numbers(job):
 def _check_strategy(job):
     if job.strategy not in TITLES:
         raise ValueError(f"there is no strategy {job.strategy!r}: choose one of {', '.join(TITLES)}")
+    if job.strategy in ELSEWHERE and not job.program:
+        raise ValueError(f"{job.strategy} needs a program of yours (--program FILE): the course's own is torch's")
+    if job.strategy == "mirrored" and job.nodes > 1:
+        raise ValueError(f"mirrored on {job.nodes} nodes cannot be: MirroredStrategy is one process, which cannot leave its node; "
+                         "take multiworker")  # fmt: skip
     if job.strategy == "dp" and job.nodes > 1:
         raise ValueError(f"dp on {job.nodes} nodes cannot be: DataParallel is one process, which cannot leave its node; "
                          "take ddp")  # fmt: skip
@@ -122,7 +144,7 @@ def _check_words(job):
 
 
 def _head(job):
-    workers = "1 process" if job.strategy == "dp" else _several(job.nodes * job.num_workers, "worker")
+    workers = "1 process" if job.strategy in ("dp", "mirrored") else _several(job.nodes * job.num_workers, "worker")
     where = _several(job.nodes * job.gpus_per_node, "GPU") if job.gpus_per_node else "CPU cores"
     each = f", {job.num_workers} on each node" if job.nodes > 1 else ""
     return f"""#!/bin/bash
@@ -144,7 +166,7 @@ def _resources(job):
     lines = [
         (f"job-name={job.name or job.strategy}", ""),
         (f"nodes={job.nodes}", ""),
-        ("ntasks-per-node=1", "one torchrun a node, which starts the workers" if job.strategy != "dp" else "one process"),
+        ("ntasks-per-node=1", STARTS.get(job.strategy, "one torchrun a node, which starts the workers")),
         (f"gpus-per-node={job.gpus_per_node}", f"some clusters want --gres=gpu:{job.gpus_per_node} instead"),
         (f"cpus-per-task={job.num_cpus}", "for all workers of a node, and what loads their data"),
         (f"time={job.time}", "hours:minutes:seconds; a job that asks for less starts sooner"),
@@ -179,25 +201,33 @@ def _elsewhere(job):
 
 
 def _environment(job):
+    found, folder = "The Python that wrote this file", os.path.dirname(os.path.abspath(sys.executable))
+    if job.strategy in ELSEWHERE:
+        found, folder = "The Python of `make elsewhere`", os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere"
+        folder = os.path.join(folder, "bin")
+    # Horovod for PyTorch was built for the torch of this Python; the course's package is beside it.
+    paths = f"{ROOT}{os.pathsep}{sysconfig.get_path('purelib')}"
+    torch = f"\nexport PYTHONPATH={shlex.quote(paths)}" if job.strategy == "horovod" else ""
     return f"""set -e
 
-# The Python that wrote this file. Where the nodes have another, load that one instead, for example:
+# {found}. Where the nodes have another, load that one instead, for example:
 # module load python cuda
 # conda activate course
-export PATH={shlex.quote(os.path.dirname(os.path.abspath(sys.executable)))}:"$PATH"
+export PATH={shlex.quote(folder)}:"$PATH"{torch}
 
 export OMP_NUM_THREADS={job.num_cpus // job.num_workers}  # the CPUs of one worker
 export PYTHONUNBUFFERED=1  # what is printed is in the file at once; where several workers print, their lines may mix
 # Where nodes have more than one network, name the fast one (`ip -brief address` lists them):
-# export NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0"""
+# export NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0{" HOROVOD_GLOO_IFACE=ib0" * (job.strategy == "horovod")}"""
 
 
 def _command(job):
     """The end of the file: where workers meet, what to do when the time is nearly over, and srun."""
-    srun = ['srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1', *_launcher(job), *_program(job)]
-    parts = [] if job.strategy == "dp" else [RENDEZVOUS]
+    srun = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1'
+    command = [*([srun] if job.strategy != "horovod" else []), *_launcher(job), *_program(job)]
+    parts = [MEETING[job.strategy].format(workers=job.num_workers)] if job.strategy in MEETING else []
     parts += [AGAIN] if job.starts_again else []
-    parts.append(" \\\n    ".join(srun) + (" &\nwait $! || wait $!" if job.starts_again else ""))
+    parts.append(" \\\n    ".join(command) + (" &\nwait $! || wait $!" if job.starts_again else ""))
     return "\n\n".join(parts)
 
 
@@ -205,6 +235,19 @@ RENDEZVOUS = """\
 # Slurm runs this file on the first of the job's nodes, and there the workers of all nodes meet. The port comes from the
 # job's number, so that two jobs on one node do not meet each other.
 endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 10000))\""""
+
+WORKERS = """\
+# Every process must know the addresses of all, and its own place among them. The port comes from the job's number.
+port=$((20000 + SLURM_JOB_ID % 10000))
+workers=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/.*/\\"&:$port\\"/" | paste -sd,)
+export TF_CLUSTER="{{\\"worker\\": [$workers]}}\""""
+
+HOSTS = """\
+# Slurm runs this file on the first of the job's nodes. horovodrun starts the processes of the others from there, by ssh,
+# which must not ask for a password.
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/:{workers}/" | paste -sd,)"""
+
+MEETING = {"ddp": RENDEZVOUS, "fsdp": RENDEZVOUS, "hsdp": RENDEZVOUS, "multiworker": WORKERS, "horovod": HOSTS}
 
 AGAIN = """\
 # When the time is nearly over the job goes back into the queue, to go on from its checkpoint: 20 times, not for ever. The
@@ -214,8 +257,14 @@ trap again USR1"""
 
 
 def _launcher(job):
-    if job.strategy == "dp":
+    if job.strategy in ("dp", "mirrored"):
         return ["python"]
+    if job.strategy == "multiworker":
+        task = '{\\"type\\": \\"worker\\", \\"index\\": $SLURM_PROCID}'
+        config = f'export TF_CONFIG="{{\\"cluster\\": $TF_CLUSTER, \\"task\\": {task}}}"'
+        return [f"bash -c '{config}; exec python \"$@\"' worker"]
+    if job.strategy == "horovod":
+        return [f'horovodrun --gloo -np {job.nodes * job.num_workers} -H "$hosts"', "python"]
     return [
         f'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node {job.num_workers}',
         '--rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$endpoint"',

@@ -25,12 +25,13 @@ from .schedules import cut_in_two, phases_1f1b, schedules
 from .setups import setups
 from .shards import columns_and_rows, lanes, pair_and_attention
 from .splits import data_parallel_step, three_ways
+from .strategies import strategies
 from .training import clocks, training_step
 
 __all__ = [
     "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
     "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices",
     "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "repeats", "replicas", "roofline",
-    "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "step_slider", "thread_map",
-    "three_ways", "timeline", "training_step", "tree", "ways_to_send", "winners", "within_float16",
+    "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "step_slider", "strategies",
+    "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "winners", "within_float16",
 ]  # fmt: skip
