@@ -1,7 +1,7 @@
 """Train a network on the digits with Horovod. "HVD" marks what only several processes need.
 
-    horovodrun -np 2 python horovod_digits.py                                      two processes
-    horovodrun -np 12 -H server1:4,server2:4,server3:4 python horovod_digits.py    three servers
+    horovodrun -np 2 python horovod_digits.py                                      2 processes
+    horovodrun -np 12 -H server1:4,server2:4,server3:4 python horovod_digits.py    3 servers
 """
 
 import horovod.torch as hvd  # HVD
