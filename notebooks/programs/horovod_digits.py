@@ -12,8 +12,8 @@ from course_utils.data import load_images
 from course_utils.models import DigitsNet
 
 hvd.init()  # HVD
-on_gpu = torch.cuda.is_available() and hvd.nccl_built()  # HVD: Horovod, too, was built for GPUs
-device = torch.device("cuda", hvd.local_rank()) if on_gpu else torch.device("cpu")  # HVD: its own GPU
+on_gpu = torch.cuda.is_available() and hvd.nccl_built()  # HVD: Horovod knows GPUs, too
+device = torch.device("cuda", hvd.local_rank()) if on_gpu else torch.device("cpu")  # HVD: its GPU
 
 torch.manual_seed(0)
 model = DigitsNet().to(device)
@@ -24,7 +24,7 @@ optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())  # HVD
 digits = load_images("digits", size=16)
 batches = list(zip(digits.images.split(64), digits.labels.split(64)))[:10]
 for step, (x, y) in enumerate(batches):
-    x, y = (t.chunk(hvd.size())[hvd.rank()].to(device) for t in (x, y))  # HVD: this rank's part
+    x, y = (t.chunk(hvd.size())[hvd.rank()].to(device) for t in (x, y))  # HVD: its part
     optimizer.zero_grad()
     loss = F.cross_entropy(model(x), y)
     loss.backward()
