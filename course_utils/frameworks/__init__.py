@@ -4,6 +4,7 @@
 """
 
 import os
+import signal
 
 from .. import recorded
 from ..launch import WorkerError, launch
@@ -16,6 +17,8 @@ __all__ = [
 ]  # fmt: skip
 
 _RECORD = "frameworks"
+# TensorFlow's coordinator of parameter servers, for one, has been seen to crash in its own C++ threads, in one run of sixty.
+_CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)
 
 _found, _failures, _from_record = {}, {}, set()
 
@@ -24,8 +27,8 @@ def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
     """Return `summary(results)` of `launch(worker, *args)` in the interpreter of `framework`, one of FRAMEWORKS.
 
     `results` has one value per rank; the summary is made of numbers, text, lists and dicts. Where nothing is installed it is
-    what was recorded as `name`, a failure as well, and a line says so. Raises RuntimeError where the environment is there and
-    does not serve, and whatever `launch` raises.
+    what was recorded as `name`, a failure as well, and a line says so. What crashes in C code is started once more. Raises
+    RuntimeError where the environment is there and does not serve, and whatever `launch` raises.
     """
     if not folder().exists():
         record = recorded.latest(_RECORD)
@@ -36,8 +39,15 @@ def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
         if name in record.values["failures"]:
             raise WorkerError(record.values["failures"][name])
         return record.values["found"][name]
+    options = {"world_size": world_size, "timeout": timeout, "on": Environment(framework)}
     try:
-        run = launch(worker, *args, world_size=world_size, timeout=timeout, on=Environment(framework))
+        try:
+            run = launch(worker, *args, **options)
+        except WorkerError as error:
+            if error.exitcode not in _CRASHES:
+                raise
+            print(f"{FRAMEWORKS[framework]} crashed ({error.text.splitlines()[0]}): starting it once more.")
+            run = launch(worker, *args, **options)
     except WorkerError as error:
         _failures[name] = str(error)
         raise

@@ -115,6 +115,27 @@ def test_the_kernel_is_killed(new_notebook, other):
     wait_until(lambda: {process.pid for process in notebook.processes()} <= {notebook.pid}, 5, "everything ends")
 
 
+CRASH = """
+from course_utils import frameworks
+def crash_twice(path, most):
+    count = int(open(path).read() or 0) if os.path.exists(path) else 0
+    if count < most:
+        open(path, "w").write(str(count + 1))
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return count
+"""
+
+
+def test_a_framework_that_crashes_is_started_once_more(there, tmp_path):
+    there.run(CRASH)
+    outcome = there.run(f"frameworks.run('a', 'tensorflow', list, crash_twice, {str(tmp_path / 'one')!r}, 1)")
+    assert outcome.value == [1]
+    assert "TensorFlow crashed (rank 0: ended by a segmentation fault (SIGSEGV)" in outcome.stdout
+    outcome = there.fail(f"frameworks.run('a', 'tensorflow', list, crash_twice, {str(tmp_path / 'two')!r}, 2)")
+    assert "SIGSEGV" in outcome.message
+    assert there.fail("frameworks.run('a', 'tensorflow', list, fail, world_size=2)").stdout.count("once more") == 0
+
+
 def test_torch_is_there_where_horovod_asks_for_it(there):
     there.run("def version():\n    import torch\n    return torch.__version__")
     assert there.run("launch(version, on=Environment('horovod.torch'))[0]").value == there.run("torch.__version__").value
