@@ -69,7 +69,9 @@ def record(monkeypatch, tmp_path):
 
 def test_without_an_environment_the_recorded_run_is_shown(folder, monkeypatch, tmp_path, capsys):
     record(monkeypatch, tmp_path)
+    assert frameworks.source() == ""
     assert frameworks.run("who", "tensorflow", list, print) == {"rank": 0}
+    assert frameworks.source() == "recorded on a machine"
     assert capsys.readouterr().out == (
         "TensorFlow is not installed for this chapter: `make elsewhere` installs it. Until then: recorded on a machine, with "
         "TensorFlow 2.21.0.\n"

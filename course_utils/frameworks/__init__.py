@@ -13,7 +13,7 @@ from .meeting import free_ports, horovodrun, meet_for_horovod, two_devices
 
 __all__ = [
     "FRAMEWORKS", "Environment", "distance", "ends_at", "folder", "free_ports", "horovodrun", "keep", "meet_for_horovod", "problem",
-    "run", "stamp", "two_devices",
+    "run", "source", "stamp", "two_devices",
 ]  # fmt: skip
 
 _RECORD = "frameworks"
@@ -53,6 +53,11 @@ def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
         raise
     _found[name] = summary(run.results)
     return _found[name]
+
+
+def source():
+    """For a figure's caption: where what `run` returned was recorded, "" if all of it ran here."""
+    return f"recorded on {recorded.latest(_RECORD).machine}" if _from_record else ""
 
 
 def ends_at(truth):
