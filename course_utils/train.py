@@ -39,6 +39,7 @@ from tqdm import tqdm
 from . import hardware, models, train_state
 from .data import load_images
 from .launch import log
+from .processes import ending
 from .train_options import MODELS, read
 from .train_ranks import Place, Refused, agreement, choose_device, find_place, join, require_same
 
@@ -380,7 +381,8 @@ def program():
     try:
         main(tell=True)
     except Refused:
-        sys.exit(2)
+        ending.leave(2)
+    ending.leave()
 
 
 if __name__ == "__main__":

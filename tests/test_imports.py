@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "train_ranks": {"checkpoint", "hardware"},
     "train_options": {"hardware", "train_ranks"},
     "train_state": {"checkpoint", "train_ranks"},
-    "train": {"data", "hardware", "launch", "models", "train_options", "train_ranks", "train_state"},
+    "train": {"data", "hardware", "launch", "models", "processes", "train_options", "train_ranks", "train_state"},
     "checks": {"cells", "checkpoint", "frameworks", "kernels", "launch", "measure", "models", "parallel", "planner"},
 }
 OUTSIDE = ("tests", "tools")

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -45,3 +47,27 @@ def test_those_who_carry_a_mark_are_killed_and_nobody_else():
     assert os.waitpid(children["others"], os.WNOHANG) == (0, 0)
     os.kill(children["others"], signal.SIGKILL)
     os.waitpid(children["others"], 0)
+
+
+LEAVING = """
+import atexit, sys, threading, time
+from course_utils.processes import ending
+
+class Destroyed:
+    def __del__(self):
+        print("destroyed", flush=True)
+
+kept = Destroyed()
+atexit.register(print, "exit handler")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+sys.stdout.write("buffered ")
+ending.leave({code})
+"""
+
+
+@pytest.mark.parametrize("code", ["", "2"])
+def test_leaving_is_an_interpreters_end_without_destructors(code):
+    command = [sys.executable, "-c", LEAVING.format(code=code)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)  # not a terminal: buffered
+    assert done.returncode == int(code or 0)
+    assert done.stdout == "buffered thread\nexit handler\n"

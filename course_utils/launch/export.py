@@ -35,13 +35,14 @@ def main():
     said = "rank {{}}: {{}}\\n".format(dist.get_rank(), {name}(*given["args"], **given["kwargs"]))
     sys.stdout.write(said)  # in one piece, so that ranks' lines do not mix
     dist.destroy_process_group()
+    ending.leave()  # without Python's own end, in which a thread of gloo may abort
 
 
 if __name__ == "__main__":
     main()
 '''
 _NEEDED = ("import os", "import sys", "from pathlib import Path", "import torch", "import torch.distributed as dist",
-           "from course_utils.processes import payload")  # fmt: skip
+           "from course_utils.processes import ending, payload")  # fmt: skip
 
 
 def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node):

@@ -1,6 +1,5 @@
 """What runs in each worker process: take the function, run it, hand back what became of it."""
 
-import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -15,7 +14,7 @@ import time
 import traceback
 
 from .. import cells, hardware
-from ..processes import linux, payload
+from ..processes import ending, linux, payload
 from . import interpreter, rendezvous, surroundings
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
@@ -136,7 +135,7 @@ def serve(channel, fds, surround, now=time.monotonic):
             _send(Left(now()))
         else:
             _send(Raised(now(), _report(error, doing, is_ours)))
-            _flush()
+            ending.flush()
             # Stay, so that the other ranks still wait where they are and not report a lost connection: whoever reads
             # the error wants to know what they were waiting for. The launcher kills us all.
             while True:
@@ -190,28 +189,17 @@ def _text_of(error):
 
 
 def _leave():
-    """End as an interpreter would (threads, exit handlers, buffers), but for destructors, which may hang."""
     dist = sys.modules.get("torch.distributed")  # another interpreter may have none
     try:
         if dist is not None and dist.is_initialized() and dist.get_backend() != "gloo":
             dist.destroy_process_group()  # a GPU may still read from this one's memory; gloo has nothing to wait for
-        threading._shutdown()  # waits for threads that are no daemons
-        atexit._run_exitfuncs()
     finally:
-        _flush()
-        os._exit(0)
+        ending.leave()
 
 
 def _leave_fork(error=None):
     """End a child that the worker forked itself: it is no rank, and what it returns is nobody's result."""
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(error)
-    _flush()
+    ending.flush()
     os._exit(0 if error is None else 1)
-
-
-def _flush():
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the worker closed it, or the notebook is gone
-            stream.flush()
-    ctypes.CDLL(None).fflush(None)

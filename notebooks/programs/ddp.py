@@ -50,8 +50,8 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
         total += loss.detach() / len(loader)
-    if dist.is_initialized():  # DDP: the mean over ranks
-        dist.all_reduce(total.div_(world_size))  # DDP
+    if dist.is_initialized():  # DDP: the mean over ranks; "work" is kept, or gloo frees it too late
+        (work := dist.all_reduce(total.div_(world_size), async_op=True)).wait()  # DDP
     if rank == 0:  # DDP: one report for all
         print(f"epoch {epoch}: loss {total.item():.9f}")
 if rank == 0 and len(sys.argv) > 1:  # DDP: one file for all

@@ -68,8 +68,8 @@ for epoch in range(first, 3):  # ELASTIC
                 checkpoint.save(path, **state, progress=progress)  # ELASTIC
                 print(f"step {epoch * len(loader) + step + 1}", flush=True)  # ELASTIC
     done, subtotal = 0, 0.0  # ELASTIC
-    if dist.is_initialized():  # DDP: the mean over ranks
-        dist.all_reduce(total.div_(world_size))  # DDP
+    if dist.is_initialized():  # DDP: the mean over ranks; "work" is kept, or gloo frees it too late
+        (work := dist.all_reduce(total.div_(world_size), async_op=True)).wait()  # DDP
     if rank == 0:  # DDP: one report for all
         print(f"epoch {epoch}: loss {total.item():.9f}")
 if rank == 0 and len(sys.argv) > 2:  # DDP: one file for all
