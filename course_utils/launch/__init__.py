@@ -57,7 +57,7 @@ from ..hardware import sharing
 from ..processes import interrupts, payload
 from . import call, handle, rendezvous, surroundings
 from .call import NotSendable
-from .failure import LauncherError, WorkerError, lines_about
+from .failure import LauncherError, WorkerError, explain, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
 from .supervisor import Supervisor
@@ -72,7 +72,8 @@ class Run:
     """What came of a launch.
 
     `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (of a
-    flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran.
+    flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran. `failures` is
+    {rank: WorkerError} of the ranks that the others went on without (`keep_going`); their results are None.
     """
 
     def __init__(self, name, placement, supervisor, call, started):
@@ -97,6 +98,10 @@ class Run:
     @property
     def results(self):
         return self._supervisor.results
+
+    @property
+    def failures(self):
+        return {fate.rank: explain([fate]) for fate in self._supervisor.fates if fate.has_failed}
 
     @property
     def logs(self):
@@ -141,7 +146,7 @@ def latest_run():
     return _latest and _latest()
 
 
-def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=False, on=None, **kwargs):
+def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=False, on=None, keep_going=False, **kwargs):
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
@@ -155,11 +160,14 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree in the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
         on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)` for a job.
+        keep_going: whether the other ranks go on when one fails; then `failures` of the Run says what became of it.
 
-    Raises WorkerError when a rank failed or time was up; ValueError or TypeError for arguments that cannot be right,
+    Raises WorkerError when a rank failed (with `keep_going`: when all have) or time was up; ValueError or TypeError for arguments that cannot be right,
     before anything is started; and LauncherError where no worker is to blame.
     """
     world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
+    if keep_going and on is not None:
+        raise ValueError("keep_going is for ranks that launch starts itself: where others start them, on=…, they end together")
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
@@ -181,7 +189,7 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
             surroundings_fd = payload.dump((captured, placement.backend))
             stack.callback(os.close, surroundings_fd)
             folder = stack.enter_context(surroundings.folder())
-            supervisor = Supervisor(forkserver, world_size, folder, surroundings_fd, call_fd)
+            supervisor = Supervisor(forkserver, world_size, folder, surroundings_fd, call_fd, keeps_going=keep_going)
         run = Run(name, placement, supervisor, (worker, args, kwargs, on), started)
         _announce(placement)
         _supervise(run, supervisor, timeout)
@@ -209,6 +217,8 @@ def _supervise(run, supervisor, timeout):
             run.seconds = time.monotonic() - run.started
         if not has_ended:
             shutdown()  # it does not answer: end it, and with it every worker
+    if run.failures:
+        print(*lines_about([fate for fate in supervisor.fates if fate.has_failed]), sep="\n")
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
 

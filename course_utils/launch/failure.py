@@ -94,10 +94,10 @@ def explain(fates, timeout=None, killed_for_memory=False):
 
     A LauncherError where the first to fail never came to the student's code.
     """
-    failed = sorted((fate for fate in fates if fate.has_failed), key=lambda fate: fate.time)
-    cause = next((fate for fate in failed if not fate.has_lost_connection), failed[0] if failed else None)
-    if cause is None:
+    if timeout is not None:
         return _explain_timeout(fates, timeout)
+    failed = sorted((fate for fate in fates if fate.has_failed), key=lambda fate: fate.time)
+    cause = next((fate for fate in failed if not fate.has_lost_connection), failed[0])
     if cause.report is not None and cause.report.is_ours and not cause.has_lost_connection:
         return LauncherError(f"rank {cause.rank}: {_raised(cause.report)}\n\n{cause.report.traceback}".rstrip())
     others = [fate for fate in fates if fate is not cause]
@@ -132,7 +132,7 @@ def _explain_lost_connection(cause, others, fates):
 
 
 def _explain_timeout(fates, timeout):
-    running = [fate for fate in fates if not fate.returned]
+    running = [fate for fate in fates if not fate.returned and not fate.has_failed]
     apart = [fate for fate in running if not _is_in_torch_distributed(fate.frames)]
     head = f"no end after {timeout:g} s, so all workers were stopped"
     return WorkerError(

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import selectors
+import signal
 import socket
 import time
 
@@ -23,8 +24,8 @@ _launches = itertools.count()
 class Supervisor(Watch):
     """The workers of one launch. `start`, then `wait`, and `stop` in any case."""
 
-    def __init__(self, handle, world_size, folder, surroundings_fd, call_fd, stream=None):
-        super().__init__(world_size, stream)
+    def __init__(self, handle, world_size, folder, surroundings_fd, call_fd, stream=None, keeps_going=False):
+        super().__init__(world_size, stream, keeps_going)
         self._launch = next(_launches)
         self._handle, self._folder, self._given_fds = handle, folder, (surroundings_fd, call_fd)
         self._channels, self._stacks, self._outputs = {}, {}, {}
@@ -54,15 +55,21 @@ class Supervisor(Watch):
             self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
 
     def wait(self, timeout):
-        """Return when all ranks have returned and ended.
+        """Return when all ranks have returned and ended; where ranks keep going without those that fail, when one has.
 
         Raises WorkerError when one failed or time, which counts from when all have begun, is up; and LauncherError.
         """
         seconds = self.watch(timeout, _START_S)
-        if any(fate.has_failed for fate in self.fates):
+        counts = all if self.keeps_going else any
+        if counts(fate.has_failed for fate in self.fates):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
         if self._alive:
             raise explain(self.whereabouts(), timeout=seconds)
+
+    def note_failure(self, fate):
+        super().note_failure(fate)
+        if self.keeps_going and fate.rank in self._alive:  # a rank that has raised waits for its end
+            self._handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
 
     def look(self, until):
         with interrupts.allowed():

@@ -17,8 +17,8 @@ class Watch:
 
     settle_lost_connection_s = 1.0
 
-    def __init__(self, world_size, stream=None):
-        self.world_size = world_size
+    def __init__(self, world_size, stream=None, keeps_going=False):
+        self.world_size, self.keeps_going = world_size, keeps_going  # without the ranks that fail, while any is left
         self.results = [None] * world_size
         self.rows = []  # (rank, Logged)
         self.output = Output(world_size, stream)
@@ -33,7 +33,7 @@ class Watch:
         """
         deadline, has_begun = time.monotonic() + start_s, False
         while not self.is_over:
-            if not has_begun and len(self.begun) == self.world_size:
+            if not has_begun and all(fate.rank in self.begun or fate.has_failed for fate in self.fates):
                 has_begun, deadline = True, time.monotonic() + timeout
             until = deadline if self.settled is None else min(self.settled, deadline)
             if time.monotonic() >= until:
@@ -87,6 +87,8 @@ class Watch:
             self.note_failure(fate)
 
     def note_failure(self, fate):
+        if self.keeps_going and not all(each.has_failed for each in self.fates):
+            return
         settle = self.settle_lost_connection_s if fate.has_lost_connection else _SETTLE_S
         if all(each.has_failed or each.returned for each in self.fates):
             settle = 0

@@ -5,4 +5,5 @@
 `ring`: all-reduce round a ring, made of messages.
 `tensor`: split layers, which stand between two autograd functions.
 `pipeline`: stages, micro-batches, and the schedules that run them.
+`parameter_server`: servers that hold the parameters, workers that push gradients, and rules for who waits.
 """

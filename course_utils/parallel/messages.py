@@ -4,30 +4,35 @@ NCCL carries tensors on GPUs, gloo tensors on the CPU. Where ranks share a GPU, 
 its collectives take them, its send and recv do not. Such a message goes through the CPU; only this module does that.
 """
 
+import datetime
+
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-def send(tensor, dst):
+def send(tensor, dst, tag=0, timeout_s=None):
     """Send `tensor` to rank `dst`, which calls `recv`; when this returns, `tensor` may be changed again.
 
-    An empty tensor is not sent. Raises ValueError if there is no other rank `dst`.
+    Messages of different tags do not wait for one another. After `timeout_s` seconds the connections of this rank are
+    closed, all of them (gloo's way), and RuntimeError is raised; None stands for the process group's own timeout. An empty
+    tensor is not sent. Raises ValueError if there is no other rank `dst`.
     """
     _require_other_rank(dst, "send to")
     if tensor.numel():
-        dist.send(_as_carried(tensor), dst)
+        carried = _as_carried(tensor)  # kept until it has left
+        _wait(dist.isend(carried, dst, tag=tag), timeout_s)
 
 
-def recv(tensor, src):
-    """Fill `tensor` with what rank `src` sends, which has the same number of elements and the same dtype.
+def recv(tensor, src, tag=0, timeout_s=None):
+    """Fill `tensor` with what rank `src` sends, which has the same number of elements, dtype and tag; `timeout_s` as in `send`.
 
     Raises ValueError if there is no other rank `src`.
     """
     _require_other_rank(src, "receive from")
     if tensor.numel():
         buffer = _to_be_filled(tensor)
-        dist.recv(buffer, src)
+        _wait(dist.irecv(buffer, src, tag=tag), timeout_s)
         _put_in(tensor, buffer)
 
 
@@ -81,6 +86,13 @@ class Traffic(TorchDispatchMode):
             else:
                 self.collectives.append((name, num_bytes))
         return function(*args, **(kwargs or {}))
+
+
+def _wait(work, timeout_s):
+    if timeout_s is None:
+        work.wait()
+    else:
+        work.wait(datetime.timedelta(seconds=timeout_s))
 
 
 def _num_bytes(tensors):

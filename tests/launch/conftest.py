@@ -71,11 +71,18 @@ class Notebook:
         settings = dict(os.environ, PYTHONPATH=paths, TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
         for name in ("COURSE_SHARED", "COURSE_LOCKS", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"):
             settings.pop(name, None)
-        self._manager = KernelManager(kernel_name="python3")
-        self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))
-        self._client = self._manager.blocking_client()
-        self._client.start_channels()
-        self._client.wait_for_ready(timeout=60)
+        for attempts_left in reversed(range(3)):
+            self._manager = KernelManager(kernel_name="python3")
+            self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))
+            self._client = self._manager.blocking_client()
+            self._client.start_channels()
+            try:
+                self._client.wait_for_ready(timeout=60)
+                break
+            except RuntimeError as error:  # Jupyter has chosen ports, and a test beside this one took one of them
+                self._client.stop_channels()
+                if not attempts_left or "Kernel died" not in str(error):
+                    raise
         self._sent = time.monotonic()
         self.pid = self._manager.provisioner.pid
         self.run(setup, timeout=60)

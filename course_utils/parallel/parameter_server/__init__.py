@@ -1,0 +1,22 @@
+"""A parameter server: servers hold the parameters, workers compute gradients, and a rule says who waits for whom.
+
+    worker                                              server, one or more
+    ─────────────────────────────────────────────────────────────────────────────────────────
+    Client.pull ── PULL, step, [keys or rows] ────────▶ a thread for each worker
+                                                        rules: may this worker begin its step?
+                ◀─ DONE, [numbers] ────────────────────  or GONE, who: never again
+    Client.push ── PUSH, step, [keys or rows], numbers ▶ shard: torch's optimizer makes an update
+
+`plan`: which server holds which key. `rules`: synchronous, asynchronous, bounded delay. `wire`: what a message looks like.
+`server`: the threads and what they share. `shard`: a server's keys with their optimizer. `client`: a worker's side.
+
+After Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014; without its chains of replicas,
+ranges of keys and compressed messages.
+"""
+
+from .client import Client, ServerGone, WorkerGone
+from .plan import Plan
+from .rules import Asynchronous, BoundedDelay, Synchronous
+from .server import Push, Served, serve
+
+__all__ = ["Asynchronous", "BoundedDelay", "Client", "Plan", "Push", "Served", "ServerGone", "Synchronous", "WorkerGone", "serve"]

@@ -1,0 +1,192 @@
+"""A server: two threads for each worker, one that listens and one that answers, a shard between them, and a rule."""
+
+import contextlib
+import queue
+import threading
+import time
+from collections import namedtuple
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from . import wire
+from .shard import Shard, as_bytes, from_bytes, joined
+
+# One gradient: whose, of which of its steps (from 0), how many updates its parameters had missed when it arrived, how many
+# steps its worker was ahead of the slowest one when it began, and when it arrived (time.monotonic(), of this machine).
+Push = namedtuple("Push", "worker step staleness ahead time_s")
+
+
+@dataclass
+class Served:
+    """What a server has to tell at its end: how many updates it made, its pushes in order, which workers were lost, its keys."""
+
+    num_updates: int = 0
+    pushes: list = field(default_factory=list)
+    lost: list = field(default_factory=list)
+    parameters: dict = field(default_factory=dict)  # {key: tensor}
+
+
+def serve(plan, tensors, make_optimizer, rule, watch=None):
+    """Serve this rank's keys of `plan`, beginning with their values in `tensors`, until all workers have left; return Served.
+
+    `make_optimizer(list of parameters)` makes one of torch.optim's for them. `watch(num_updates, {key: tensor})` is called
+    after each update, before anybody can pull. A spare waits until it is added, or until training has ended without it.
+
+    Raises ValueError for a rank that is neither, and what the optimizer or `watch` raises.
+    """
+    rank = dist.get_rank()
+    if rank in plan.servers:
+        shard = Shard({name: tensors[name] for name in plan.held[rank]}, make_optimizer)
+        return _Server(plan, shard, rule, watch).run()
+    if rank not in plan.spares:
+        raise ValueError(f"rank {rank} does not serve: the servers are {plan.servers}, the spares {plan.spares}")
+    taken = _take_over(plan, rank, make_optimizer)
+    return Served() if taken is None else _Server(*taken[:2], rule, watch, *taken[2:]).run()
+
+
+def _take_over(plan, rank, make_optimizer):
+    """A spare's part of the hand-over: (the plan with this rank, its shard, {worker: its steps}), or None if it was not needed."""
+    first = plan.servers[0]
+    what, _, _, num_bytes = wire.recv_header(first)
+    if what == wire.NEVER:
+        return None
+    said = from_bytes(wire.recv(first, num_bytes, torch.uint8))
+    for server in said["servers"]:
+        if server not in plan.servers:  # it was a spare, too
+            plan = plan.with_server(server)
+    others = [wire.recv(server, wire.recv_header(server)[-1], torch.uint8) for server in plan.servers[1:]]
+    shard = joined([said["given"], *(from_bytes(other)["given"] for other in others)], make_optimizer)
+    return plan.with_server(rank), shard, said["clocks"]
+
+
+class _Server:
+    def __init__(self, plan, shard, rule, watch, clocks=None):
+        self.rank, self.plan, self.shard, self.rule, self.watch = dist.get_rank(), plan, shard, rule, watch
+        self.clocks = dict.fromkeys(plan.workers, 0) if clocks is None else clocks  # {worker: steps}, of those who are there
+        self.seen = {}  # worker: (updates made when it last pulled, steps that it was ahead then)
+        self.waiting = {}  # worker: its gradients of this step, where the rule adds them up
+        self.asking = set()  # workers that want another server
+        self.served, self.fault = Served(), None
+        self.changed = threading.Condition()  # and the lock of all the above
+
+    def run(self):
+        for worker in list(self.clocks):
+            threading.Thread(target=self._listen, args=(worker,), name=f"listens to worker {worker}", daemon=True).start()
+        with self.changed:
+            self.changed.wait_for(lambda: self.fault or not self.clocks)
+        if self.fault:
+            raise self.fault
+        if self.rank == self.plan.servers[0]:
+            for spare in self.plan.spares:
+                with contextlib.suppress(wire.Lost):
+                    wire.send(spare, wire.NEVER)
+        self.served.parameters = {name: p.detach() for name, p in self.shard.parameters.items()}
+        return self.served
+
+    def _listen(self, worker):
+        """Take the requests of `worker` until it leaves or ends: the thread that learns of its end whatever else goes on."""
+        requests = queue.SimpleQueue()
+        threading.Thread(target=self._answer, args=(worker, requests), name=f"answers worker {worker}", daemon=True).start()
+        try:
+            while (header := wire.recv_header(worker))[0] != wire.LEAVE:
+                requests.put(header)
+            requests.put(None)
+        except wire.Lost:
+            with self.changed:
+                self.served.lost.append(worker)
+                self._forget(worker)
+
+    def _answer(self, worker, requests):
+        """Do what `worker` asks for, one thing after the other."""
+        answers = {wire.PULL: self._pull, wire.PUSH: self._push, wire.ADD: self._add}
+        try:
+            while (header := requests.get()) is not None:
+                answers[header[0]](worker, *header[1:])
+            with self.changed:
+                self._forget(worker)
+        except wire.Lost:
+            pass  # the other thread has seen it, too
+        except BaseException as fault:
+            with self.changed:
+                self.fault = fault
+                self.changed.notify_all()
+
+    def _forget(self, worker):
+        """Nobody waits for `worker` any more."""
+        self.clocks.pop(worker)
+        self._update_if_complete()
+        self.changed.notify_all()
+
+    def _pull(self, worker, step, num_about, _):
+        rows = wire.read(self.plan.held[self.rank], wire.recv(worker, num_about, torch.int64))
+        with self.changed:
+            self.changed.wait_for(lambda: self._is_stuck() or self._is_gone(worker) or self.rule.may_begin(step, self.clocks))
+            if self._is_gone(worker):
+                return
+            gone = self.served.lost[0] if self._is_stuck() else None
+            if gone is None:
+                self.seen[worker] = self.served.num_updates, step - min(self.clocks.values())
+                values = self.shard.read(rows)
+        if gone is None:
+            wire.send(worker, wire.DONE, values=values)
+        else:
+            wire.send(worker, wire.GONE, gone)
+
+    def _push(self, worker, step, num_about, num_values):
+        rows = wire.read(self.plan.held[self.rank], wire.recv(worker, num_about, torch.int64))
+        gradients = self.shard.gradients(rows, wire.recv(worker, num_values, self.plan.dtype))
+        with self.changed:
+            if self._is_gone(worker):
+                return
+            updates, ahead = self.seen.get(worker, (0, 0))
+            push = Push(worker, step, self.served.num_updates - updates, ahead, time.monotonic())
+            self.served.pushes.append(push)
+            self.clocks[worker] = step + 1
+            if self.rule.adds_up:
+                self.waiting[worker] = gradients
+                self._update_if_complete()
+            else:
+                self._update([gradients])
+            self.changed.notify_all()
+
+    def _is_gone(self, worker):
+        return worker not in self.clocks
+
+    def _is_stuck(self):
+        return self.rule.adds_up and bool(self.served.lost)
+
+    def _update_if_complete(self):
+        if self.waiting and self.waiting.keys() >= self.clocks.keys() and not self._is_stuck():
+            self._update([gradients for _, gradients in sorted(self.waiting.items())])  # always in one order: the same bits
+            self.waiting.clear()
+
+    def _update(self, gradients):
+        self.shard.update(gradients)
+        self.served.num_updates += 1
+        if self.watch is not None:
+            self.watch(self.served.num_updates, {name: p.detach() for name, p in self.shard.parameters.items()})
+
+    def _add(self, worker, rank, *_):
+        """Hand keys over to `rank` as soon as all workers have asked for it: then none of them has anything under way."""
+        with self.changed:
+            self.asking.add(worker)
+            while rank not in self.plan.servers and not self._is_gone(worker):
+                if self.asking >= self.clocks.keys():
+                    self._hand_over(rank)
+                    self.asking.clear()
+                    self.changed.notify_all()
+                else:
+                    self.changed.wait()
+        wire.send(worker, wire.DONE)
+
+    def _hand_over(self, rank):
+        plan = self.plan.with_server(rank)
+        self.shard, given = self.shard.split(set(plan.held[rank]))
+        said = {"servers": list(self.plan.servers), "clocks": dict(self.clocks), "given": given}
+        try:
+            wire.send(rank, wire.HAND_OVER, values=as_bytes(said))
+        except wire.Lost as error:
+            raise RuntimeError(f"rank {rank} is gone, which was about to serve: its keys were under way to it") from error
+        self.plan = plan
