@@ -17,7 +17,7 @@ from course_utils import WorkerError, launch, models
 from course_utils.data import load_images
 from course_utils.parallel import messages
 from course_utils.parallel.parameter_server import (
-    Asynchronous, BoundedDelay, Client, Plan, Served, ServerGone, Synchronous, WorkerGone, serve, wire,
+    Asynchronous, BoundedDelay, Client, Plan, Served, ServerGone, Synchronous, WorkerGone, schedule, serve, wire,
 )  # fmt: skip
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -444,3 +444,16 @@ def fail_in_the_optimizer():
 def test_what_fails_in_a_servers_thread_fails_the_server():
     with expect(WorkerError, "rank 0: ZeroDivisionError"):
         run(fail_in_the_optimizer, world_size=2)
+
+
+# ---- What would be, without messages
+
+
+@pytest.mark.parametrize("rule, fast, slow", [(Synchronous(), 3, 3), (BoundedDelay(2), 5, 3), (Asynchronous(), 12, 3)], ids=repr)
+def test_a_schedule_keeps_the_rule(rule, fast, slow):
+    steps = schedule(rule, [1, 1, 4], until=12)
+    assert [sum(step.worker == worker for step in steps) for worker in range(3)] == [fast, fast, slow]
+    for step in steps:
+        done = [sum(other.end <= step.begin for other in steps if other.worker == worker) for worker in range(3)]
+        assert done[step.worker] == step.step and rule.may_begin(step.step, dict(enumerate(done)))
+        assert step.end - step.begin == [1, 1, 4][step.worker]

@@ -98,7 +98,7 @@ def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
         *one,
         *several,
         ("III", "08–12", default_note),
-        ("IV", "13–16", "groups of processes stand for machines (14 planned)"),
+        ("IV", "13–16", "groups of processes stand for machines"),
     ]
 
 

@@ -22,6 +22,7 @@ from .repeats import repeats
 from .replicas import backward_passes, replicas, ways_to_send
 from .roofline import roofline
 from .schedules import cut_in_two, phases_1f1b, schedules
+from .servers import push_and_pull, staleness, who_waits
 from .setups import setups
 from .shards import columns_and_rows, lanes, pair_and_attention
 from .splits import data_parallel_step, three_ways
@@ -31,7 +32,7 @@ from .training import clocks, training_step
 __all__ = [
     "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
     "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices",
-    "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "repeats", "replicas", "roofline",
-    "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "step_slider", "strategies",
-    "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "winners", "within_float16",
+    "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "push_and_pull", "repeats", "replicas",
+    "roofline", "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness", "step_slider", "strategies",
+    "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "who_waits", "winners", "within_float16",
 ]  # fmt: skip

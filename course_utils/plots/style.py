@@ -13,8 +13,8 @@ from ..hardware.sharing import others_at_work
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-# The schedules of a pipeline look alike in every figure; blue and orange are forward and backward there.
-OWN_COLOURS = {"naive": COLOURS[2], "GPipe": COLOURS[4], "1F1B": COLOURS[3]}
+# The schedules of a pipeline look alike in every figure; blue and orange are forward and backward there. So do rules of servers.
+OWN_COLOURS = {"naive": COLOURS[2], "GPipe": COLOURS[4], "1F1B": COLOURS[3], "asynchronous": COLOURS[2]}
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
 STYLE = {
     "axes.spines.top": False,

@@ -8,7 +8,8 @@
     Client.push ── PUSH, step, [keys or rows], numbers ▶ shard: torch's optimizer makes an update
 
 `plan`: which server holds which key. `rules`: synchronous, asynchronous, bounded delay. `wire`: what a message looks like.
-`server`: the threads and what they share. `shard`: a server's keys with their optimizer. `client`: a worker's side.
+`server`: its threads. `shard`: a server's keys with their optimizer. `client`: a worker's side. `schedule`: who would
+compute when.
 
 After Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014; without its chains of replicas,
 ranges of keys and compressed messages.
@@ -17,6 +18,9 @@ ranges of keys and compressed messages.
 from .client import Client, ServerGone, WorkerGone
 from .plan import Plan
 from .rules import Asynchronous, BoundedDelay, Synchronous
+from .schedule import schedule
 from .server import Push, Served, serve
 
-__all__ = ["Asynchronous", "BoundedDelay", "Client", "Plan", "Push", "Served", "ServerGone", "Synchronous", "WorkerGone", "serve"]
+__all__ = [
+    "Asynchronous", "BoundedDelay", "Client", "Plan", "Push", "Served", "ServerGone", "Synchronous", "WorkerGone", "schedule", "serve",
+]  # fmt: skip

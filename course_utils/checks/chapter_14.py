@@ -1,0 +1,229 @@
+"""Checks of chapter 14: a worker with several servers, the rule of bounded delay, bytes into the busiest process."""
+
+import random
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from ..parallel import messages
+from ..parallel.parameter_server import Asynchronous, Client, Plan, serve
+from .expect import case, expect, expect_error, expect_number, explain, short, unchanged
+from .judge import run, wait_for_the_others
+
+# ---- 14.1 ---------------------------------------------------------------------------------------------------------
+
+_SHARES, _NUM_STEPS = (5, 3), 4  # images of the two workers in a step
+_BATCH, _NUM_SERVERS = sum(_SHARES), 2
+
+
+def check_14_1(work_step):
+    """`work_step(model, x, y, batch_size, owner)` is a worker's part of a step with several servers."""
+    *held, _, _ = run(_train, work_step, world_size=_NUM_SERVERS + len(_SHARES))
+    found = {name: value for part in held for name, value in part.items()}
+    names = [name for name, _ in _make_model().named_parameters()]
+    truth, found = _imitate(), [found[name] for name in names]
+    explain(found, truth, {
+        "do the parameters that were received come into the model?": _imitate(is_stale=True),
+        "is what was received in the step before still in the gradient?": _imitate(accumulates=True),
+        "is the worker with 5 images worth as much as the one with 3?": _imitate(weigh=lambda n: 1 / len(_SHARES)),
+        "each worker's mean counts as if its images were the whole batch": _imitate(weigh=lambda n: 1.0),
+        "that is the gradient of a sum over images, not of a mean": _imitate(weigh=float),
+        "is the division by the number of images made twice?": _imitate(weigh=lambda n: 1 / _BATCH),
+        "are gradients pushed, or parameters?": _imitate(pushes_parameters=True),
+        "is the gradient's sign changed?": _imitate(weigh=lambda n: -n / _BATCH),
+    }, said="after 4 steps the servers do not hold the parameters of one process",
+        otherwise="which parameters, which gradient and which weight has each worker?")  # fmt: skip
+    return "2 servers and 2 workers with 5 and 3 images end at the parameters of one process."
+
+
+def _train(work_step):
+    model, rank = _make_model(), dist.get_rank()
+    owner = {name: i % _NUM_SERVERS for i, (name, _) in enumerate(model.named_parameters())}
+    if rank < _NUM_SERVERS:
+        return _serve({name: p for name, p in model.named_parameters() if owner[name] == rank})
+    torch.manual_seed(rank)
+    for p in model.parameters():
+        nn.init.normal_(p)  # what a worker begins with is nobody's business
+    for x, y in _data():
+        x, y = (each.split(_SHARES)[rank - _NUM_SERVERS] for each in (x, y))
+        with unchanged(x=x, y=y, owner=owner):
+            work_step(model, x, y, _BATCH, dict(owner))
+    wait_for_the_others()
+    return {}
+
+
+def _serve(held):
+    optimizer, workers = _make_optimizer(held.values()), range(_NUM_SERVERS, _NUM_SERVERS + len(_SHARES))
+    for _ in range(_NUM_STEPS):
+        for worker in workers:
+            for p in held.values():
+                messages.send(p, worker)
+        optimizer.zero_grad()
+        for worker in workers:
+            for p in held.values():
+                gradient = torch.empty_like(p)
+                messages.recv(gradient, worker)
+                p.grad = gradient if p.grad is None else p.grad + gradient
+        optimizer.step()
+    wait_for_the_others()
+    return {name: p.detach() for name, p in held.items()}
+
+
+def _make_model():
+    torch.manual_seed(14)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+
+
+def _make_optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.3, momentum=0.9)
+
+
+def _data():
+    generator = torch.Generator().manual_seed(141)
+    images = torch.randn(_NUM_STEPS, _BATCH, 6, generator=generator, dtype=torch.float64)
+    return list(zip(images, torch.randint(4, (_NUM_STEPS, _BATCH), generator=generator)))
+
+
+def _imitate(weigh=lambda n: n / _BATCH, is_stale=False, accumulates=False, pushes_parameters=False):
+    """The servers' parameters after the steps, or what they would be with a mistake; `weigh` gives the factor of n images' mean."""
+    model = _make_model()
+    parameters = list(model.parameters())
+    optimizer, kept = _make_optimizer(parameters), [[torch.zeros_like(p) for p in parameters] for _ in _SHARES]
+    own = []  # what stale workers compute with: their own first parameters
+    for rank in range(_NUM_SERVERS, _NUM_SERVERS + len(_SHARES)):
+        torch.manual_seed(rank)
+        own.append(_make_model())
+        torch.manual_seed(rank)
+        for p in own[-1].parameters():
+            nn.init.normal_(p)
+    for x, y in _data():
+        sums = [torch.zeros_like(p) for p in parameters]
+        for worker, (mine, labels) in enumerate(zip(x.split(_SHARES), y.split(_SHARES))):
+            net = own[worker] if is_stale else model
+            loss = F.cross_entropy(net(mine), labels) * weigh(len(mine))
+            for i, gradient in enumerate(torch.autograd.grad(loss, list(net.parameters()))):
+                kept[worker][i] = gradient + kept[worker][i] if accumulates else gradient
+                sums[i] += parameters[i].detach() if pushes_parameters else kept[worker][i]
+        for p, gradient in zip(parameters, sums):
+            p.grad = gradient
+        optimizer.step()
+    return [p.detach() for p in parameters]
+
+
+# ---- 14.2 ---------------------------------------------------------------------------------------------------------
+
+_ASKED = (  # steps of the one that asks, of the others, and tau
+    (0, (0, 0), 0), (1, (0, 1), 0), (1, (1, 1), 0), (3, (5, 9), 0), (2, (0, 2), 2), (3, (0, 9), 2), (3, (1, 9), 2),
+    (7, (4, 7), 2), (7, (5, 6), 2), (12, (12, 2), 9), (12, (12, 2), 10), (5, (), 0), (4, (9,), 1), (100, (0, 40), 99), (100, (1, 40), 99),
+)  # fmt: skip
+
+
+def check_14_2(may_begin):
+    """`may_begin(step, clocks, tau)` is the rule of bounded delay."""
+    run(_judge_answers, may_begin)
+    for tau in (0, 2):
+        with case(f"3 workers that sleep by chance, tau = {tau}"):
+            served, *_ = run(_push_by_the_rule, may_begin, tau, world_size=4)
+            most = max(push.ahead for push in served.pushes)
+            expect(most <= tau, f"a worker began a step {most} steps ahead of the slowest")
+    return f"{len(_ASKED)} questions, then 600 gradients on real servers: nobody was too far ahead, and nobody waited for ever."
+
+
+def _judge_answers(may_begin):
+    for step, others, tau in _ASKED:
+        clocks = {1: step} | {2 + i: other for i, other in enumerate(others)}
+        with case(f"may_begin({step}, {clocks}, tau={tau})"), unchanged(clocks=clocks):
+            found = may_begin(step, clocks, tau)
+            expect(isinstance(found, bool), f"{short(found)} came back, and True or False is asked")
+            slowest = min(clocks.values())
+            if found and step - slowest > tau:
+                expect(False, f"it may begin, and is {step - slowest} steps ahead of worker {min(clocks, key=clocks.get)}")
+            why = "it is not ahead of anybody" if step == slowest else f"it is {step - slowest} ahead of the slowest"
+            expect(found or step - slowest > tau, f"it has to wait, although {why}: how far may it be?")
+    for tau in (-1, -3):
+        with case(f"tau = {tau}"):
+            expect_error(ValueError, lambda tau=tau: may_begin(0, {1: 0, 2: 0}, tau), naming=[tau])
+
+
+class _Given(Asynchronous):
+    def __init__(self, answer, tau):
+        self._answer, self._tau = answer, tau
+
+    def may_begin(self, step, clocks):
+        return self._answer(step, dict(clocks), self._tau)
+
+
+def _push_by_the_rule(may_begin, tau):
+    held = {"w": torch.zeros(2)}
+    plan, rank = Plan(held, [0], [1, 2, 3]), dist.get_rank()
+    if rank == 0:
+        return serve(plan, held, lambda parameters: torch.optim.SGD(parameters, lr=0.1), _Given(may_begin, tau))
+    client, chance = Client(plan), random.Random(rank)
+    for _ in range(100):
+        client.pull(held)
+        if chance.random() < 0.2:
+            time.sleep(0.005 * chance.random())
+        client.push(held)
+    client.leave()
+
+
+# ---- 14.3 ---------------------------------------------------------------------------------------------------------
+
+_DEALT = (
+    ([100, 100, 100, 100], 1, 3), ([100, 100, 100, 100], 4, 3), ([30, 10, 60, 20, 40], 2, 3), ([8192, 128, 1280, 40], 1, 2),
+    ([128, 8192, 40, 1280], 3, 5), ([7], 1, 1), ([5, 4, 3, 3, 3], 2, 8), ([1, 1, 1, 1, 1, 5], 3, 100), ([64] * 8, 8, 8),
+)  # fmt: skip
+
+
+def check_14_3(bytes_in):
+    """`bytes_in(key_bytes, num_servers, num_workers)` counts what enters the busiest server, a worker, and a process of a ring."""
+    run(_judge_bytes, bytes_in)
+    return f"{len(_DEALT)} plans: the bytes into servers, workers and rings are right."
+
+
+def _judge_bytes(bytes_in):
+    for key_bytes, num_servers, num_workers in _DEALT:
+        given = list(key_bytes)
+        with case(f"bytes_in({given}, {num_servers}, {num_workers})"), unchanged(key_bytes=given):
+            found = bytes_in(given, num_servers, num_workers)
+            expect(isinstance(found, dict), f"{short(found)} came back, and a dict is asked")
+            expect(set(found) == {"server", "worker", "ring"}, f"its keys are {short(list(found))}, and three others are asked")
+            _judge_count(found, key_bytes, num_servers, num_workers)
+    for key_bytes, num_servers in (([4, 4], 3), ([9], 2)):
+        with case(f"bytes_in({key_bytes}, {num_servers}, 2)"):
+            expect_error(ValueError, lambda k=key_bytes, s=num_servers: bytes_in(k, s, 2))
+
+
+def _judge_count(found, key_bytes, k, n):
+    total, most = sum(key_bytes), max(_deal(sorted(key_bytes, reverse=True), k))
+    explain(expect_number(found["server"], "what enters the server"), n * most, {
+        "that is one worker's, and all of them push": most,
+        "that is the mean of all servers, and they do not hold the same": n * total / k,
+        "were the keys dealt in the order given?": n * max(_deal(key_bytes, k)),
+        "were the keys dealt in turn, whatever the servers hold?": n * max(sum(sorted(key_bytes, reverse=True)[i::k]) for i in range(k)),
+        "what leaves the server is counted, too": 2 * n * most,
+        "that enters all servers together": n * total,
+        "that is the server with the fewest bytes": n * min(_deal(sorted(key_bytes, reverse=True), k)),
+    }, said=f"{found['server']:,} bytes are said to enter the busiest server", otherwise="who sends it what?")  # fmt: skip
+    explain(expect_number(found["worker"], "what enters a worker"), total, {
+        "what it pushes does not enter it": 2 * total,
+        "it pulls from all servers": most,
+        "that enters all workers together": n * total,
+    }, said=f"{found['worker']:,} bytes are said to enter a worker", otherwise="what does it pull?")  # fmt: skip
+    explain(expect_number(found["ring"], "what enters a process of the ring"), 2 * (n - 1) / n * total, {
+        "are there as many chunks as steps?": 2 * (n - 1) * total,
+        "a ring has a reduce-scatter and an all-gather": (n - 1) / n * total,
+        "servers are no members of the ring": 2 * (n + k - 1) / (n + k) * total,
+        "what does a process need not be sent?": 2 * total,
+        "that is the busiest server's part only": 2 * (n - 1) / n * most,
+    }, said=f"{found['ring']:,} bytes are said to enter each process of a ring", otherwise="chapter 08 counted it")  # fmt: skip
+
+
+def _deal(key_bytes, num_servers):
+    held = [0] * num_servers
+    for num_bytes in key_bytes:
+        held[held.index(min(held))] += num_bytes
+    return held

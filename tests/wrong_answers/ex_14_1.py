@@ -1,0 +1,62 @@
+# %% wrong (sums plain means): each worker's mean counts as if its images were the whole batch
+# loss * len(x) / batch_size → loss
+# %% wrong (averages over workers): worth as much
+# loss * len(x) / batch_size → loss / 2
+# %% wrong (sums over images): of a sum over images
+# loss * len(x) / batch_size → loss * len(x)
+# %% wrong (divides twice): made twice
+# loss * len(x) / batch_size → loss / batch_size
+# %% wrong (accumulates): still in the gradient
+#     model.zero_grad() →     pass
+# %% wrong (receives beside the model): come into the model
+# messages.recv(p, owner[name]) → messages.recv(p.clone(), owner[name])
+# %% wrong (pushes parameters): are gradients pushed, or parameters?
+# messages.send(p.grad, owner[name]) → messages.send(p, owner[name])
+# %% wrong (pushes a step downhill): sign
+# messages.send(p.grad, owner[name]) → messages.send(-p.grad, owner[name])
+# %% wrong (a rate of its own): which parameters, which gradient and which weight
+# messages.send(p.grad, owner[name]) → messages.send(0.1 * p.grad, owner[name])
+# %% wrong (clears the pushed gradient only): still in the gradient
+#     model.zero_grad() →     model.requires_grad_(True)
+# %% wrong (pushes in another order): no end after
+# -     for name, p in model.named_parameters():
+# -         messages.send(p.grad, owner[name])
+# +     for name, p in reversed(list(model.named_parameters())):
+# +         if name.startswith("0"):
+# +             messages.send(p.grad, owner[name])
+# %% wrong (changes the images): x was changed in place
+#     model.zero_grad() →     model.zero_grad(); x.mul_(1.0000001)
+# %% wrong (clears it too late): still in the gradient
+# -     model.zero_grad()
+# +
+
+# %% right (by torch.autograd.grad)
+def work_step(model, x, y, batch_size, owner):
+    names, parameters = zip(*model.named_parameters())
+    for name, p in zip(names, parameters):
+        buffer = torch.empty_like(p)
+        messages.recv(buffer, owner[name])
+        with torch.no_grad():
+            p.copy_(buffer)
+    loss = F.cross_entropy(model(x), y, reduction="sum") / batch_size
+    for name, gradient in zip(names, torch.autograd.grad(loss, parameters)):
+        messages.send(gradient, owner[name])
+# %% right (into p.data, cleared after)
+def work_step(model, x, y, batch_size, owner):
+    for name, p in model.named_parameters():
+        messages.recv(p.data, owner[name])
+    F.cross_entropy(model(x), y).mul(len(y) / batch_size).backward()
+    for name, p in model.named_parameters():
+        messages.send(p.grad, owner[name])
+        p.grad = None
+# %% right (scales gradients)
+def work_step(model, x, y, batch_size, owner):
+    parameters = dict(model.named_parameters())
+    for name in parameters:
+        dist.recv(parameters[name].data, owner[name])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    for name, p in parameters.items():
+        p.grad *= x.shape[0] / batch_size
+        dist.send(p.grad, owner[name])

@@ -1,0 +1,60 @@
+# %% wrong (one worker's): all of them push
+# num_workers * max(held) → max(held)
+# %% wrong (takes them for equal): the mean of all servers
+# num_workers * max(held) → num_workers * total / num_servers
+# %% wrong (in the order given): in the order given?
+# sorted(key_bytes, reverse=True) → key_bytes
+# %% wrong (smallest first): bytes are said to enter the busiest server
+# sorted(key_bytes, reverse=True) → sorted(key_bytes)
+# %% wrong (both ways): what leaves the server
+# num_workers * max(held) → 2 * num_workers * max(held)
+# %% wrong (all servers): all servers together
+# num_workers * max(held) → num_workers * total
+# %% wrong (the idlest): fewest bytes
+# num_workers * max(held) → num_workers * min(held)
+# %% wrong (both ways at a worker): does not enter it
+# "worker": total → "worker": 2 * total
+# %% wrong (from one server): it pulls from all servers
+# "worker": total → "worker": max(held)
+# %% wrong (all workers'): all workers together
+# "worker": total → "worker": num_workers * total
+# %% wrong (no chunks): as many chunks as steps
+# 2 * (num_workers - 1) / num_workers * total → 2 * (num_workers - 1) * total
+# %% wrong (reduce-scatter only): and an all-gather
+# ring = 2 * (num_workers → ring = (num_workers
+# %% wrong (servers in the ring): no members of the ring
+# ring = 2 * (num_workers - 1) / num_workers * total → ring = 2 * (num_workers + num_servers - 1) / (num_workers + num_servers) * total
+# %% wrong (the limit): need not be sent
+# ring = 2 * (num_workers - 1) / num_workers * total → ring = 2 * total
+# %% wrong (refuses nothing): a ValueError should be raised
+# -     if num_servers > len(key_bytes):
+# -         raise ValueError(f"{num_servers} servers cannot share {len(key_bytes)} keys")
+# +
+# %% wrong (sorts what was given): holds other items
+# held = [0] * num_servers → held = [0] * num_servers; key_bytes.sort()
+# %% wrong (a tuple): a dict is asked
+# return {"server": num_workers * max(held), "worker": total, "ring": ring} → return num_workers * max(held), total, ring
+# %% wrong (in turn): dealt in turn
+# -     for num_bytes in sorted(key_bytes, reverse=True):
+# -         held[held.index(min(held))] += num_bytes
+# +     for i, num_bytes in enumerate(sorted(key_bytes, reverse=True)):
+# +         held[i % num_servers] += num_bytes
+
+# %% right (with a heap)
+def bytes_in(key_bytes, num_servers, num_workers):
+    import heapq
+
+    if num_servers > len(key_bytes):
+        raise ValueError("too many servers")
+    servers = [(0, i) for i in range(num_servers)]
+    for size in sorted(key_bytes)[::-1]:
+        load, i = heapq.heappop(servers)
+        heapq.heappush(servers, (load + size, i))
+    b = sum(key_bytes)
+    return {"ring": 2 * b - 2 * b / num_workers, "worker": b, "server": max(servers)[0] * num_workers}
+# %% right (by a plan)
+def bytes_in(key_bytes, num_servers, num_workers):
+    tensors = {str(i): torch.empty(size, dtype=torch.uint8) for i, size in enumerate(key_bytes)}
+    plan = ps.Plan(tensors, range(num_servers), range(num_servers, num_servers + num_workers))
+    most = max(map(plan.bytes_of, plan.servers))
+    return dict(server=most * num_workers, worker=sum(key_bytes), ring=2 * (num_workers - 1) * sum(key_bytes) / num_workers)
