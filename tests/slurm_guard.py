@@ -62,7 +62,8 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 ReturnToService=2
 # A batch job starts as soon as it is handed in, as one of srun does; a busy controller saves itself work for up to 3 s.
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+# One that waits for a time starts within a second of it, not when the queue is next looked at, every 60 s.
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 # What does not end on SIGTERM is killed this many seconds later.
 KillWait=2
 # The port of a job's rendezvous comes from its number, and two clusters on one machine must not give the same.

@@ -12,7 +12,7 @@
 # messages.recv(p, owner[name]) → messages.recv(p.clone(), owner[name])
 # %% wrong (pushes parameters): are gradients pushed, or parameters?
 # messages.send(p.grad, owner[name]) → messages.send(p, owner[name])
-# %% wrong (pushes a step downhill): sign
+# %% wrong (pushes a step downhill): is the gradient's sign changed
 # messages.send(p.grad, owner[name]) → messages.send(-p.grad, owner[name])
 # %% wrong (a rate of its own): which parameters, which gradient and which weight
 # messages.send(p.grad, owner[name]) → messages.send(0.1 * p.grad, owner[name])
