@@ -303,7 +303,7 @@ def test_a_worker_is_killed(rule):
     found = run(train_until_one_dies, rule, 100, world_size=4, keep_going=True)
     assert list(found.failures) == [3]
     died_s, told = float(found.logs[3]), found[0]
-    assert told.lost[0] == 3  # where the others cannot go on, they end without a word, too
+    assert next(iter(told.lost)) == 3  # where the others cannot go on, they end without a word, too
     later = [push.time_s for push in told.pushes if push.time_s > died_s]
     if rule.adds_up:
         for when, said in found.results[1:3]:
@@ -349,10 +349,59 @@ def test_a_worker_is_killed_in_the_middle_of_a_push():
     found = run(push_until_one_dies, 2, 64 << 20, world_size=4, keep_going=True)
     assert list(found.failures) == [2]
     for told in found.results[:2]:
-        assert told.lost == [2]
+        assert list(told.lost) == [2]
         of_each = [sum(push.worker == worker for push in told.pushes) for worker in (2, 3)]
         assert of_each[1] == found[3] and told.num_updates == sum(of_each)  # half a gradient counts for nothing
         assert told.pushes[-1].worker == 3 and of_each[0] < of_each[1]
+
+
+# ---- The end of training
+
+
+def train_until_told(rule, last, num_servers):
+    parameters = {"w": torch.zeros(3), "b": torch.zeros(2)}
+    plan = Plan(parameters, *ranks(num_servers, 3))
+    if dist.get_rank() in plan.servers:
+        end = (lambda num_updates, _: num_updates == last) if dist.get_rank() == 0 else None
+        return serve(plan, parameters, lambda parameters: torch.optim.SGD(parameters, lr=1.0), rule, watch=end)
+    client = Client(plan)
+    while client.pull(parameters):
+        client.push({name: torch.ones_like(p) for name, p in parameters.items()})
+    client.leave()
+    return client.step
+
+
+@pytest.mark.parametrize("num_servers", [1, 2])
+@pytest.mark.parametrize("rule", [Asynchronous(), BoundedDelay(2), Synchronous()], ids=repr)
+def test_a_server_ends_the_training(rule, num_servers):
+    first, *others = run(train_until_told, rule, 20, num_servers, world_size=num_servers + 3)
+    num_gradients = 20 * (3 if rule.adds_up else 1)
+    assert first.num_updates == 20 and len(first.pushes) == num_gradients and not first.lost  # all of them whole
+    assert {value for p in first.parameters.values() for value in p.tolist()} == {-num_gradients}
+    steps = others[num_servers - 1 :]
+    assert steps == [20] * 3 if rule.adds_up else 20 <= sum(steps) <= 22  # one under way from each of the others, at most
+
+
+def leave_early(num_steps):
+    parameters = {"w": torch.zeros(1)}
+    plan = Plan(parameters, [0], [1, 2])
+    if dist.get_rank() == 0:
+        return serve(plan, parameters, lambda parameters: torch.optim.SGD(parameters, lr=1.0), Synchronous())
+    client = Client(plan)
+    try:
+        for _ in range(num_steps[dist.get_rank() - 1]):
+            client.pull(parameters)
+            client.push({"w": torch.ones(1)})
+    except WorkerGone as error:
+        return str(error)
+    client.leave()
+    return client.step
+
+
+def test_a_sum_is_never_that_of_some_workers_only():
+    served, five, said = run(leave_early, (5, 8), world_size=3)
+    assert served.num_updates == five == 5 and served.parameters["w"].item() == -10
+    assert said.startswith("worker 1 is gone: the synchronous rule adds up")
 
 
 # ---- What cannot be right

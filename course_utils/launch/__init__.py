@@ -218,7 +218,8 @@ def _supervise(run, supervisor, timeout):
         if not has_ended:
             shutdown()  # it does not answer: end it, and with it every worker
     if run.failures:
-        print(*lines_about([fate for fate in supervisor.fates if fate.has_failed]), sep="\n")
+        failed = [fate for fate in supervisor.fates if fate.has_failed]
+        print(*lines_about(sorted(failed, key=lambda fate: fate.blames_another)), sep="\n")  # the cause first
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
 

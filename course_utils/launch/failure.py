@@ -16,6 +16,7 @@ _LOST_CONNECTION = re.compile(
     "|ncclRemoteError|failed to recv, got 0 bytes|recv(Value|Vector|Bytes)? failed|connectFullMesh failed",
     re.IGNORECASE,
 )
+_PARTNER_IS_GONE = re.compile(r"\b(rank|server|worker) \d+ is gone\b")  # what the course's own errors say
 # Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
 _SIGNALS = {
@@ -48,6 +49,11 @@ class Fate:
         """Whether all it can say is that another rank was gone."""
         report = self.report
         return report is not None and bool(_LOST_CONNECTION.search(f"{report.type_name}: {report.message}"))
+
+    @property
+    def blames_another(self):
+        """Whether it failed because another rank was gone."""
+        return self.has_lost_connection or self.report is not None and bool(_PARTNER_IS_GONE.search(self.report.message))
 
     @property
     def where(self):
@@ -97,7 +103,7 @@ def explain(fates, timeout=None, killed_for_memory=False):
     if timeout is not None:
         return _explain_timeout(fates, timeout)
     failed = sorted((fate for fate in fates if fate.has_failed), key=lambda fate: fate.time)
-    cause = next((fate for fate in failed if not fate.has_lost_connection), failed[0])
+    cause = next((fate for fate in failed if not fate.blames_another), failed[0])
     if cause.report is not None and cause.report.is_ours and not cause.has_lost_connection:
         return LauncherError(f"rank {cause.rank}: {_raised(cause.report)}\n\n{cause.report.traceback}".rstrip())
     others = [fate for fate in fates if fate is not cause]

@@ -52,6 +52,22 @@ def test_where_all_fail_the_cell_does():
     assert list(caught.value.run.failures) == [0, 1]
 
 
+def blame_a_server_that_is_then_killed():
+    pids = [None] * 2
+    dist.all_gather_object(pids, os.getpid())
+    if dist.get_rank() == 1:
+        raise RuntimeError("server 0 is gone")
+    while psutil.pid_exists(pids[1]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_cause_is_the_one_that_blames_nobody():
+    with pytest.raises(WorkerError, match="^rank 0: killed") as caught:
+        launch(blame_a_server_that_is_then_killed, world_size=2, backend="gloo", timeout=30, keep_going=True)
+    assert "rank 1 failed too: RuntimeError: server 0 is gone" in str(caught.value)
+
+
 def wait_for_one_that_is_gone(seconds):
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)

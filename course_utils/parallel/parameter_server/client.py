@@ -22,6 +22,8 @@ class Client:
     def pull(self, into, rows=None):
         """Wait until the rule lets this step begin, then fill the tensors of {key: tensor} with what the servers hold.
 
+        Returns True, or False where a server has ended the training: then nothing is filled.
+
         Of a key in `rows`, {key: int64 tensor of row numbers}, only those rows travel and are filled. Tensors may be on any
         device. Raises ValueError for a key that no server holds, and for another shape or dtype; ServerGone and WorkerGone.
         """
@@ -36,8 +38,11 @@ class Client:
         asked = {server: wanted for server, wanted in asked.items() if wanted}
         for server, wanted in asked.items():  # all servers first, so that none waits for another
             self._send(server, wire.PULL, about=wire.describe(self.plan.held[server], wanted))
+        answers = {server: self._answer(server) for server in asked}
+        if None in answers.values():
+            return False
         for server, wanted in asked.items():
-            values = self._answer(server)
+            values = answers[server]
             for name, which in wanted.items():
                 target = into[name].detach()
                 shape = target.shape if which is None else (len(which), *target.shape[1:])
@@ -46,6 +51,7 @@ class Client:
                     target.copy_(piece.view(shape))
                 else:
                     target[which.to(target.device)] = piece.view(shape).to(target.device)
+        return True
 
     def push(self, gradients):
         """Send {key: gradient}, and end this step. Of a sparse gradient (`nn.Embedding(…, sparse=True)`) its rows travel.
@@ -84,6 +90,7 @@ class Client:
             raise self._gone(server) from error
 
     def _answer(self, server):
+        """The values that `server` sends, or None where it says that training is over."""
         try:
             status, who, _, num_values = wire.recv_header(server)
             values = wire.recv(server, num_values, self.plan.dtype, wire.PATIENCE_S)
@@ -92,7 +99,7 @@ class Client:
         if status == wire.GONE:
             raise WorkerGone(f"worker {who} is gone: the synchronous rule adds up the gradients of all workers, so no other "
                              "can go on without it")  # fmt: skip
-        return values
+        return None if status == wire.OVER else values
 
     def _gone(self, server):
         return ServerGone(f"server {server} is gone, and with it {', '.join(self.plan.held[server])}: no worker can go on "

@@ -20,11 +20,11 @@ Push = namedtuple("Push", "worker step staleness ahead time_s")
 
 @dataclass
 class Served:
-    """What a server has to tell at its end: how many updates it made, its pushes in order, which workers were lost, its keys."""
+    """What a server has to tell at its end: how many updates it made, its pushes in order, its keys, and when it lost whom."""
 
     num_updates: int = 0
     pushes: list = field(default_factory=list)
-    lost: list = field(default_factory=list)
+    lost: dict = field(default_factory=dict)  # {worker that ended without leaving: time.monotonic()}
     parameters: dict = field(default_factory=dict)  # {key: tensor}
 
 
@@ -32,7 +32,8 @@ def serve(plan, tensors, make_optimizer, rule, watch=None):
     """Serve this rank's keys of `plan`, beginning with their values in `tensors`, until all workers have left; return Served.
 
     `make_optimizer(list of parameters)` makes one of torch.optim's for them. `watch(num_updates, {key: tensor})` is called
-    after each update, before anybody can pull. A spare waits until it is added, or until training has ended without it.
+    after each update, before anybody can pull; if it returns True, training is over: from then on `pull` returns False, and
+    gradients that still arrive are dropped. A spare waits until it is added, or until training has ended without it.
 
     Raises ValueError for a rank that is neither, and what the optimizer or `watch` raises.
     """
@@ -66,9 +67,10 @@ class _Server:
         self.rank, self.plan, self.shard, self.rule, self.watch = dist.get_rank(), plan, shard, rule, watch
         self.clocks = dict.fromkeys(plan.workers, 0) if clocks is None else clocks  # {worker: steps}, of those who are there
         self.seen = {}  # worker: (updates made when it last pulled, steps that it was ahead then)
-        self.waiting = {}  # worker: its gradients of this step, where the rule adds them up
+        self.waiting = {}  # worker: (step, its gradients), where the rule adds them up
         self.asking = set()  # workers that want another server
-        self.served, self.fault = Served(), None
+        self.left = {}  # worker: its steps, of those who have left
+        self.served, self.fault, self.is_over = Served(), None, False
         self.changed = threading.Condition()  # and the lock of all the above
 
     def run(self):
@@ -95,7 +97,7 @@ class _Server:
             requests.put(None)
         except wire.Lost:
             with self.changed:
-                self.served.lost.append(worker)
+                self.served.lost[worker] = time.monotonic()
                 self._forget(worker)
 
     def _answer(self, worker, requests):
@@ -105,6 +107,7 @@ class _Server:
             while (header := requests.get()) is not None:
                 answers[header[0]](worker, *header[1:])
             with self.changed:
+                self.left[worker] = self.clocks.get(worker)
                 self._forget(worker)
         except wire.Lost:
             pass  # the other thread has seen it, too
@@ -122,30 +125,33 @@ class _Server:
     def _pull(self, worker, step, num_about, _):
         rows = wire.read(self.plan.held[self.rank], wire.recv(worker, num_about, torch.int64))
         with self.changed:
-            self.changed.wait_for(lambda: self._is_stuck() or self._is_gone(worker) or self.rule.may_begin(step, self.clocks))
+            self.changed.wait_for(
+                lambda: self.is_over or self._is_gone(worker) or self._missing(step - 1) is not None
+                or self.rule.may_begin(step, self.clocks)
+            )  # fmt: skip
             if self._is_gone(worker):
                 return
-            gone = self.served.lost[0] if self._is_stuck() else None
-            if gone is None:
+            if self.is_over:
+                answer = {"what": wire.OVER}
+            elif (missing := self._missing(step - 1)) is not None:  # of this step, nothing may be pushed
+                answer = {"what": wire.GONE, "number": missing}
+            else:
                 self.seen[worker] = self.served.num_updates, step - min(self.clocks.values())
-                values = self.shard.read(rows)
-        if gone is None:
-            wire.send(worker, wire.DONE, values=values)
-        else:
-            wire.send(worker, wire.GONE, gone)
+                answer = {"what": wire.DONE, "values": self.shard.read(rows)}
+        wire.send(worker, **answer)
 
     def _push(self, worker, step, num_about, num_values):
         rows = wire.read(self.plan.held[self.rank], wire.recv(worker, num_about, torch.int64))
         gradients = self.shard.gradients(rows, wire.recv(worker, num_values, self.plan.dtype))
         with self.changed:
-            if self._is_gone(worker):
+            if self.is_over or self._is_gone(worker):
                 return
             updates, ahead = self.seen.get(worker, (0, 0))
             push = Push(worker, step, self.served.num_updates - updates, ahead, time.monotonic())
             self.served.pushes.append(push)
             self.clocks[worker] = step + 1
             if self.rule.adds_up:
-                self.waiting[worker] = gradients
+                self.waiting[worker] = step, gradients
                 self._update_if_complete()
             else:
                 self._update([gradients])
@@ -154,19 +160,25 @@ class _Server:
     def _is_gone(self, worker):
         return worker not in self.clocks
 
-    def _is_stuck(self):
-        return self.rule.adds_up and bool(self.served.lost)
+    def _missing(self, step):
+        """A worker whose gradient of this step never comes, where the rule adds up those of all; otherwise None."""
+        if not self.rule.adds_up:
+            return None
+        return next(iter((*self.served.lost, *(worker for worker, steps in self.left.items() if steps <= step))), None)
 
     def _update_if_complete(self):
-        if self.waiting and self.waiting.keys() >= self.clocks.keys() and not self._is_stuck():
-            self._update([gradients for _, gradients in sorted(self.waiting.items())])  # always in one order: the same bits
-            self.waiting.clear()
+        if self.waiting and self.waiting.keys() >= self.clocks.keys():
+            step = next(iter(self.waiting.values()))[0]
+            if self._missing(step) is None:
+                self._update([self.waiting[worker][1] for worker in sorted(self.waiting)])  # in one order: the same bits
+                self.waiting.clear()
 
     def _update(self, gradients):
         self.shard.update(gradients)
         self.served.num_updates += 1
         if self.watch is not None:
-            self.watch(self.served.num_updates, {name: p.detach() for name, p in self.shard.parameters.items()})
+            values = {name: p.detach() for name, p in self.shard.parameters.items()}
+            self.is_over = self.watch(self.served.num_updates, values) is True
 
     def _add(self, worker, rank, *_):
         """Hand keys over to `rank` as soon as all workers have asked for it: then none of them has anything under way."""

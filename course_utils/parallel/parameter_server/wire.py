@@ -5,7 +5,7 @@ import torch
 from .. import messages
 
 PULL, PUSH, ADD, LEAVE = range(4)  # what a worker wants
-DONE, GONE = range(2)  # what a server answers
+DONE, GONE, OVER = range(3)  # what a server answers
 HAND_OVER, NEVER = range(2)  # what a server tells a spare
 HEADER_BYTES = 4 * 8
 # The end of the other process ends every wait for a header. It does not end a wait for what gloo is just then writing or
