@@ -5,7 +5,7 @@ figure because JupyterLab does not pass alternative texts on.
 """
 
 from .agreement import agreement
-from .charts import bars, gantt, ladder, lines, stacked_bars, timeline, winners
+from .charts import bars, gantt, ladder, lines, medians, stacked_bars, timeline, winners
 from .collectives import collectives, holdings, step_slider
 from .drawings import diagram, matrices, thread_map
 from .fully_sharded import memory_over_step, sharded_step
@@ -31,7 +31,7 @@ from .training import clocks, training_step
 
 __all__ = [
     "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
-    "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices",
+    "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices", "medians",
     "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "push_and_pull", "repeats", "replicas",
     "roofline", "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness", "step_slider", "strategies",
     "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "who_waits", "winners", "within_float16",

@@ -1,5 +1,8 @@
 """Measurements: curves, bars, timelines, maps."""
 
+import bisect
+import statistics
+
 from .passes import draw_tasks, name_tasks
 from .style import COLOURS, DASHES, HATCHES, MARKERS, OWN_COLOURS, draw_prediction, keys, new_figure, pale, show, tick_units
 
@@ -45,6 +48,26 @@ def lines(series, xlabel, ylabel, alt, title="", log="", recorded=None, predicti
         else:
             axes.legend()
         show(figure, alt)
+
+
+def medians(runs, places, xlabel, ylabel, alt, title="", **settings):
+    """Draw {name: [a run's points (x, y), in order of x]}: at each of `places` the median over runs, with the range.
+
+    A run's value at a place is that of its last point up to there. A line ends where the first of its runs ends.
+    `settings` are those of `lines`.
+    """
+    series = {}
+    for name, curves in runs.items():
+        first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+        reached = [x for x in places if first <= x <= last]
+        values = [[_value_at(curve, x) for curve in curves] for x in reached]
+        series[name] = reached, [statistics.median(each) for each in values], ([min(each) for each in values], [max(each) for each in values])
+    lines(series, xlabel, ylabel, alt, title, **settings)
+
+
+def _value_at(points, x):
+    """The y of the last of `points`, (x, y) in order of x, up to `x`."""
+    return points[bisect.bisect_right(points, x, key=lambda point: point[0]) - 1][1]
 
 
 def bars(values, ylabel, alt, title="", spread=None, prediction=None, source=""):

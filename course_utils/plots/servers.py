@@ -7,7 +7,7 @@ _KEYS = (2, 2, 3, 4)  # places in the palette: the first two keys lie on server 
 
 
 def push_and_pull(alt, num_workers=3):
-    """Draw two servers, with two keys each, above workers that have a copy of all four. An idea, not a measurement."""
+    """Draw two servers, with two keys each, above workers that have a copy of all four, numbered by ranks. An idea, not a measurement."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
@@ -16,9 +16,9 @@ def push_and_pull(alt, num_workers=3):
         places = [1.6 + 4.0 * i for i in range(num_workers)]
         servers = [places[0] + (places[-1] - places[0]) * (0.25 + 0.5 * i) for i in range(2)]
         for i, x in enumerate(servers):
-            _process(axes, x, 0, f"server {i}: values, optimizer", range(2 * i, 2 * i + 2))
+            _process(axes, x, 0, f"server, rank {i}: values, optimizer", range(2 * i, 2 * i + 2))
         for i, x in enumerate(places):
-            _process(axes, x, 3.4, f"worker {i}: its own images", range(4))
+            _process(axes, x, 3.4, f"worker, rank {i + 2}: its images", range(4))
             for j, server in enumerate(servers):
                 for look, shift, heads in ((_PULL, -0.17, "->"), (_PUSH, 0.17, "<-")):
                     ends = (server + 0.35 * (i - 1) + shift, 0.62), (x + 0.7 * (j - 0.5) + shift, 2.62)
@@ -44,9 +44,12 @@ def _process(axes, x, y, title, held):
 
 
 def who_waits(charts, until, alt):
-    """Draw {title: [(worker, step, begin, end)]} one below the other up to the time `until`: a box a step, white where a worker waits."""
+    """Draw {title: [(worker, step, begin, end)]} one below the other up to the time `until`: a box a step, white where a worker waits.
+
+    Steps and workers, which are numbered from 0, are drawn with numbers from 1: rank 0 is the server.
+    """
     with new_figure("", "", "", height=1.0 + 0.3 * len(charts) + 0.2 * sum(1 + max(s[0] for s in c) for c in charts.values()),
-                    source="computed from the rules, not measured") as (figure, axes):  # fmt: skip
+                    source="white: waiting; computed from the rules, not measured") as (figure, axes):  # fmt: skip
         axes.remove()
         panels = figure.subplots(len(charts), sharex=True, squeeze=False)[:, 0]
         for axes, (title, steps) in zip(panels, charts.items()):
@@ -54,8 +57,8 @@ def who_waits(charts, until, alt):
             for worker, step, begin, end in steps:
                 slow = worker == workers - 1
                 axes.barh(worker, end - begin, 0.8, begin, color=pale(COLOURS[1 if slow else 0]), hatch=HATCHES[slow], edgecolor="white")
-                axes.text((begin + min(end, until)) / 2, worker, str(step), ha="center", va="center", fontsize=6.5)
-            axes.set_yticks(range(workers), [f"worker {worker}" for worker in range(workers)], fontsize=7)
+                axes.text((begin + min(end, until)) / 2, worker, str(step + 1), ha="center", va="center", fontsize=6.5)
+            axes.set_yticks(range(workers), [f"worker {worker + 1}" for worker in range(workers)], fontsize=7)
             axes.set_ylim(workers - 0.5, -0.5)
             axes.set_title(title, fontsize=9)
             axes.grid(visible=False)
@@ -65,21 +68,20 @@ def who_waits(charts, until, alt):
 
 
 def staleness(charts, alt, title=""):
-    """Draw {name: ([staleness of fast workers' gradients], [of the slow one's])} side by side, as the share of all gradients."""
+    """Draw {name: ([staleness of fast workers' gradients], [of the slow one's])} side by side, as shares of the gradients of each kind."""
     highest = max(max(fast + slow) for fast, slow in charts.values())
     with new_figure("", "", title, height=2.7) as (figure, axes):
         axes.remove()
         panels = figure.subplots(1, len(charts), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (name, parts) in zip(panels, charts.items()):
-            total, below = sum(map(len, parts)), [0.0] * (highest + 1)
             for i, part in enumerate(parts):
-                shares = [100 * part.count(n) / total for n in range(highest + 1)]
-                axes.bar(range(highest + 1), shares, 0.9, below, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", linewidth=0.3)
-                below = [a + b for a, b in zip(below, shares)]
+                shares = [100 * part.count(n) / len(part) for n in range(highest + 1)]
+                places = [n + 0.45 * (i - 0.5) for n in range(highest + 1)]
+                axes.bar(places, shares, 0.45, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", linewidth=0.3)
             axes.set_title(name, fontsize=9)
             axes.set_xlabel("updates missed")
             axes.grid(axis="x", visible=False)
-        panels[0].set_ylabel("share of the gradients (%)")
+        panels[0].set_ylabel("share of their gradients (%)")
         figure.legend(handles=keys(["fast workers", "slow worker"]), loc="outside upper right", ncols=2)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         show(figure, alt)

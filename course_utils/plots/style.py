@@ -14,7 +14,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 # The schedules of a pipeline look alike in every figure; blue and orange are forward and backward there. So do rules of servers.
-OWN_COLOURS = {"naive": COLOURS[2], "GPipe": COLOURS[4], "1F1B": COLOURS[3], "asynchronous": COLOURS[2]}
+OWN_COLOURS = {"naive": COLOURS[2], "GPipe": COLOURS[4], "1F1B": COLOURS[3], "asynchronous": COLOURS[2], "one worker": COLOURS[3]}
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
 STYLE = {
     "axes.spines.top": False,
