@@ -1,32 +1,38 @@
 # Everything the course is run with. Needed beforehand: git, make, and Python 3.11 or newer.
 
-# `python3` first, so that the system's own Python is taken wherever it is new enough.
+# The one that .venv was made with, then `python3`, so that the system's own Python is taken wherever it is new enough.
 PYTHON ?=
-pythons = $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
+pythons = $(if $(filter-out auto,$(PYTHON)),$(PYTHON),.venv $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11)
 TORCH_INDEX ?=
-# From the command line alone: in the environment of many a cluster CUDA is a folder.
+# From the command line alone: in the environment of many a cluster CUDA is a folder. So is SLURM.
 cuda := $(if $(findstring command,$(origin CUDA)),$(CUDA))
+slurm := $(if $(findstring command,$(origin SLURM)),$(SLURM))
 LAB_ARGS ?=
 ARGS ?=
 
 python := .venv/bin/python
 first_notebook := notebooks/00_start_here.ipynb
-as_root := $(if $(filter 0,$(shell id -u)),--allow-root)
-.PHONY: help lab test gpu browser elsewhere record bench lock install clean
+.PHONY: help lab kernel doctor test gpu browser elsewhere record bench lock install clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "PYTHON=python3.12      the Python to make .venv with, anew where it was another"
+	@echo "PYTHON=python3.12      the Python to make .venv with, anew where it was another; PYTHON=auto brings one into build/"
 	@echo "TORCH_INDEX=URL        another pip index for torch and torchvision, for example one of CPU builds;"
 	@echo "                       it is remembered until \`make clean\`"
-	@echo "CUDA=12                for an NVIDIA driver older than 580 or a GPU older than Turing; remembered, too"
+	@echo "CUDA=12.6              the build of torch for another machine's driver and GPUs: 13, 12.8 or 12.6; remembered, too"
+	@echo "MY_COURSE=FOLDER       where your copy of the notebooks is; my_course by default"
+	@echo 'SLURM="--gpus=1"       open JupyterLab on a node of the cluster, as a job; goes to sbatch'
 	@echo "LAB_ARGS=--no-browser  further arguments for JupyterLab"
 
-lab: install ## install, and open JupyterLab on the first chapter
-	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb, for this machine alone; Ctrl-C twice stops it."
-	@$(python) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
-	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(as_root) $(LAB_ARGS)
+lab: install ## install, and open JupyterLab on the first chapter, in a copy of the notebooks that is yours
+	@$(python) -m tools.lab $(if $(slurm),--slurm='$(slurm)') $(LAB_ARGS)
+
+kernel: install ## register the course's Python where Jupyter already runs: JupyterHub, Open OnDemand, VS Code
+	@$(python) -m tools.kernel
+
+doctor: install ## check this machine before class
+	@$(python) -m course_utils.doctor $(ARGS)
 
 # Two at a time, but not the notebooks, which measure. One of them runs as it is, too. The browser gets it and one with
 # sliders; `make browser` gives it all.
@@ -65,24 +71,19 @@ record: install ## run every notebook from top to bottom and keep its outputs
 bench: install ## measure launch against spawn, torchrun and loky, and the ring against the library
 	@$(python) -m tools.bench $(ARGS)
 
-lock: install ## make requirements.lock again, from the ranges in pyproject.toml
+# Of torch's builds for older CUDA versions, torch's own index knows what else they need, and names exact versions of it.
+lock: install ## make the requirements*.lock again, from the ranges in pyproject.toml and requirements*.in
 	@build/uv/bin/uv pip compile pyproject.toml --extra test --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements.lock
 	@build/uv/bin/uv pip compile requirements-elsewhere.in --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements-elsewhere.lock
+	@for cuda in 12.6 12.8; do \
+	    build/uv/bin/uv pip compile requirements-cuda$$cuda.in --no-deps --universal --upgrade --quiet \
+	        --annotation-style line --custom-compile-command "make lock" --output-file requirements-cuda$$cuda.lock || exit 1; \
+	done
 
 install: ## make .venv, or bring it up to date
-	@found=; for python in $(pythons); do \
-	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
-	    case "$$version" in \
-	        "") ;; \
-	        2.*|3.[0-9]|3.10) found="$${found:+$$found, }$$python is $$version" ;; \
-	        *) exec "$$python" tools/bootstrap.py "$(TORCH_INDEX)" "$(cuda)" ;; \
-	    esac; \
-	done; \
-	echo "The course needs Python 3.11 or newer, and here $${found:-there is no $(firstword $(pythons))}:" \
-	    "install a newer one, or name one with PYTHON=/path/to/python." >&2; \
-	exit 1
+	@python=$$(sh tools/find_python.sh $(pythons)) && "$$python" -m tools.bootstrap "$(TORCH_INDEX)" "$(cuda)"
 
 clean: ## remove what make made: .venv, build/ and caches
 	rm -rf .venv build .pytest_cache *.egg-info

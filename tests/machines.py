@@ -26,7 +26,7 @@ MACHINES = {
     "8 A100": {"cards": [A100] * 8, "linked": True},
     "H200": {"cards": [H200]},
     "MIG slice": {"cards": [H200], "slices": {0: 7}},
-    "V100": {"cards": [V100]},
+    "V100": {"cards": [V100], "driver": "580.95.05", "cuda": 13000},  # its last driver
     "driver 550": {"cards": [T4], "driver": "550.54.15", "cuda": 12040},
 }
 

@@ -3,23 +3,23 @@
 The installations are real ones, in a checkout of its own, of packages of an empty module from an index in a folder.
 """
 
+import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
-import time
-import urllib.error
-import urllib.request
 import zipfile
 from pathlib import Path
 
-import psutil
 import pytest
 
+from tests import another_user
 from tools import bootstrap
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,16 +75,16 @@ class Checkout:
         self.root = folder / "checkout with spaces"
         self.venv = self.root / ".venv"
         self.index = folder / "simple"
-        (self.root / "tools").mkdir(parents=True)
-        shutil.copy(ROOT / "Makefile", self.root)
-        shutil.copy(ROOT / "tools/bootstrap.py", self.root / "tools")
+        for file in ("Makefile", "tools/bootstrap.py", "tools/driver.py", "tools/find_python.sh", "course_utils/hardware/builds.py",
+                     "requirements-cuda12.6.lock", "requirements-cuda12.8.lock"):  # fmt: skip
+            (self.root / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, self.root / file)
         (self.root / "backend.py").write_text(BACKEND)
         write_wheel(self.root, "course-utils", 0)
         (self.root / "pyproject.toml").write_text(
             '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
             '[project]\nname = "course-utils"\nversion = "0"\ndependencies = ["nvidia-ml-py", "torch"]\n')
         self.lock("nvidia-ml-py==1", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2  # via course-utils")
-        shutil.copy(ROOT / "requirements-cuda12.txt", self.root)
         offer(self.index, "nvidia-ml-py", 1)
         offer(self.index, "nvidia-ml-py", 2)
         offer(self.index, "nvidia-blas", 1)
@@ -96,6 +96,14 @@ class Checkout:
         ours = ("PIP_", "UV_", "COURSE_", "MAKE", "MFLAGS", "PYTHON", "TORCH_INDEX")
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index.as_uri()}
+        self.programs = folder / "programs"  # before all others
+        self.programs.mkdir()
+        self.env["PATH"] = f"{self.programs}{os.pathsep}{self.env['PATH']}"
+
+    def plays(self, name, said, code=0):
+        """Let the program `name` print a text."""
+        (self.programs / name).write_text(f"#!/bin/sh\ncat <<'E'\n{said}\nE\nexit {code}\n")
+        (self.programs / name).chmod(0o755)
 
     def lock(self, *lines):
         (self.root / "requirements.lock").write_text("\n".join(lines) + "\n")
@@ -191,22 +199,89 @@ def test_another_index_for_torch(checkout, tmp_path):
     assert re.match(r"TORCH_INDEX=http://127.0.0.1:9/cpu could not be reached.*check the network", sentence)
 
 
-def test_the_build_for_cuda_12(checkout, tmp_path):
-    """What CUDA 13 needs is neither installed nor kept, and what CUDA 12 needs takes its place."""
-    offer(tmp_path / "cu126", "torch", "2.14.1+cu126", "nvidia-blas-cu12")
-    offer(tmp_path / "cu126", "torchvision", "0.29.1+cu126")
+def offer_cuda_builds(checkout, tmp_path):
+    """Another index with torch for CUDA 12.6, and what the locks name."""
+    pins = dict(re.match(r"([\w.-]+)==([\w.]+)", line).groups() for line in bootstrap.pins(ROOT / "requirements-cuda12.6.lock")
+                if "'none'" not in line)  # fmt: skip
+    for name in ("torch", "torchvision"):
+        offer(tmp_path / "cu126", name, f"{pins[name]}+cu126", "nvidia-blas-cu12" if name == "torch" else None)
     offer(tmp_path / "cu126", "nvidia-blas-cu12", 12)
+    for name in pins.keys() - {"torch", "torchvision"}:
+        offer(checkout.index, name, pins[name])
+    offer(checkout.index, "cuda-bindings", "13.5")
     offer(checkout.index, "torchvision", "0.29.2")
-    for name, version in (("cuda-bindings", "13.5"), ("cuda-bindings", "12.9.10"), ("nvidia-nvvm", "13.5"),
-                          ("nvidia-cuda-nvcc-cu12", "12.6.85"), ("nvidia-cuda-nvcc-cu12", "12.9.86")):  # fmt: skip
-        offer(checkout.index, name, version)
+    offer(checkout.index, "nvidia-nvvm", "13.5")
     checkout.lock("nvidia-ml-py==1", "nvidia-blas==1", "torch==2", "torchvision==0.29.2", "cuda-bindings==13.5", "nvidia-nvvm==13.5")
-    checkout.installs("CUDA=12", f"TORCH_INDEX={(tmp_path / 'cu126').as_uri()}", CUDA="/usr/local/cuda")
-    expected = {"nvidia-ml-py": "1", "cuda-bindings": "12.9.10", "nvidia-cuda-nvcc-cu12": "12.6.85", "course-utils": "0",
-                "torch": "2.14.1+cu126", "torchvision": "0.29.1+cu126", "nvidia-blas-cu12": "12"}  # fmt: skip
+    own = {name: version for name, version in pins.items() if name not in ("torch", "torchvision")}
+    return own | {"nvidia-ml-py": "1", "nvidia-blas-cu12": "12", "course-utils": "0", "torch": f"{pins['torch']}+cu126",
+                  "torchvision": f"{pins['torchvision']}+cu126"}  # fmt: skip
+
+
+def test_the_build_for_an_old_driver(checkout, tmp_path):
+    """What CUDA 13 needs is neither installed nor kept, and what CUDA 12.6 needs takes its place."""
+    expected = offer_cuda_builds(checkout, tmp_path)
+    index = f"TORCH_INDEX={(tmp_path / 'cu126').as_uri()}"
+    checkout.installs("CUDA=12.6", index, CUDA="/usr/local/cuda")
     assert checkout.installed() == expected
     assert "nothing has changed" in checkout.installs(CUDA="/usr/local/cuda")  # it is remembered
-    assert "CUDA=11 is not to be had: CUDA=12 takes" in checkout.refuses("CUDA=11")
+    assert "CUDA=11 is not to be had: choose CUDA=13 or CUDA=12.6 or CUDA=12.8" in checkout.refuses("CUDA=11")
+
+
+def test_the_driver_is_asked_before_anything_is_installed(checkout, tmp_path):
+    """The build is asked for from PyTorch's index, of which uv knows where it is; here nothing is reached."""
+    checkout.plays("nvidia-smi", "550.54.15, 8.0\n550.54.15, 8.0")
+    offer_cuda_builds(checkout, tmp_path)
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "UV_HTTP_RETRIES": "0"}
+    done = checkout.make("install", f"PYTHON={sys.executable}", **nowhere)
+    assert "NVIDIA driver 550.54.15, compute capability 8.0: PyTorch 2.14 for CUDA 12.6, since builds for CUDA 13 need driver 580" in done.stdout
+    assert "PyTorch's own index of builds for older CUDA versions could not be reached" in done.stderr
+
+    checkout.plays("nvidia-smi", "470.256.02, 8.0")
+    done = checkout.make("install", f"PYTHON={sys.executable}")
+    assert "update the driver to 525 or newer" in done.stdout and done.returncode == 0, done.stderr
+    assert "torch" in checkout.installed()  # the build for the CPU works meanwhile
+
+
+def test_a_driver_that_says_nothing_of_its_gpus(checkout):
+    checkout.plays("nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", code=9)
+    assert "No NVIDIA driver is here" in checkout.installs()
+
+
+def test_a_python_is_brought_where_none_is_new_enough(checkout, tmp_path):
+    """By uv, which the old Python's pip gets from the index, out of an archive that uv is told of."""
+    for name in ("python3.14", "python3.13", "python3.12", "python3.11"):
+        checkout.plays(name, "3.9")
+    checkout.plays("python3", "3.9")
+    old = checkout.programs / "python3"  # its pip works
+    old.write_text(f'#!/bin/sh\n[ "$1" = -m ] && exec "{sys.executable}" "$@"\necho 3.9\n')
+    sentence = checkout.refuses()
+    assert "needs Python 3.11 or newer, and here python3 is 3.9" in sentence and "add PYTHON=auto" in sentence
+    done = checkout.make("install", "PYTHON=auto", UV_PYTHON_DOWNLOADS_JSON_URL=str(python_archive(tmp_path)))
+    assert done.returncode == 0, done.stderr
+    assert list(checkout.root.glob("build/python/cpython-3.*/bin/python3.*")), "uv has brought it"
+    assert "torch" in checkout.installed()
+    assert "nothing has changed" in checkout.make("install").stdout  # now .venv's own is taken, unnamed
+
+
+def python_archive(folder):
+    """The list of one Python that uv could bring, in an archive beside it, which leads to this test's own."""
+    version, name = "{}.{}.{}".format(*sys.version_info), "python{}.{}".format(*sys.version_info)
+    real = Path(sys.executable).resolve()
+    (folder / f"python/lib/{name}").mkdir(parents=True)
+    (folder / "python/bin").mkdir()
+    (folder / f"python/bin/{name}").write_text(f'#!/bin/sh\nexec "{real}" "$@"\n')
+    (folder / f"python/bin/{name}").chmod(0o755)
+    data = sysconfig._get_sysconfigdata_name() + ".py"
+    shutil.copy(Path(sysconfig.get_path("stdlib")) / data, folder / f"python/lib/{name}/{data}")
+    archive = shutil.make_archive(str(folder / "python-archive"), "gztar", folder, "python")
+    major, minor, patch = sys.version_info[:3]
+    listed = folder / "downloads.json"
+    key = f"cpython-{version}-linux-{platform.machine()}-gnu"
+    listed.write_text(json.dumps({key: {
+        "name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu", "major": major,
+        "minor": minor, "patch": patch, "prerelease": "", "url": Path(archive).as_uri(), "variant": None, "build": "1",
+        "sha256": hashlib.sha256(Path(archive).read_bytes()).hexdigest()}}))  # fmt: skip
+    return listed
 
 
 def test_interrupted_while_another_make_waits(checkout, tmp_path):
@@ -234,12 +309,14 @@ def test_interrupted_while_another_make_waits(checkout, tmp_path):
 def test_old_python(checkout, tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
+    for name in ("sh", "dirname"):
+        (programs / name).symlink_to(shutil.which(name))
     old = programs / "python3"
     old.write_text("#!/bin/sh\necho 3.9\n")
     old.chmod(0o755)
-    assert "needs Python 3.11 or newer, and here python3 is 3.9: install" in checkout.refuses(PATH=str(programs))
+    assert "needs Python 3.11 or newer, and here python3 is 3.9: add PYTHON=auto" in checkout.refuses(PATH=str(programs))
     old.unlink()
-    assert "needs Python 3.11 or newer, and here there is no python3: install" in checkout.refuses(PATH=str(programs))
+    assert "needs Python 3.11 or newer, and here there is none: add PYTHON=auto" in checkout.refuses(PATH=str(programs))
     (programs / "python3.12").symlink_to(sys.executable)
     assert "needs about 1000000000 GB" in checkout.refuses(PATH=str(programs), COURSE_NEEDED_GB="1e9")
 
@@ -283,42 +360,32 @@ def test_a_link_to_the_environment_of_another_checkout(checkout, tmp_path):
     assert (theirs / ".venv/kept").exists()
 
 
+@pytest.mark.skipif(bool(another_user.missing()), reason=another_user.missing())
+def test_an_installation_of_somebody_else(checkout, tmp_path):
+    """A student may run it, not change it, and is told what to ask its owner for."""
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def student():
+        command = another_user.as_another_user(home, "make", "install", f"PYTHON={Path(sys.executable).resolve()}", checkout=checkout.root)
+        done = subprocess.run(command, env=checkout.env, capture_output=True, text=True)
+        assert "Traceback" not in done.stderr
+        return done
+
+    assert "Nothing is installed in" in student().stderr and "clone the course into a folder of your own" in student().stderr
+    checkout.installs()
+    assert student().stdout == f"Using what its owner has installed in {checkout.venv}.\n"
+    checkout.lock("nvidia-ml-py==2", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2")
+    done = student()
+    assert "older than this version of the course: ask its owner" in done.stdout and done.returncode == 0
+    (checkout.venv / "course-stamp.json").write_text("")  # while an installation runs
+    assert "has not been finished: ask its owner" in student().stderr
+    (checkout.venv / "bin").chmod(0o700)
+    assert "`chmod -R a+rX" in student().stderr
+    (checkout.venv / "bin").chmod(0o755)
+
+
 def test_help_names_every_command(checkout):
     said = checkout.make().stdout
     phony = re.search(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
     assert all(f"make {target} " in said for target in phony)
-
-
-# The lab itself
-
-def wait_until_answered(address, timeout_s=20):
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            return urllib.request.urlopen(f"{address}/api").close()
-        except urllib.error.URLError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.05)
-
-
-@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv" or (ROOT / ".venv").is_symlink(), reason="needs the .venv of this checkout")
-def test_lab_listens_on_loopback_with_a_token():
-    make = subprocess.Popen(["make", "lab", "LAB_ARGS=--no-browser --ServerApp.port=0"], cwd=ROOT,
-                            start_new_session=True, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        urls = (re.search(r"(http://127\.0\.0\.1:\d+)/lab/tree/notebooks/00_start_here\.ipynb\?token=(\w+)", line)
-                for line in make.stderr)
-        address, token = next(url for url in urls if url).groups()
-        wait_until_answered(address)  # the address is printed a moment before it listens
-        with urllib.request.urlopen(f"{address}/api/contents/notebooks?token={token}") as answer:
-            assert json.load(answer)["type"] == "directory"
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(f"{address}/api/contents/notebooks")
-        processes = psutil.Process(make.pid).children(recursive=True)
-        listening = [c for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-        assert {c.laddr.ip for c in listening} == {"127.0.0.1"}
-    finally:
-        os.killpg(make.pid, signal.SIGTERM)
-        make.communicate()

@@ -258,17 +258,17 @@ def test_an_old_driver_is_said_with_the_cure(node):
     node(A100, driver="550.54", cuda=12040)
     assert hardware.gpus() == ()
     text = hardware.describe()
-    for words in ("550.54", "CUDA 12.4", "CUDA 13.2", "580 or newer", "make lab CUDA=12"):
+    for words in ("550.54", "CUDA 12.4", "CUDA 13.2", "`make lab CUDA=12.6` installs PyTorch 2.14"):
         assert words in text
     node(A100, driver="580.65", cuda=13000)  # an older minor version runs the same major one
     assert len(hardware.gpus()) == 1
 
 
 def test_an_old_gpu_is_said_with_the_cure_and_numbers_do_not_shift(node, monkeypatch):
-    node(P100)
+    node(P100, driver="580.65", cuda=13000)
     assert hardware.gpus() == ()
     assert "Tesla P100 has compute capability 6.0, too old" in hardware.describe()
-    assert "make lab CUDA=12" in hardware.describe(full=True)
+    assert "make lab CUDA=12.6" in hardware.describe(full=True)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     node(A100, P100, A100)
     assert [gpu.index for gpu in hardware.gpus()] == [0]

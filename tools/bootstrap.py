@@ -1,7 +1,8 @@
-"""Make .venv, or bring it up to date: python tools/bootstrap.py TORCH_INDEX CUDA, both perhaps empty
+"""Make .venv, or bring it up to date: python -m tools.bootstrap TORCH_INDEX CUDA, both perhaps empty
 
 `make` runs this before anything else, with a Python that is new enough. It imports the standard
-library alone, because nothing is installed yet.
+library alone, because nothing is installed yet. A new .venv gets the build of PyTorch that the
+machine's driver and GPUs can run (`course_utils/hardware/builds.py`), unless it is named.
 """
 
 import fcntl
@@ -15,16 +16,16 @@ import sys
 import tomllib
 from ast import literal_eval
 from functools import cache
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+
+from tools import driver
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
 PYPROJECT = ROOT / "pyproject.toml"
-CUDA_12 = ROOT / "requirements-cuda12.txt"
-CUDA_12_BACKEND = "cu126"  # uv knows where PyTorch keeps these builds
 
 # uv installs, and `make lock` resolves. It is kept out of .venv, because the course itself does not need it.
 UV_PIN = "uv==0.13.9"
@@ -44,25 +45,37 @@ FROM_PIP = {
 # roughly, never counts as done.
 STAMP = VENV / "course-stamp.json"
 
+# By its path: the package that it belongs to imports what is not installed yet.
+_spec = spec_from_file_location("builds", ROOT / "course_utils" / "hardware" / "builds.py")
+builds = module_from_spec(_spec)
+_spec.loader.exec_module(builds)
+
 AGAIN = "then run the same command again: what has been downloaded is kept"
 
 
 def main(torch_index="", cuda=""):
-    if cuda not in ("", "12"):
-        fail(f"CUDA={cuda} is not to be had: CUDA=12 takes PyTorch's builds for CUDA 12, and without it PyPI's are taken.")
+    try:
+        cuda = cuda and builds.named(cuda).cuda
+    except ValueError as error:
+        fail(f"{error}.")
+    if not may_write():
+        return use_anothers()
     if VENV.is_dir() and any(VENV.iterdir()) and not STAMP.exists():
         fail(f"{VENV} was not made by `make`: move it away or delete it, then run the same command again.")
     VENV.mkdir(exist_ok=True)
     with STAMP.open("a+") as stamp:
         wait_for_others(stamp)
         made_from = read(stamp)
-        wanted = {
-            "files": hashlib.sha256(b"".join(file.read_bytes() for file in (LOCK, PYPROJECT, CUDA_12))).hexdigest(),
-            "root": str(ROOT),  # a virtual environment does not survive a move
-            "torch_index": torch_index or made_from.get("torch_index", ""),
-            "cuda": cuda or made_from.get("cuda", ""),
-        }
         refuse_anothers(made_from.get("root"))
+        torch_index, cuda = torch_index or made_from.get("torch_index", ""), cuda or made_from.get("cuda", "")
+        if not (torch_index or cuda):
+            cuda = choose_build()
+        wanted = {
+            "files": digest(cuda),
+            "root": str(ROOT),  # a virtual environment does not survive a move
+            "torch_index": torch_index,
+            "cuda": cuda,
+        }
         usable = made_from and PYTHON.exists() and not another_python_is_named()
         if usable and made_from == wanted and UV.exists():
             print("Installed in .venv, and nothing has changed.", flush=True)
@@ -74,6 +87,53 @@ def main(torch_index="", cuda=""):
         install(stamp, wanted["torch_index"], wanted["cuda"])
         write(stamp, wanted)
     print("Installed.", flush=True)
+
+
+def may_write():
+    return os.access(VENV if VENV.exists() else ROOT, os.W_OK)
+
+
+def use_anothers():
+    """A class on one installation: students run what the lecturer has installed, and cannot change it."""
+    if not VENV.exists():
+        fail(f"Nothing is installed in {ROOT}, and you may not write there: ask its owner to run `make install`, or clone the "
+             "course into a folder of your own.")
+    if not os.access(PYTHON, os.X_OK):
+        fail(f"{VENV} is not for you to use, or half made: ask its owner to run `make install` again, and then "
+             f"`chmod -R a+rX {ROOT}`.")
+    try:
+        made_from = json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        fail(f"The installation in {VENV} has not been finished: ask its owner to run `make install` again.")
+    print(f"Using what its owner has installed in {VENV}.", flush=True)
+    if made_from["files"] != digest(made_from["cuda"]):
+        print("It is older than this version of the course: ask its owner to run `make install` again.", flush=True)
+
+
+def digest(cuda):
+    """Of the files that say what is installed."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in (LOCK, PYPROJECT, *own_lock(cuda)))).hexdigest()
+
+
+def choose_build():
+    """The version of CUDA whose build of PyTorch is installed where none is named; says which and why."""
+    newest, found = builds.BUILDS[0], driver.ask()
+    if found is None:
+        named = " or ".join(f"CUDA={build.cuda}" for build in builds.BUILDS[1:])
+        print(f"No NVIDIA driver is here, so PyPI's build of PyTorch is taken. If other machines with older drivers or GPUs "
+              f"will use it, name a build for them: {named}.", flush=True)  # fmt: skip
+        return newest.cuda
+    choice = builds.choose(*found)
+    if choice.build is None:
+        print(f"NVIDIA {choice.why}: {choice.advice}. Until then everything runs on the CPU, with PyPI's build.", flush=True)
+        return newest.cuda
+    print(f"NVIDIA {choice.why}.", flush=True)
+    return choice.build.cuda
+
+
+def own_lock(cuda):
+    """The file of what takes the place of lines of requirements.lock, in a list, or an empty one."""
+    return [ROOT / f"requirements-cuda{cuda}.lock"] if cuda and builds.named(cuda).backend else []
 
 
 def fail(sentence):
@@ -115,7 +175,7 @@ def refuse_anothers(root):
 
 def another_python_is_named():
     """Whether the user named a Python with PYTHON=, and .venv was made with another."""
-    return bool(os.environ.get("PYTHON")) and PYTHON.resolve() != Path(sys.executable).resolve()
+    return os.environ.get("PYTHON", "auto") not in ("", "auto") and PYTHON.resolve() != Path(sys.executable).resolve()
 
 
 def make_venv(stamp, torch_index):
@@ -168,16 +228,16 @@ def project(pin):
 
 
 def install(stamp, torch_index, cuda):
-    if torch_index or cuda:
+    if torch_index or own_lock(cuda):
         # First all that has nothing to do with the build of torch, then torch from its own index, which knows
         # best what else that build needs. A pin of 2.15.0 admits 2.15.0+cpu.
-        own = pins(CUDA_12) if cuda else []
+        own = [pin for file in own_lock(cuda) for pin in pins(file)]
         lines = [pin for pin in pins(LOCK) if project(pin) not in map(project, own)] + own
         torch = [pin for pin in lines if project(pin) in ("torch", "torchvision")]
         others = [pin for pin in lines if pin not in torch and (pin in own or not belongs_to_cuda_build(pin))]
         constraints = VENV / "constraints.txt"
         constraints.write_text("\n".join(lines) + "\n")
-        source = ["--default-index", torch_index] if torch_index else ["--torch-backend", CUDA_12_BACKEND]
+        source = ["--default-index", torch_index] if torch_index else ["--torch-backend", builds.named(cuda).backend]
         steps = [["--constraints", constraints, *others], [*source, *torch]]
     else:
         steps = [["--requirements", LOCK]]
@@ -194,7 +254,7 @@ def install(stamp, torch_index, cuda):
 
 def belongs_to_cuda_build(pin):
     named = {project(line) for line in tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]}  # nvidia-ml-py, for one
-    return project(pin).startswith(("nvidia-", "cuda-", "triton")) and project(pin) not in named
+    return builds.comes_with_torch(project(pin)) and project(pin) not in named
 
 
 def uv(stamp, *arguments, python=PYTHON):
@@ -215,7 +275,7 @@ def uv(stamp, *arguments, python=PYTHON):
     if second.returncode:
         index = next((f"TORCH_INDEX={a}" for a in arguments if "://" in str(a)), "The package index")
         if "--torch-backend" in arguments:
-            index = "PyTorch's own index of CUDA 12 builds"
+            index = "PyTorch's own index of builds for older CUDA versions"
         fail(reason(second.stderr, index))
 
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import psutil
 
-# Oldest Linux driver that runs any release of a CUDA major version (minor-version compatibility).
-_MIN_DRIVER = {12: "525", 13: "580"}
-# The only kind of torch that old drivers run, and that still has kernels for Volta and older.
-_CUDA_12 = "the CUDA 12 build with `make lab CUDA=12`"
+from . import builds
+
 _ROOT = Path("/")
 
 
@@ -76,6 +74,12 @@ def problem() -> str | None:
     return _survey()[1]
 
 
+def newest_cuda() -> str:
+    """The newest version of CUDA that the driver runs: "12.4". There is a driver."""
+    newest = _nvml()[0].nvmlSystemGetCudaDriverVersion_v2()  # 12040 means 12.4
+    return f"{newest // 1000}.{newest % 1000 // 10}"
+
+
 def _survey() -> tuple[tuple[GPU, ...], str | None]:
     nvml, reason = _nvml()
     if nvml is None:
@@ -85,14 +89,14 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
         return (), _why_none_is_visible(nvml)
     import torch  # late: it takes seconds, and a machine without a GPU does not need it here
 
-    if torch.version.cuda is None:
-        return (), "this torch was built without CUDA, so it uses the CPU only"
     driver = nvml.nvmlSystemGetDriverVersion()
-    newest = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 means 12.4
-    reason = _driver_problem(driver, (newest // 1000, newest % 1000 // 10), torch.version.cuda)
-    if reason:
-        return (), reason
+    if torch.version.cuda is None:
+        all_gpus = [_gpu(nvml, handle, index, driver) for index, handle in enumerate(handles)]
+        return (), f"this torch was built without CUDA, so it uses the CPU only; {_cure(all_gpus)}"
     found = []
+    if int(newest_cuda().split(".")[0]) < int(torch.version.cuda.split(".")[0]):
+        all_gpus = [_gpu(nvml, handle, index, driver) for index, handle in enumerate(handles)]
+        return (), _driver_problem(all_gpus, newest_cuda(), torch.version.cuda)
     for index, handle in enumerate(handles):
         gpu = _gpu(nvml, handle, index, driver)
         reason = _gpu_problem(gpu, torch.cuda.get_arch_list())
@@ -217,19 +221,19 @@ def _speed(nvml, handle) -> int:
         return 0
 
 
-def _driver_problem(driver: str, newest: tuple[int, int], built: str) -> str | None:
-    major = int(built.split(".")[0])
-    if newest[0] >= major:
-        return None
-    cure = "update the driver"
-    if major in _MIN_DRIVER:
-        cure += f" to {_MIN_DRIVER[major]} or newer"
-    if newest[0] == 12:
-        cure += f", or install {_CUDA_12}"
+def _driver_problem(found: list[GPU], newest: str, built: str) -> str:
     return (
-        f"the NVIDIA driver {driver} is too old: it runs CUDA {newest[0]}.{newest[1]} and this "
-        f"torch was built for CUDA {built}, so the CPU is used; {cure}"
+        f"the NVIDIA driver {found[0].driver} is too old: it runs CUDA {newest} and this torch was built for CUDA {built}, so "
+        f"the CPU is used; {_cure(found)}"
     )
+
+
+def _cure(found: list[GPU]) -> str:
+    """What to do where the torch that is installed does not run on these GPUs."""
+    choice = builds.choose(found[0].driver, ["{}.{}".format(*gpu.compute_capability) for gpu in found])
+    if choice.build is None:
+        return choice.advice
+    return f"`make lab CUDA={choice.build.cuda}` installs {choice.build.name}, which runs here"
 
 
 def _gpu_problem(gpu: GPU, architectures: list[str]) -> str | None:
@@ -249,11 +253,8 @@ def _gpu_problem(gpu: GPU, architectures: list[str]) -> str | None:
     have = f"{gpu.name} has compute capability {own[0]}.{own[1]}"
     if own < min(kernels):
         oldest = min(kernels)
-        return (
-            f"{have}, too old for this torch, which begins at {oldest[0]}.{oldest[1]}, so it is "
-            f"not used; install one that still has kernels for it: {_CUDA_12}"
-        )
-    return f"{have}, for which this torch has no kernels, so it is not used; install a newer torch"
+        return f"{have}, too old for this torch, which begins at {oldest[0]}.{oldest[1]}, so it is not used; {_cure([gpu])}"
+    return f"{have}, for which this torch has no kernels, so it is not used; {_cure([gpu])}"
 
 
 def links() -> list[list[str]]:
