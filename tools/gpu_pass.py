@@ -62,6 +62,7 @@ def steps():
     pytest = python("-m", "pytest", "-q", "-p", "no:cacheprovider")
     return [
         Step("machine", python("-m", "tools.gpu_pass", "--describe"), 60),
+        Step("doctor", python("-m", "course_utils.doctor")),
         Step("tests gpu", [*pytest, "-m", "gpu", "tests"]),
         *(Step(f"experiment {name}", python("-m", "tools.gpu_experiments", name), 150) for name in EXPERIMENTS),
         *(Step(f"record {chapter}", python("-m", "tools.record", chapter), 240, needs="nbclient") for chapter in chapters),

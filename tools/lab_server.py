@@ -12,9 +12,9 @@ import urllib.request
 from contextlib import contextmanager
 
 import nbformat
-from nbstripout import strip_output
 
-from tools import notebooks
+from tools import notebooks, working_copy
+from tools.files import write_whole
 
 START_TIMEOUT_S = 60
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -137,8 +137,7 @@ def copy_course(work, paths):
         if entry.suffix != ".ipynb" and not entry.name.startswith("."):
             (work / "notebooks" / entry.name).symlink_to(entry)
     for path in paths:
-        nb = strip_output(notebooks.read(path), keep_output=False, keep_count=False, keep_id=True)
-        notebooks.write(nb, work / "notebooks" / path.name)
+        write_whole(working_copy.without_outputs(path), work / "notebooks" / path.name)
     return work
 
 

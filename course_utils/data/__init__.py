@@ -39,9 +39,10 @@ def load_images(
     """Load "digits", "mnist", "fashion_mnist" or "cifar10": the training or the test images.
 
     The digits (1,437 to train on, 360 to test) are in the repository. The others are read from the
-    directory COURSE_DATA, else from data/downloads, else downloaded to there. Where that fails, one
-    line says so and the digits stand in, in the shape of the images asked for. Load the test images
-    by the `name` that came back with the training images: only then do the two belong together.
+    directory COURSE_DATA, else from data/downloads, else downloaded to there, or to a folder at home
+    where the checkout is another's. Where that fails, one line says so and the digits stand in, in
+    the shape of the images asked for. Load the test images by the `name` that came back with the
+    training images: only then do the two belong together.
 
     `size` resizes to `size` × `size` pixels (bilinear); `channels=3` repeats a grey channel.
 

@@ -24,26 +24,30 @@ import torch
 
 DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
 DATA = Path(__file__).resolve().parents[2] / "data"
-_DOWNLOADS = DATA / "downloads"
+_DOWNLOADS, _SAID = DATA / "downloads", "data/downloads"
+_LECTURERS = []
+if not os.access(DATA, os.W_OK):  # the checkout is another's, whose data sets can be read
+    _LECTURERS, _SAID = [_DOWNLOADS], "~/.cache/course_utils/downloads"
+    _DOWNLOADS = Path(_SAID).expanduser()
 _UNFINISHED = ".unfinished-"
 _NETWORK_TIMEOUT_S = 5
 
 
 def folders() -> list[Path]:
-    """Where data sets may lie: COURSE_DATA if set, then data/downloads.
+    """Where data sets may lie: COURSE_DATA if set, then data/downloads, then this user's own downloads where those are another's.
 
     Raises NotADirectoryError if COURSE_DATA is not a directory.
     """
     given = os.environ.get("COURSE_DATA")
     if not given:
-        return [_DOWNLOADS]
+        return [*_LECTURERS, _DOWNLOADS]
     folder = Path(given).expanduser()
     if not folder.is_dir():
         raise NotADirectoryError(
             f"COURSE_DATA is {given!r}, which is not a directory; set it to the directory that "
             "holds the data sets, or unset it"
         )
-    return [folder, _DOWNLOADS]
+    return [folder, *_LECTURERS, _DOWNLOADS]
 
 
 def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -65,7 +69,7 @@ def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | Non
         reason = " ".join(str(error).split())[:200]
         half = "training" if train else "test"
         # No absolute paths: this line may end up in a notebook that others read.
-        where = "COURSE_DATA or data/downloads" if len(places) > 1 else "data/downloads"
+        where = f"COURSE_DATA or {_SAID}" if os.environ.get("COURSE_DATA") else _SAID
         print(
             f"The {half} images of {name} are not in {where} and could not be downloaded "
             f"({reason}): the bundled digits are used instead."
@@ -83,6 +87,14 @@ def _homes(name: str, folder: Path) -> list[Path]:
         for path in (folder.resolve(), *inside)
         if path.name.lower().replace("-", "").replace("_", "") == key
     ]
+
+
+def is_there(name: str, folder: Path) -> bool:
+    """Whether the folder holds the training half of the data set, whole or damaged."""
+    if name == "cifar10":
+        homes = (folder, *_homes(name, folder))
+        return any((home / "cifar-10-batches-py").is_dir() or (home / "cifar-10-python.tar.gz").is_file() for home in homes)
+    return any(all(map(_existing, pair)) for pair in _idx_pairs(name, True, folder))
 
 
 def _damaged(path: Path, why: object) -> RuntimeError:
@@ -189,7 +201,7 @@ def _read_batches(home: Path, train: bool, archive: Path | None = None) -> tuple
 
 
 def _download(name: str) -> None:
-    """Let torchvision download `name`; only what is whole ever appears in data/downloads."""
+    """Let torchvision download `name`; only what is whole ever appears in the folder of downloads."""
     from torchvision import datasets
 
     data_set = getattr(datasets, DATA_SETS[name])
@@ -221,7 +233,7 @@ def _move(folder: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder in data/downloads, which is removed in the end; a lock says that this process is alive."""
+    """A folder among the downloads, which is removed in the end; a lock says that this process is alive."""
     _DOWNLOADS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=_DOWNLOADS) as name:
         scratch = Path(name)
