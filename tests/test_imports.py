@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "train_options": {"hardware", "train_ranks"},
     "train_state": {"checkpoint", "train_ranks"},
     "train": {"data", "hardware", "launch", "models", "processes", "train_options", "train_ranks", "train_state"},
+    "doctor": {"data", "hardware", "launch", "processes"},
     "checks": {"cells", "checkpoint", "frameworks", "kernels", "launch", "measure", "models", "parallel", "planner"},
 }
 OUTSIDE = ("tests", "tools")
