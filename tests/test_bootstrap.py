@@ -157,6 +157,13 @@ def test_install_then_nothing_then_update(checkout):
     assert "needs about" in checkout.refuses(f"PYTHON={sys.executable}", **nowhere)  # which is asked of a new one only
 
 
+def test_an_installation_from_before_builds_were_chosen_is_kept(checkout):
+    checkout.installs()
+    stamp = checkout.venv / "course-stamp.json"
+    stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"cuda": ""}))
+    assert "nothing has changed" in checkout.installs()
+
+
 def test_indexes_of_pip_configuration(checkout, tmp_path):
     """uv reads none of it; of all that is offered, the best version is taken, as pip does."""
     offer(tmp_path / "more", "nvidia-ml-py", "1.post1")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from course_utils.doctor import FAIL, OK, WARN, gpus, machine, workers
+from course_utils.doctor import FAIL, OK, WARN, gpus, installed, machine, workers
 from course_utils.hardware import GPU, nvml
 from course_utils.launch import launch
 from tests import machines
@@ -93,7 +93,7 @@ def test_eight_faults_are_named_with_their_cure(broken_checkout, tmp_path):
         "driver": (FAIL, "the NVIDIA driver 550.54.15 is too old", "`make lab CUDA=12.6` installs"),
         "host name": (WARN, "no-such-host.invalid has no address", "/etc/hosts"),
         "disk": (FAIL, f"nothing can be written to {tmp_path / 'home'} (No space left on device)", "remove what is not needed"),
-        "packages": (FAIL, "numpy is", "run `make install`"),
+        "packages": (WARN, "numpy is", "`make lab` installs those that were tested together"),
         "data": (FAIL, "data/digits.npz is missing", "git checkout data/digits.npz"),
         "open files": (FAIL, "a process may open 128", "ulimit -n 4096"),
         "loopback": (FAIL, "127.0.0.1 cannot be reached", "ip link set lo up"),
@@ -115,6 +115,14 @@ def test_a_line_for_a_check_that_breaks_itself():
 
 def lines_of(check, *arguments):
     return [(line.status, line.said) for line in check(*arguments)]
+
+
+@pytest.mark.parametrize("prefix, status", [(ROOT / ".venv", FAIL), (Path("/opt/conda"), WARN)])
+def test_versions_count_for_more_in_the_course_s_own_environment(monkeypatch, prefix, status):
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(installed, "_installed", lambda have=installed._installed(): have | {"numpy": "1.26.4"})
+    (line,) = installed.packages()
+    assert line.status == status and "1 differ from the lock file: numpy is 1.26.4 instead of" in line.said
 
 
 def test_shared_memory_of_a_container(tmp_path, monkeypatch):

@@ -70,6 +70,8 @@ def main(torch_index="", cuda=""):
         torch_index, cuda = torch_index or made_from.get("torch_index", ""), cuda or made_from.get("cuda", "")
         if not (torch_index or cuda):
             cuda = choose_build()
+            if made_from:  # before builds were chosen there was only the newest
+                made_from["cuda"] = made_from.get("cuda") or builds.BUILDS[0].cuda
         wanted = {
             "files": digest(cuda),
             "root": str(ROOT),  # a virtual environment does not survive a move
@@ -106,7 +108,7 @@ def use_anothers():
     except (OSError, ValueError):
         fail(f"The installation in {VENV} has not been finished: ask its owner to run `make install` again.")
     print(f"Using what its owner has installed in {VENV}.", flush=True)
-    if made_from["files"] != digest(made_from["cuda"]):
+    if made_from.get("files") != digest(made_from.get("cuda", "")):
         print("It is older than this version of the course: ask its owner to run `make install` again.", flush=True)
 
 

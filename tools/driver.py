@@ -17,8 +17,11 @@ def ask():
     program = shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=_WSL)
     if program:
         query = [program, "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
-        done = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        rows = re.findall(r"^([\d.]+), (\d+\.\d+)$", done.stdout, re.MULTILINE)
+        try:
+            said = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60).stdout
+        except (OSError, subprocess.TimeoutExpired):  # a GPU that hangs
+            said = ""
+        rows = re.findall(r"^([\d.]+), (\d+\.\d+)$", said, re.MULTILINE)
         if rows:
             return rows[0][0], [capability for _, capability in rows]
     try:  # a container may see the GPUs without the driver's programs

@@ -82,10 +82,10 @@ def wait_for(job, runtime, log):
             except ValueError:  # half written
                 pass
         state, why = ask(job, "%T"), ask(job, "%r")
-        if state not in ALIVE:
+        if state is not None and state not in ALIVE:
             lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
             sys.exit(f"\nJob {job} has ended without JupyterLab{': ' if lines else ''}{' / '.join(lines[-3:])}")
-        now = f"Job {job}: {state.lower()}" + (f" ({why})" if state == "PENDING" and why != "None" else "")
+        now = "Slurm does not answer" if state is None else f"Job {job}: {state.lower()}" + (f" ({why})" if state == "PENDING" and why != "None" else "")
         if now != said:
             print(now, flush=True)
         said = now
@@ -93,6 +93,6 @@ def wait_for(job, runtime, log):
 
 
 def ask(job, what):
-    """What squeue says of a job, in its own letters for formats; "" where it knows the job no more."""
+    """What squeue says of a job, in its own letters for formats; "" where it knows the job no more, None where it cannot say."""
     done = subprocess.run(["squeue", "--noheader", f"--job={job}", f"--format={what}"], capture_output=True, text=True)
-    return done.stdout.strip()
+    return None if done.returncode and "Invalid job id" not in done.stderr else done.stdout.strip()

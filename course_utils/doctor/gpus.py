@@ -21,11 +21,11 @@ def driver():
 
 
 def free():
-    """GPUs that others use already."""
+    """GPUs that others use already. A screen takes some of a laptop's."""
     found = hardware.gpus()
     if not found:
         return
-    busy = [gpu for gpu in found if gpu.memory_bytes and gpu.free_bytes < 0.9 * gpu.memory_bytes]
+    busy = [gpu for gpu in found if gpu.memory_bytes and gpu.free_bytes < 0.8 * gpu.memory_bytes]
     if len(busy) < len(found):
         names = Counter(gpu.name for gpu in found if gpu not in busy)
         yield Line("GPUs", OK, ", ".join(f"{number} × {name} free" for name, number in names.items()))

@@ -75,11 +75,16 @@ def _published(name, link):
 
 
 def _launch(*arguments, **options):
-    """`launch` without what it says to a student."""
+    """`launch` without what it says to a student, and without standing in line behind others' launches."""
     from ..launch import launch
 
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        return launch(*arguments, **options)
+    shared = os.environ.pop("COURSE_SHARED", None)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return launch(*arguments, **options)
+    finally:
+        if shared is not None:
+            os.environ["COURSE_SHARED"] = shared
 
 
 def _sum_and_listen():
