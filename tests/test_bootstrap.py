@@ -202,6 +202,9 @@ def test_another_index_for_torch(checkout, tmp_path):
     assert checkout.installed() == {"nvidia-ml-py": "1", "torch": "2+cpu", "course-utils": "0"}
     assert "nothing has changed" in checkout.installs()
 
+    checkout.installs("CUDA=13")  # named now, it replaces the index that was named before
+    assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
+
     sentence = checkout.refuses(f"PYTHON={sys.executable}", "TORCH_INDEX=http://127.0.0.1:9/cpu")
     assert re.match(r"TORCH_INDEX=http://127.0.0.1:9/cpu could not be reached.*check the network", sentence)
 

@@ -41,6 +41,7 @@ def test_one_build_for_all_gpus_of_a_machine(driver, capabilities, wanted):
 
 
 @pytest.mark.parametrize("driver, capabilities, said", [
+    ("470.256", ["3.7"], "set COURSE_DEVICE=cpu"),
     ("470.256", ["8.0"], "update the driver to 525 or newer"),
     ("550.54", ["12.0"], "update the driver to 570 or newer"),
     ("590.44", ["8.0", "6.1"], "install driver 580"),
@@ -57,7 +58,7 @@ def test_on_arm_the_builds_have_other_kernels(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert builds.choose("580.65", ["11.0"]).build.cuda == "13"
     assert builds.choose("550.54", ["9.0"]).build.cuda == "12.6"  # Grace Hopper
-    assert builds.choose("550.54", ["7.5"]).build is None
+    assert builds.choose("550.54", ["7.5"]).build is None and builds.choose("550.54", ["7.5"]).advice == "set COURSE_DEVICE=cpu"
 
 
 def test_a_build_is_named_by_its_cuda_version():

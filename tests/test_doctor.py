@@ -1,15 +1,18 @@
 """The doctor on this machine, and where things are broken for real: in namespaces of its own, in a copy of the checkout."""
 
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
 
+from course_utils import doctor as doctor_package
 from course_utils.doctor import FAIL, OK, WARN, gpus, installed, machine, workers
 from course_utils.hardware import GPU, nvml
 from course_utils.launch import launch
@@ -24,6 +27,7 @@ def doctor(*before, checkout=ROOT, **options):
     done = subprocess.run([*before, sys.executable, "-m", "course_utils.doctor", "--json"], cwd=checkout, env=env,
                           capture_output=True, text=True, timeout=120, **options)  # fmt: skip
     assert done.stdout, done.stderr
+    assert all(line["cure"] for line in json.loads(done.stdout)["lines"] if line["status"] != OK)
     found = {}
     for line in json.loads(done.stdout)["lines"]:
         found.setdefault(line["check"], []).append(line)
@@ -43,7 +47,7 @@ def test_a_machine_that_is_well():
 def test_it_prints_a_line_for_each_check_and_says_whether_to_begin(tmp_path):
     done = subprocess.run([sys.executable, "-m", "course_utils.doctor"], cwd=ROOT, capture_output=True, text=True,
                           env=os.environ | {"COURSE_DATA": str(tmp_path / "none")})  # fmt: skip
-    assert done.returncode == 1 and "not ready for class: 1 failed" in done.stdout
+    assert done.returncode == 1 and "1 failed, 0 warnings" in done.stdout and "not ready for class: " in done.stdout
     assert "fail data           COURSE_DATA is" in done.stdout and "unset it" in " ".join(done.stdout.split())
     assert all(len(line) <= 120 for line in done.stdout.splitlines())
 
@@ -92,7 +96,7 @@ def test_eight_faults_are_named_with_their_cure(broken_checkout, tmp_path):
         "/dev/shm": (FAIL, "bus error", "--shm-size"),
         "driver": (FAIL, "the NVIDIA driver 550.54.15 is too old", "`make lab CUDA=12.6` installs"),
         "host name": (WARN, "no-such-host.invalid has no address", "/etc/hosts"),
-        "disk": (FAIL, f"nothing can be written to {tmp_path / 'home'} (No space left on device)", "remove what is not needed"),
+        "disk": (FAIL, f"nothing more can be written to {tmp_path / 'home'} (home): No space left on device", "remove what is not needed"),
         "packages": (WARN, "numpy is", "`make lab` installs those that were tested together"),
         "data": (FAIL, "data/digits.npz is missing", "git checkout data/digits.npz"),
         "open files": (FAIL, "a process may open 128", "ulimit -n 4096"),
@@ -125,13 +129,65 @@ def test_versions_count_for_more_in_the_course_s_own_environment(monkeypatch, pr
     assert line.status == status and "1 differ from the lock file: numpy is 1.26.4 instead of" in line.said
 
 
+@pytest.mark.parametrize("cuda", ["12.6", "12.8"])
+def test_an_installation_of_an_older_build_is_well(monkeypatch, cuda):
+    """Its own lock file takes lines away, and torch brings in what it needs: another triton, for one."""
+    locked = installed._locked(ROOT / "requirements.lock", cuda)
+    assert "nvidia-nvvm" not in locked and locked["torch"] != installed._locked(ROOT / "requirements.lock")["torch"]
+    monkeypatch.setattr(installed, "_cuda", lambda: cuda)
+    monkeypatch.setattr(installed, "_installed", lambda: locked | {"torch": f"{locked['torch']}+cu126", "triton": "0"})
+    assert [line.status for line in installed.packages()] == [OK]
+
+
+def test_a_torch_that_does_not_load(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')")
+    (tmp_path / "torch/version.py").write_text("__version__, cuda = '2.15.0+cu132', '13.2'")
+    code, found, _ = doctor(env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert code == 1 and "libcudart.so.13" in found["torch"][-1]["said"] and "launch" not in found
+
+
+def test_kinds_of_torch_and_torchvision_that_do_not_go_together(monkeypatch):
+    versions = {"torch": {"__version__": "2.15.0+cu132", "cuda": "13.2"}, "torchvision": {"__version__": "0.30.0+cpu"}}
+    monkeypatch.setattr(installed, "_version_file", versions.get)
+    (line,) = installed.torch()
+    assert line.status == FAIL and "cu132" in line.said and "cpu" in line.said
+    versions["torch"] = None
+    assert "torch not installed" in next(installed.torch()).said
+
+
+def test_a_check_that_takes_too_long_is_a_line():
+    (line,) = doctor_package._within(0.05, threading.Event().wait)
+    assert line.status == FAIL and "no answer within 0.05 s" in line.said and line.cure
+
+
+def test_processes_that_a_container_may_still_start(monkeypatch):
+    played = {"pids.max": ["max", "600"], "pids.current": ["4000", "200"]}
+    monkeypatch.setattr(machine.host, "cgroup_limits", lambda file, controller, files: played[file])
+    (line,) = machine._processes()
+    assert line.status == WARN and "only 400 more" in line.said
+
+
+@pytest.mark.parametrize("command, expected", [
+    (["python", "-m", "jupyterlab"], True), (["/x/bin/python3", "/x/bin/jupyter-lab", "--ip=0.0.0.0"], True),
+    (["python", "/home/me/jupyter-notes/serve.py"], False), (["vim", "jupyterlab.py"], False), ([], False),
+])  # fmt: skip
+def test_servers_are_known_by_their_program(command, expected):
+    assert bool(machine._is_jupyter(command)) == expected
+
+
+@pytest.mark.parametrize("address, expected", [("127.0.0.2", True), ("::ffff:127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("::", False)])
+def test_addresses_of_this_machine_alone(address, expected):
+    assert machine.is_loopback(address) == expected
+
+
 def test_shared_memory_of_a_container(tmp_path, monkeypatch):
     def usage(total, free):
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(total, total - free, free))
         return list(machine.shared_memory(str(tmp_path)))[0]
 
     assert usage(64 * 2**20, 64 * 2**20).status == WARN and "--shm-size" in usage(64 * 2**20, 64 * 2**20).cure
-    assert usage(8e9, 1e6).status == FAIL and "ended programs" in usage(8e9, 1e6).cure
+    assert usage(8e9, 1e6).status == FAIL and "no process uses" in usage(8e9, 1e6).cure
     assert usage(8e9, 8e9).status == OK
     assert lines_of(machine.shared_memory, str(tmp_path / "none")) == []
 
@@ -156,20 +212,87 @@ def test_eight_gpus_that_others_use(monkeypatch):
     assert lines_of(gpus.driver) == [(OK, "595.10, which runs CUDA up to 13.2")]
     assert lines_of(gpus.links) == [(OK, "28 pairs over NVLink")]
     busy = lines_of(gpus.free)  # of these, half of the memory is taken
-    assert len(busy) == 8 and busy[3] == (WARN, "NVIDIA A100-SXM4-80GB, cuda:3, has 40 of 80 GiB free")
+    assert len(busy) == 8 and busy[3] == (WARN, "NVIDIA A100-SXM4-80GB, cuda:3, has 40.0 of 80.0 GiB free")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert lines_of(gpus.driver)[0][0] == WARN
+    monkeypatch.setenv("COURSE_DEVICE", "cpu")
+    assert lines_of(gpus.driver)[0][0] == OK and lines_of(gpus.free) == []
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """A machine of tests/machines.py: its NVML, in which more can be changed."""
+    for name in ("COURSE_DEVICE", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+    def play(name, **answers):
+        machines.play(monkeypatch, name, **answers)
+        return sys.modules["pynvml"]
+
+    yield play
+    monkeypatch.undo()
     nvml._nvml.cache_clear()
 
 
+def test_gpus_that_a_job_was_not_given_and_one_that_is_lost(node, monkeypatch):
+    library = node("8 A100")
+    by_index = library.nvmlDeviceGetHandleByIndex
+
+    def refuse(error, wanted):
+        def handle(i):
+            if i in wanted:
+                raise library.NVMLError(error)
+            return by_index(i)
+
+        monkeypatch.setattr(library, "nvmlDeviceGetHandleByIndex", handle)
+
+    refuse(library.NVML_ERROR_NO_PERMISSION, range(2, 8))
+    assert len(nvml.gpus()) == 2 and lines_of(gpus.driver)[0][0] == OK and lines_of(gpus.links) == [(OK, "1 pair over NVLink")]
+    refuse(library.NVML_ERROR_GPU_IS_LOST, [5])
+    (line,) = gpus.driver()
+    assert line.status == FAIL and "a GPU does not answer" in line.said and "restart this machine or have it reset" in line.cure
+    assert lines_of(gpus.free) == lines_of(gpus.links) == []
+
+
+@pytest.mark.parametrize("error, said, cure", [
+    ("NVML_ERROR_DRIVER_NOT_LOADED", "an NVIDIA GPU is in this machine, and no driver answers", "modprobe nvidia"),
+    ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "does not answer", "the driver was updated while it ran"),
+    ("NVML_ERROR_UNKNOWN", "does not answer", "restart this machine"),
+])  # fmt: skip
+def test_a_driver_that_does_not_answer(node, tmp_path, monkeypatch, error, said, cure):
+    device = tmp_path / "0000:01:00.0"
+    device.mkdir()
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text("0x030200\n")
+    monkeypatch.setattr(gpus, "PCI", tmp_path)
+    monkeypatch.setattr(nvml, "_ROOT", tmp_path)
+    library = node("8 A100")
+    node("8 A100", init_error=getattr(library, error))
+    (line,) = gpus.driver()
+    assert line.status in (WARN, FAIL) and said in line.said and cure in line.cure
+
+
+def test_a_screen_takes_some_of_a_laptops_memory(node):
+    library = node("4 GB laptop")
+    library.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(total=4 * 2**30, free=3.5 * 2**30)
+    assert lines_of(gpus.free) == [(OK, "1 × NVIDIA GeForce RTX 3050 Laptop GPU free")]
+
+
+def some_gpus(name, number):
+    return [GPU(i, name, str(i), 80, 80, (8, 0), "595.10") for i in range(number)]
+
+
 def test_a_slow_link_is_named():
-    found = [GPU(i, "NVIDIA A100-SXM4-80GB", str(i), 80, 80, (8, 0), "595.10") for i in range(3)]
-    table = [["-", "NVLink", "NVLink"], ["NVLink", "-", "host"], ["NVLink", "host", "-"]]
-    lines = list(workers.judge(found, table, {(0, 1): 200.0, (0, 2): 21.0, (1, 2): 18.0}))
-    assert [(line.status, line.said) for line in lines] == [
-        (WARN, "cuda:0 and cuda:2: 21 GB/s over NVLink, 208 are published"),
-        (OK, "all-reduce between 2 pairs of GPUs, 18 to 200 GB/s"),
-    ]
+    found, table = some_gpus("NVIDIA A100-SXM4-80GB", 8), [["NVLink"] * 8 for _ in range(8)]
+    measured = {pair: 200.0 for pair in itertools.combinations(range(8), 2)} | {(0, 2): 21.0}
+    assert lines_of(workers.judge, found, table, measured) == [
+        (WARN, "cuda:0 and cuda:2 21 instead of 208 GB/s over NVLink"), (OK, "all-reduce between 27 pairs of GPUs, 200 to 200 GB/s")]
+    # All of them are slow: on eight it is known what they should reach. On four, each pair has a third of the links.
+    assert lines_of(workers.judge, found, table, dict.fromkeys(measured, 80.0))[0][0] == WARN
+    assert lines_of(workers.judge, found[:4], table, {(0, 1): 80.0, (0, 2): 80.0}) == [(OK, "all-reduce between 2 pairs of GPUs, 80 to 80 GB/s")]
+    # Of other links nothing is known but what this machine's others reach.
+    table = [["-", "NVLink", "host"], ["NVLink", "-", "host"], ["host", "host", "-"]]
+    assert lines_of(workers.judge, some_gpus("Tesla T4", 3), table, {(0, 1): 40.0, (0, 2): 4.0, (1, 2): 4.1})[0][0] == OK
 
 
 def test_every_pair_is_measured():

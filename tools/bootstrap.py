@@ -67,7 +67,8 @@ def main(torch_index="", cuda=""):
         wait_for_others(stamp)
         made_from = read(stamp)
         refuse_anothers(made_from.get("root"))
-        torch_index, cuda = torch_index or made_from.get("torch_index", ""), cuda or made_from.get("cuda", "")
+        if not (torch_index or cuda):  # what is named now replaces all that was named before
+            torch_index, cuda = made_from.get("torch_index", ""), made_from.get("cuda", "")
         if not (torch_index or cuda):
             cuda = choose_build()
             if made_from:  # before builds were chosen there was only the newest

@@ -1,17 +1,18 @@
 """Whether this machine is ready for a class, line by line, each with what to do where it is not: python -m course_utils.doctor
 
-    machine     what the system grants: shared memory, limits, disk, loopback, names
     installed   Python, packages, data
+    machine     what the system grants: shared memory, limits, disk, loopback, names
     gpus        driver, GPUs, the links between them
     cluster     Slurm
-    workers     what a launch does here: gloo, NCCL between every pair of GPUs, who can listen in
+    workers     what a launch does here: gloo, CUDA, NCCL between every pair of GPUs, who can listen in
 """
 
-import contextlib
 import threading
 from dataclasses import dataclass
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+LIMIT_S = 10  # for a check that waits for a disk, a driver or a name server that does not answer
+LOAD_S = 90  # for torch to be read from a slow network disk
 
 
 @dataclass(frozen=True)
@@ -25,36 +26,62 @@ class Line:
 
 
 def examine():
-    """Yield the Lines of all checks. A check that raises is a line, too."""
+    """Yield the Lines of all checks. A check that raises, or that takes too long, is a line, too."""
     from . import cluster, gpus, installed, machine, workers
 
     # Importing torch takes most of the time: it happens beside the other checks.
-    warming = threading.Thread(target=_warm, daemon=True)
+    problems = []
+    warming = threading.Thread(target=_warm, args=(problems,), daemon=True)
     warming.start()
     lines = []
     for check in (*installed.CHECKS, *machine.CHECKS, *gpus.CHECKS, *cluster.CHECKS):
-        for line in _run(check):
+        for line in _within(LIMIT_S, check):
             lines.append(line)
             yield line
-    warming.join()
-    yield from _run(installed.data)  # which imports torch
-    for check in workers.CHECKS:
-        yield from _run(check, lines)
+    warming.join(LOAD_S)
+    if warming.is_alive():
+        problems.append(f"no end within {LOAD_S} s")
+    if problems:
+        yield Line("torch", FAIL, f"does not load ({problems[0]})", "run `make clean` and `make install`; on a network disk, look whether it answers")
+        return
+    yield from _within(LIMIT_S, installed.data)  # which imports torch
+    for check in workers.CHECKS:  # in this thread, from which workers are started; launch has a limit of its own
+        yield from _lines(check, lines)
 
 
-def _run(check, *arguments):
+def _within(limit_s, check):
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(_lines(check)), daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        return [Line(_name(check), FAIL, f"no answer within {limit_s} s", "look which disk, driver or name server does not answer; restart the machine")]
+    return found
+
+
+def _lines(check, *arguments):
     try:
-        yield from check(*arguments)
+        return list(check(*arguments))
     except Exception as error:  # a broken machine breaks things in ways that nobody thought of
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        yield Line(check.__name__.replace("_", " "), FAIL, f"could not be looked at ({said})",
-                   "mend what it names; where that is unclear, report this line to the course")  # fmt: skip
+        return [Line(_name(check), FAIL, f"this check itself failed ({first_line(error)})", "fix what it names; if that is unclear, report this line to the course")]
 
 
-def _warm():
+def _name(check):
+    return check.__name__.replace("_", " ")
+
+
+def first_line(error):
+    """The first line of an error's message, with its type where that says more."""
+    text = next((line for line in str(error).splitlines() if line.strip()), "")
+    return text if type(error).__name__ in ("WorkerError", "LauncherError") and text else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def _warm(problems):
     """Start the process that workers are forked from, and import torch here, at the same time."""
-    with contextlib.suppress(Exception):  # what is wrong is found again, where it is a line
+    try:
         from ..launch import warm
 
         warm()
         import torch.distributed  # noqa: F401
+    except Exception as error:
+        problems.append(first_line(error))

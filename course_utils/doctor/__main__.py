@@ -7,6 +7,7 @@ import textwrap
 import time
 from dataclasses import asdict
 
+from ..hardware.report import count
 from . import FAIL, WARN, examine
 
 WIDTH = 120
@@ -29,7 +30,7 @@ def main():
         print(json.dumps(found, indent=1))
     else:
         verdict = "ready for class" if not failed else "not ready for class"
-        print(f"\n{verdict}: {failed} failed, {warned} with a warning, of {len(lines)}; {seconds:.1f} s")
+        print(f"\n{verdict}: {len(lines)} lines, {failed} failed, {count(warned, 'warning')}; {seconds:.1f} s")
     sys.exit(bool(failed))
 
 

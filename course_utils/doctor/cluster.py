@@ -14,7 +14,7 @@ def slurm():
         return
     try:
         done = subprocess.run(["sinfo", "--noheader", "--format=%R|%a|%D|%G"], capture_output=True, text=True, timeout=ANSWER_S)
-        problem = done.stderr.strip() if done.returncode else ""
+        problem = (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
     except subprocess.TimeoutExpired:
         problem = f"no answer within {ANSWER_S:.0f} s"
     if not os.environ.get("SLURM_CONF") and ("resolve_ctls" in problem or "configuration" in problem.lower()):

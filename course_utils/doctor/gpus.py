@@ -1,37 +1,68 @@
 """The driver, the GPUs and how they are joined, asked of NVML: CUDA is not touched."""
 
+import os
 from collections import Counter
+from pathlib import Path
+
+import psutil
 
 from .. import hardware
 from ..hardware import nvml
 from . import FAIL, OK, WARN, Line
 
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA, DISPLAYS = "0x10de", ("0x0300", "0x0302")
+GIB = 2**30
+CURES = {  # words of NVML's errors
+    "mismatch": "restart this machine: the driver was updated while it ran",
+    "not installed": "run `make install`",
+}
+
 
 def driver():
-    reason, found = nvml.problem(), hardware.gpus()
-    if reason:
+    reason, found = nvml.problem(), nvml.gpus()
+    if os.environ.get("COURSE_DEVICE") == "cpu":
+        yield Line("driver", OK, "not looked at, since COURSE_DEVICE=cpu keeps the course off the GPU")
+    elif reason:
         said, _, cure = reason.rpartition("; ")
-        chosen = reason.startswith("CUDA_VISIBLE_DEVICES")
-        yield Line("driver", WARN if chosen or found else FAIL, said or reason, cure if said else "unset it" if chosen else "")
+        if not said:
+            said, cure = reason, next((cure for words, cure in CURES.items() if words in reason), "restart this machine, or ask whoever runs it to")
+        is_chosen = reason.startswith("CUDA_VISIBLE_DEVICES")
+        yield Line("driver", WARN if is_chosen or found else FAIL, said, "unset it, unless you mean to use the CPU" if is_chosen else cure)
+    elif not found and num_on_the_bus():
+        yield Line("driver", WARN, "an NVIDIA GPU is in this machine, and no driver answers, so that everything runs on the CPU",
+                   "install NVIDIA's driver or load it (`sudo modprobe nvidia`); start a container with --gpus all")  # fmt: skip
     elif not found:
         yield Line("driver", OK, "no NVIDIA GPU is here: everything runs on the CPU")
     else:
-        newest = nvml.newest_cuda()
-        yield Line("driver", OK, f"{found[0].driver}, which runs CUDA up to {newest}")
+        yield Line("driver", OK, f"{found[0].driver}, which runs CUDA up to {nvml.newest_cuda()}")
+
+
+def num_on_the_bus():
+    """How many of NVIDIA's GPUs the system sees, with or without a driver."""
+    count = 0
+    for device in PCI.glob("*") if PCI.is_dir() else ():
+        try:
+            kind, vendor = ((device / name).read_text().strip() for name in ("class", "vendor"))
+        except OSError:
+            continue
+        count += vendor == NVIDIA and kind.startswith(DISPLAYS)
+    return count
 
 
 def free():
-    """GPUs that others use already. A screen takes some of a laptop's."""
-    found = hardware.gpus()
-    if not found:
-        return
-    busy = [gpu for gpu in found if gpu.memory_bytes and gpu.free_bytes < 0.8 * gpu.memory_bytes]
-    if len(busy) < len(found):
-        names = Counter(gpu.name for gpu in found if gpu not in busy)
+    """GPUs that others use already: a screen takes some of a laptop's, and one that shares the machine's memory is left out."""
+    found = hardware.gpus() if os.environ.get("COURSE_DEVICE") != "cpu" else ()
+    used = {gpu: gpu.memory_bytes - gpu.free_bytes for gpu in found}
+    shares_memory = {gpu for gpu in found if gpu.memory_bytes == psutil.virtual_memory().total}
+    busy = [gpu for gpu in found if gpu not in shares_memory and used[gpu] > max(0.1 * gpu.memory_bytes, 1.5 * GIB)]
+    names = Counter(gpu.name for gpu in found if gpu not in busy)
+    if names:
         yield Line("GPUs", OK, ", ".join(f"{number} × {name} free" for name, number in names.items()))
     for gpu in busy:
-        yield Line("GPUs", WARN, f"{gpu.name}, cuda:{gpu.index}, has {gpu.free_bytes / 2**30:.0f} of {gpu.memory_bytes / 2**30:.0f} GiB free",
-                   "`nvidia-smi` names the processes that use it; CUDA_VISIBLE_DEVICES leaves it out")  # fmt: skip
+        others = f", or CUDA_VISIBLE_DEVICES to leave it out of {len(found)}" if len(found) > 1 else ""
+        yield Line("GPUs", WARN, f"{gpu.name}, cuda:{gpu.index}, has {gpu.free_bytes / GIB:.1f} of {gpu.memory_bytes / GIB:.1f} GiB free",
+                   f"use `nvidia-smi` to see whose processes use it{others}")  # fmt: skip
 
 
 def links():
@@ -43,5 +74,5 @@ def links():
 
 
 _MEANS = {"NVLink": "over NVLink", "PCIe": "over PCIe", "host": "through the CPU", "between CPUs": "from CPU to CPU",
-          "unknown": "that the driver says nothing of"}  # fmt: skip
+          "unknown": "over a link that the driver does not name"}  # fmt: skip
 CHECKS = (driver, free, links)

@@ -4,9 +4,11 @@ import functools
 import json
 import os
 import re
+import runpy
 import sys
 import tomllib
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..hardware import builds
@@ -16,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python():
-    version = sys.version.split()[0]
-    if sys.version_info < (3, 11):
-        yield Line("Python", FAIL, f"{version}, and the course needs 3.11 or newer", "run `make lab PYTHON=auto`, which brings one")
-    else:
-        yield Line("Python", OK, f"{version} ({'the .venv of the course' if Path(sys.prefix) == ROOT / '.venv' else sys.prefix})")
+    yield Line("Python", OK, f"{sys.version.split()[0]} ({'the .venv of the course' if is_own() else sys.prefix})")
+
+
+def is_own():
+    return Path(sys.prefix) == ROOT / ".venv"
 
 
 def packages():
@@ -29,32 +31,41 @@ def packages():
     if not lock.exists():
         yield Line("packages", OK, "installed without the course's checkout, so there is no lock file to compare with")
         return
-    locked, have = _locked(lock), _installed()
+    have = _installed()
+    # What torch's build brings along is its own affair, but for what the course imports itself.
+    locked = {name: version for name, version in _locked(lock, _cuda()).items() if name in _direct() or not builds.comes_with_torch(name)}
     wrong = [f"{name} is {have[name]} instead of {version}" for name, version in locked.items()
              if name in have and have[name].partition("+")[0] != version.partition("+")[0]]  # fmt: skip
-    missing = [name for name in locked if name not in have and (name in _direct() or not builds.comes_with_torch(name))]
+    missing = [name for name in locked if name not in have]
     said = [f"{', '.join(wrong[:4])}{' …' if wrong[4:] else ''}"] * bool(wrong)
     said += [f"{', '.join(missing[:4])}{' …' if missing[4:] else ''} not installed"] * bool(missing)
     if said:
-        is_own = Path(sys.prefix) == ROOT / ".venv"
-        cure = "run `make install`, which brings .venv up to date" if is_own else "`make lab` installs those that were tested together"
-        yield Line("packages", FAIL if is_own else WARN, f"{len(wrong) + len(missing)} differ from the lock file: {'; '.join(said)}", cure)
+        cure = "run `make install`, which brings .venv up to date" if is_own() else "`make lab` installs those that were tested together"
+        yield Line("packages", FAIL if is_own() else WARN, f"{len(wrong) + len(missing)} differ from the lock file: {'; '.join(said)}", cure)
     else:
         yield Line("packages", OK, f"{len(locked)} at the versions of the lock file")
 
 
 def torch():
     """torch and torchvision are builds of one kind: torchvision's operators are loaded into torch."""
-    have = _installed()
-    kinds = {name: have.get(name, "").partition("+")[2] for name in ("torch", "torchvision")}
-    if all(kinds.values()) and len(set(kinds.values())) > 1:
-        yield Line("torch", FAIL, f"torch is a build of kind {kinds['torch']}, torchvision one of kind {kinds['torchvision']}",
-                   "delete .venv, then run `make install`: both come from one index")  # fmt: skip
+    again = "run `make clean` and `make install`" if is_own() else "install both again, from one index"
+    found = {name: _version_file(name) for name in ("torch", "torchvision")}
+    missing = [name for name, version in found.items() if version is None]
+    if missing:
+        yield Line("torch", FAIL, f"{' and '.join(missing)} not installed", again)
         return
-    from ..hardware import torch_version
+    kinds = {name: version["__version__"].partition("+")[2] for name, version in found.items()}
+    if all(kinds.values()) and len(set(kinds.values())) > 1:
+        yield Line("torch", FAIL, f"torch is a build of kind {kinds['torch']}, torchvision one of kind {kinds['torchvision']}", again)
+        return
+    cuda = found["torch"].get("cuda")
+    yield Line("torch", OK, f"{found['torch']['__version__']}, " + (f"for CUDA {cuda}" if cuda else "without CUDA"))
 
-    version, cuda = torch_version()
-    yield Line("torch", OK, f"{version}, " + (f"for CUDA {cuda}" if cuda else "without CUDA"))
+
+def _version_file(package):
+    """What a package's version.py defines, or None where there is no such package; importing torch takes seconds."""
+    found = find_spec(package)
+    return runpy.run_path(str(Path(found.origin).parent / "version.py")) if found and found.origin else None
 
 
 def data():
@@ -67,12 +78,13 @@ def data():
     from ..data import files
 
     try:
-        found = [name for name in files.DATA_SETS if any(files.is_there(name, folder) for folder in files.folders())]
+        folders = files.folders()
+        found = [name for name in files.DATA_SETS if any(files.is_there(name, folder) for folder in folders)]
     except NotADirectoryError as error:
         said, _, cure = str(error).partition("; ")
         yield Line("data", FAIL, said, cure)
         return
-    if not found and os.environ.get("COURSE_DATA"):
+    if os.environ.get("COURSE_DATA") and not any(files.is_there(name, folders[0]) for name in files.DATA_SETS):
         yield Line("data", WARN, f"COURSE_DATA is {os.environ['COURSE_DATA']!r}, and none of {', '.join(files.DATA_SETS)} is there",
                    "put the data sets there as torchvision does, or unset it: chapters then download them or take the digits")  # fmt: skip
         return
@@ -80,24 +92,32 @@ def data():
     yield Line("data", OK, f"the bundled digits; {others}")
 
 
-def _locked(lock):
-    """{project: version} of the lines that hold on this machine, with those of the build for an older CUDA in their place."""
-    from packaging.requirements import Requirement
-
-    files = [lock]
+def _cuda():
+    """The version of CUDA whose build of torch `make` has installed, where it is another than PyPI's, else ""."""
     try:
         cuda = json.loads((Path(sys.prefix) / "course-stamp.json").read_text()).get("cuda", "")
-        files += [lock.with_name(f"requirements-cuda{cuda}.lock")] if cuda and builds.named(cuda).backend else []
+        return cuda if cuda and builds.named(cuda).backend else ""
     except (OSError, ValueError):  # not made by `make`
-        pass
+        return ""
+
+
+def _locked(lock, cuda=""):
+    """{project: version} of the lines that hold on this machine, those of the build for an older CUDA in their place.
+
+    A line of that build's own file that does not hold takes the project away.
+    """
+    from packaging.requirements import Requirement
+
     found = {}
-    for file in files:
+    for file in [lock, *([lock.with_name(f"requirements-cuda{cuda}.lock")] if cuda else [])]:
         for line in file.read_text().splitlines():
             text = line.partition("#")[0].strip()
             if text and not text.startswith("-"):
                 requirement = Requirement(text)
                 if requirement.marker is None or requirement.marker.evaluate():
                     found[_normal(requirement.name)] = next(iter(requirement.specifier)).version
+                elif file != lock:
+                    found.pop(_normal(requirement.name), None)
     return found
 
 

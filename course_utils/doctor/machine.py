@@ -1,5 +1,7 @@
 """What the system grants: memory, shared memory, limits, disk, loopback and names."""
 
+import errno
+import ipaddress
 import os
 import resource
 import shutil
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from ..hardware import describe, host, sharing
+from ..hardware import describe, gpus, host, sharing
 from ..processes import network
 from . import FAIL, OK, WARN, Line
 
@@ -21,7 +23,7 @@ LOOK_UP_S = 1.0  # longer than this, and every torchrun is seen to wait
 
 def machine():
     yield Line("machine", OK, describe())
-    available = psutil.virtual_memory().available
+    available = min(psutil.virtual_memory().available, host.memory_bytes())  # a job or a container may be given less
     if available < 2 * GB:
         yield Line("memory", WARN, f"{available / GB:.1f} GB are free, and a worker takes 0.4 GB", "end what uses it, or start fewer workers")
 
@@ -35,7 +37,7 @@ def shared_memory(folder="/dev/shm"):
     if usage.total < 1 * GB:
         cure = "start the container with --shm-size=8g (Docker), or mount an emptyDir of medium Memory there (Kubernetes)"
     else:
-        cure = f"remove what ended programs have left in {folder}"
+        cure = f"remove files of yours in {folder} that no process uses (`fuser` tells)"
     if usage.free < 64 * MB:
         yield Line(folder, FAIL, f"{said}: a DataLoader's workers, or NCCL, would end with a bus error", cure)
     elif usage.free < 1 * GB:
@@ -54,11 +56,13 @@ def limits():
     else:
         yield Line("open files", OK, f"a process may open {_number(soft)}")
     yield from _processes()
-    space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if space != resource.RLIM_INFINITY and space < 64 * GB:
-        yield Line("address space", FAIL, f"limited to {space / GB:.0f} GB, and CUDA reserves more than that", "run `ulimit -v unlimited`")
+    space, most = resource.getrlimit(resource.RLIMIT_AS)
+    needed = 64 * GB if gpus() else 8 * GB  # CUDA reserves more than it uses
+    if space != resource.RLIM_INFINITY and space < needed:
+        yield Line("address space", FAIL if gpus() else WARN, f"limited to {space / GB:.0f} GB, and {needed / GB:.0f} GB may be reserved",
+                   "run `ulimit -v unlimited`" if most == resource.RLIM_INFINITY else "ask whoever runs this machine to raise the limit")  # fmt: skip
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband") and locked != resource.RLIM_INFINITY:
+    if locked != resource.RLIM_INFINITY and os.getuid() != 0 and _has_infiniband():
         yield Line("locked memory", WARN, f"limited to {locked / MB:.0f} MB, and InfiniBand needs it unlimited",
                    "ask whoever runs this machine (`memlock` in /etc/security/limits.conf; in Docker --ulimit memlock=-1)")  # fmt: skip
 
@@ -69,45 +73,52 @@ def _processes():
               if process.info["uids"] and process.info["uids"].real == os.getuid())  # fmt: skip
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     left = [limit - own] if limit != resource.RLIM_INFINITY and os.getuid() != 0 else []  # root has no limit
-    for text in host._cgroup_limits("pids.max", "pids", ["pids.max"]):
-        left += [int(text) - own] if text.isdigit() else []
+    most, now = (host.cgroup_limits(name, "pids", [name]) for name in ("pids.max", "pids.current"))
+    left += [int(limit) - int(current) for limit, current in zip(most, now) if limit.isdigit() and len(most) == len(now)]
     if left and min(left) < 512:
         yield Line("processes", FAIL if min(left) < 64 else WARN, f"only {max(0, min(left))} more may be started, threads included",
-                   "run `ulimit -u unlimited`, or start the container with a larger --pids-limit")  # fmt: skip
+                   "end what you do not need; ask for a higher limit (nproc in /etc/security/limits.conf, --pids-limit of a container)")  # fmt: skip
+
+
+def _has_infiniband():
+    layers = [path.read_text().strip() for path in Path("/sys/class/infiniband").glob("*/ports/*/link_layer")]
+    return "InfiniBand" in layers and os.path.isdir("/dev/infiniband")
 
 
 def disk():
     """Where a student's work, caches and temporary files go: there is room, and it can be written."""
+    places = {"home": Path.home(), "TMPDIR": Path(os.environ.get("TMPDIR") or "/tmp")}
+    if os.environ.get("MY_COURSE"):
+        places["MY_COURSE"] = Path(os.environ["MY_COURSE"])
     seen = set()
-    for name, folder in (("home", Path.home()), ("temporary", Path(tempfile.gettempdir()))):
-        if not folder.is_dir():
-            yield Line("disk", FAIL, f"there is no {folder} ({name})", "set HOME or TMPDIR to a folder of yours")
-            continue
-        device = folder.stat().st_dev
-        if device in seen:
-            continue
-        seen.add(device)
-        free = shutil.disk_usage(folder).free
-        said = f"{folder} has {free / GB:,.1f} GB free"
-        cure = "remove what is not needed there" + (", or set TMPDIR to a larger disk" if name == "temporary" else "")
-        problem = _why_not_written(folder)
-        if problem:
-            yield Line("disk", FAIL, f"nothing can be written to {folder} ({problem})", cure)
+    for name, folder in places.items():
+        there = next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
+        problem = _why_not_written(there)
+        free = shutil.disk_usage(there).free
+        if problem in (errno.ENOSPC, errno.EDQUOT):
+            yield Line("disk", FAIL, f"nothing more can be written to {there} ({name}): {os.strerror(problem)}", _more_room(name))
+        elif problem:
+            yield Line("disk", FAIL, f"{there} ({name}) cannot be written: {os.strerror(problem)}", f"set {name if name.isupper() else 'HOME'} to a folder of yours")
         elif free < 1 * GB:
-            yield Line("disk", FAIL if free < 0.1 * GB else WARN, said, cure)
-        else:
-            yield Line("disk", OK, said)
+            yield Line("disk", FAIL if free < 0.1 * GB else WARN, f"{there} ({name}) has {free / GB:,.1f} GB free", _more_room(name))
+        elif there.stat().st_dev not in seen:
+            yield Line("disk", OK, f"{there} has {free / GB:,.1f} GB free")
+        seen.add(there.stat().st_dev)
+
+
+def _more_room(name):
+    return "remove what is not needed there" + (f", or set {name} to a folder on a larger disk" if name.isupper() else "")
 
 
 def _why_not_written(folder):
-    """A quota is seen only where something is written."""
+    """The number of the error, or 0. A quota is seen only where something is written."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(1_000_000))
             file.flush()
     except OSError as error:
-        return error.strerror
-    return ""
+        return error.errno
+    return 0
 
 
 def loopback():
@@ -129,7 +140,8 @@ def loopback():
 def names():
     """What torchrun, gloo outside of the course and Horovod look up as they start."""
     host_name = socket.gethostname()
-    cure = f"add the line `127.0.1.1 {host_name}` to /etc/hosts; `launch` does without, torchrun does not"
+    cure = (f"have `127.0.1.1 {host_name}` (on a cluster the node's own address) added to /etc/hosts; launch works without it, "
+            "torchrun needs it")  # fmt: skip
     seconds, problem = _timed(socket.getaddrinfo, host_name, None)
     if problem:
         yield Line("host name", WARN, f"{host_name} has no address ({problem})", cure)
@@ -151,8 +163,8 @@ def _timed(look_up, *arguments):
         try:
             look_up(*arguments)
             answer.append("")
-        except OSError as error:
-            answer.append(error.strerror or str(error))
+        except (OSError, UnicodeError) as error:  # a name of more than 63 letters cannot be encoded
+            answer.append(getattr(error, "strerror", None) or str(error))
 
     thread, started = threading.Thread(target=ask, daemon=True), time.monotonic()
     thread.start()
@@ -163,24 +175,38 @@ def _timed(look_up, *arguments):
 def listening():
     """This user's servers that other machines can reach: Jupyter among them gives away everything its user has."""
     open_to_all = {}
+    if any(name.startswith("JUPYTERHUB_") for name in os.environ):  # which reaches each user's server through the network
+        return
     for process in psutil.process_iter(["name", "uids"]):
         try:
-            if process.info["uids"].real != os.getuid() or "jupyter" not in " ".join(process.cmdline()):
+            if process.info["uids"].real != os.getuid() or not _is_jupyter(process.cmdline()):
                 continue
             for connection in process.net_connections("inet"):
-                if connection.status == psutil.CONN_LISTEN and connection.laddr.ip not in ("127.0.0.1", "::1"):
+                if connection.status == psutil.CONN_LISTEN and not is_loopback(connection.laddr.ip):
                     open_to_all[process.pid] = f"{connection.laddr.ip}:{connection.laddr.port}"
         except (psutil.Error, AttributeError):
             continue
     for pid, address in open_to_all.items():
-        yield Line("listening", WARN, f"a Jupyter of yours (process {pid}) listens on {address}, for other machines to reach",
+        yield Line("listening", WARN, f"a Jupyter server of yours (process {pid}) listens on {address}, for other machines to reach",
                    "start it with --ServerApp.ip=127.0.0.1, as `make lab` does, and reach it through ssh -L")  # fmt: skip
+
+
+def _is_jupyter(command):
+    """Whether a command line is that of a server: jupyter-lab, python -m jupyterlab, python …/bin/jupyter-lab."""
+    names = [os.path.basename(part) for part in command[:3]]
+    return any(name.startswith(("jupyter-", "jupyterlab", "jupyterhub")) and not name.endswith(".py") or name in ("jupyter", "notebook")
+               for name in names)  # fmt: skip
+
+
+def is_loopback(address):
+    address = ipaddress.ip_address(address.partition("%")[0])
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def class_sharing():
     if os.environ.get("COURSE_SHARED") == "1":
         try:
-            yield Line("shared node", OK, f"launches stand in line in {sharing._folder()}")
+            yield Line("shared node", OK, f"launches take turns; their tickets are in {sharing._folder()}")
         except RuntimeError as error:
             said, _, cure = str(error).partition(": ")
             yield Line("shared node", FAIL, said, cure)

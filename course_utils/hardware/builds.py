@@ -75,12 +75,16 @@ def choose(driver: str, capabilities: list[str]) -> Choice:
             return Choice(build, f"{told}: {_why(build, branch)}")
     if asked[-1] > max(_numbers(have) for have in BUILDS[0].kernels) and not any(runs(BUILDS[0], own) for own in asked):
         return Choice(None, f"{told}: this GPU is newer than every build of PyTorch that the course knows", "install a newer torch")
+    if len(asked) == 1:
+        return Choice(None, f"{told}: no build of PyTorch has kernels for this GPU on {platform.machine()}", "set COURSE_DEVICE=cpu")
     return Choice(None, f"{told}: no build of PyTorch has kernels for all of these GPUs",
                   "choose for those that shall be used, with CUDA=13 or CUDA=12.6")  # fmt: skip
 
 
 def _advice_on_the_driver(branch: int, asked: list) -> str:
     """What to do where the driver runs no build, or cannot run a GPU; "" where it can."""
+    if asked and asked[0] < (5, 0):
+        return "no build of PyTorch has kernels for a GPU this old: leave it out with CUDA_VISIBLE_DEVICES, or set COURSE_DEVICE=cpu"
     needed = max([min(build.oldest_driver for build in BUILDS), *(FIRST_DRIVER.get(major, 0) for major, _ in asked)])
     if branch < needed:
         return f"update the driver to {needed} or newer, or ask whoever runs this machine to"

@@ -19,7 +19,7 @@ def num_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS has no affinity
         cores = os.cpu_count() or 1
-    for limit in _cgroup_limits("cpu.max", "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+    for limit in cgroup_limits("cpu.max", "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         # "150000 100000" is 1.5 cores; no limit is "max 100000" in version 2, "-1 100000" in version 1.
         quota, _, period = limit.partition(" ")
         if quota.isdigit() and int(quota) > 0:
@@ -30,11 +30,11 @@ def num_cores() -> int:
 def memory_bytes() -> int:
     """The memory this process may use, in bytes: the machine's, or its container's limit."""
     # Version 1 has no word for no limit, but a number larger than any machine's memory.
-    limits = _cgroup_limits("memory.max", "memory", ["memory.limit_in_bytes"])
+    limits = cgroup_limits("memory.max", "memory", ["memory.limit_in_bytes"])
     return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit())])
 
 
-def _cgroup_limits(file: str, controller: str, files_v1: list[str]) -> list[str]:
+def cgroup_limits(file: str, controller: str, files_v1: list[str]) -> list[str]:
     """What is said for this process's cgroup and for each one above it, one text each.
 
     Version 2 says it in `file`, version 1 in the `files_v1` of the `controller`, in whose order the text has it.

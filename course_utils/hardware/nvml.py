@@ -4,6 +4,7 @@ A process that has initialised CUDA cannot fork workers that use it, so everythi
 must know *before* it starts workers is asked of NVML, the library behind `nvidia-smi`.
 """
 
+import contextlib
 import functools
 import os
 from dataclasses import dataclass
@@ -84,6 +85,13 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
     nvml, reason = _nvml()
     if nvml is None:
         return (), reason
+    try:
+        return _ask(nvml)
+    except nvml.NVMLError as error:  # a GPU that has fallen off the bus, for one
+        return (), f"a GPU does not answer ({error}), so the CPU is used; `nvidia-smi` tells which, restart this machine or have it reset"
+
+
+def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
     handles = visible_handles()
     if not handles:
         return (), _why_none_is_visible(nvml)
@@ -107,8 +115,12 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
 
 
 def _all_handles(nvml) -> list:
-    """NVML's handles of the machine's GPUs, whole ones, in the order of the bus."""
-    return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    """NVML's handles of the machine's GPUs, whole ones, in the order of the bus, but for those that a job was not given."""
+    handles = []
+    for i in range(nvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(nvml.NVMLError_NoPermission):
+            handles.append(nvml.nvmlDeviceGetHandleByIndex(i))
+    return handles
 
 
 def _why_none_is_visible(nvml) -> str | None:
@@ -264,7 +276,8 @@ def links() -> list[list[str]]:
     "between CPUs" (through the CPU and the link to the next one).
     """
     nvml, _ = _nvml()
-    handles = visible_handles()[: len(gpus())]
+    count = len(gpus())
+    handles = visible_handles()[:count] if count else []
     return [["-" if a is b else _link(nvml, a, b) for b in handles] for a in handles]
 
 
