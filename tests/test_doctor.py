@@ -129,6 +129,15 @@ def test_versions_count_for_more_in_the_course_s_own_environment(monkeypatch, pr
     assert line.status == status and "1 differ from the lock file: numpy is 1.26.4 instead of" in line.said
 
 
+def test_the_first_version_on_the_path_counts(tmp_path, monkeypatch):
+    """As imports have it."""
+    (tmp_path / "numpy-1.0.dist-info").mkdir()
+    (tmp_path / "numpy-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")
+    before = installed._installed.__wrapped__()["numpy"]
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert installed._installed.__wrapped__()["numpy"] == before != "1.0"
+
+
 @pytest.mark.parametrize("cuda", ["12.6", "12.8"])
 def test_an_installation_of_an_older_build_is_well(monkeypatch, cuda):
     """Its own lock file takes lines away, and torch brings in what it needs: another triton, for one."""

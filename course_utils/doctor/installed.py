@@ -123,7 +123,11 @@ def _locked(lock, cuda=""):
 
 @functools.cache
 def _installed():
-    return {_normal(each.metadata["Name"]): each.version for each in metadata.distributions() if each.metadata["Name"]}
+    found = {}
+    for each in metadata.distributions():
+        if each.metadata["Name"]:  # the first on the path counts: setuptools adds packages of its own at the end
+            found.setdefault(_normal(each.metadata["Name"]), each.version)
+    return found
 
 
 def _direct():
