@@ -20,6 +20,12 @@ from jupyter_client import KernelManager
 REPOSITORY = Path(__file__).resolve().parents[2]
 _MARK = "COURSE_TEST_KERNEL"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_STACKS = """
+def _(file=open({path!r}, "w")):
+    import faulthandler, signal
+    faulthandler.register(signal.SIGUSR2, file, all_threads=True)
+_()
+"""
 _SETUP = """
 import ctypes, functools, os, random, signal, socket, subprocess, sys, threading, time
 import numpy as np, torch, torch.distributed as dist
@@ -85,7 +91,8 @@ class Notebook:
                     raise
         self._sent = time.monotonic()
         self.pid = self._manager.provisioner.pid
-        self.run(setup, timeout=60)
+        self._stacks = self.directory / "stacks.txt"
+        self.run(_STACKS.format(path=str(self._stacks)) + setup, timeout=60)
 
     def start(self, source):
         self._sent = time.monotonic()
@@ -99,7 +106,8 @@ class Notebook:
                 message = self._client.get_iopub_msg(timeout=max(0.01, deadline - time.monotonic()))
             except Exception as error:
                 shown = f"{outcome.stdout[-2000:]}{outcome.stderr[-2000:]}"
-                raise TimeoutError(f"the cell did not end within {timeout} s; it had printed:\n{shown}") from error
+                raise TimeoutError(f"the cell did not end within {timeout} s; it had printed:\n{shown}\n"
+                                   f"and the kernel stands here:\n{self.stacks()}") from error
             if message["parent_header"].get("msg_id") != message_id:
                 continue
             kind, content = message["msg_type"], message["content"]
@@ -116,6 +124,13 @@ class Notebook:
             elif kind == "status" and content["execution_state"] == "idle":
                 outcome.seconds = (time.monotonic() - outcome.started) / crowd()
                 return outcome
+
+    def stacks(self):
+        """Where the threads of a kernel that does not answer are."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGUSR2)
+            time.sleep(0.5)
+            return self._stacks.read_text()
 
     def run(self, source, timeout=30):
         """Run a cell that must succeed."""
