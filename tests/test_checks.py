@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from course_utils.checks import CheckFailed, Result, check, evaluate, expect, judge
+from course_utils.checks.expect import Wrong
+from course_utils.checks.watch.calls import forbid
 from course_utils.launch import LauncherError
 from tools import answers, notebooks
 
@@ -185,3 +187,12 @@ def test_a_fault_of_the_launchers_is_no_wrong_answer():
 
     with pytest.raises(LauncherError, match="the process that starts workers has ended"):
         evaluate("9.1", answer)
+
+
+def test_what_is_forbidden_may_be_imported_and_not_called(tmp_path, monkeypatch):
+    (tmp_path / "ready_made.py").write_text("def work():\n    return 1\n\n\nclass Made:\n    found = work()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with forbid("ready_made", instead="write it"):
+        import ready_made  # the first time: the module's and its class's body are run, and what they call
+    with pytest.raises(Wrong, match="ready_made's work was called, and the task is to do without: write it"), forbid("ready_made", instead="write it"):
+        ready_made.work()

@@ -20,7 +20,8 @@ def forbid(*modules, instead):
             return
         module, code = frame.f_globals.get("__name__", ""), frame.f_code
         for name, function in rules:
-            if (module == name or module.startswith(f"{name}.")) and function in ("", code.co_qualname.partition(".")[0]):
+            is_ruled = (module == name or module.startswith(f"{name}.")) and function in ("", code.co_qualname.partition(".")[0])
+            if is_ruled and not _is_imported(frame, name):
                 called.append(f"{name}'s {code.co_qualname}")
 
     before = sys.getprofile()
@@ -30,6 +31,15 @@ def forbid(*modules, instead):
     finally:
         sys.setprofile(before)
     expect(not called, f"{''.join(called)} was called, and the task is to do without: {instead}")
+
+
+def _is_imported(frame, name):
+    """Whether this happens only because a module of that name, or one below it, is being imported for the first time."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and f"{frame.f_globals.get('__name__')}.".startswith(f"{name}."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager
