@@ -28,8 +28,7 @@ def fail():
         raise ValueError("an image is missing")
     time.sleep(100)
 def wait():
-    print("begun", flush=True)
-    time.sleep(100)
+    print("begun", flush=True); time.sleep(100)  # one line: it is there from the moment in which it says so
 def raise_sleepers():
     subprocess.Popen(["sleep", "1000"])
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -87,7 +86,7 @@ def test_a_failure_names_the_line_and_ends_the_others(there):
 def test_time_is_up(there):
     message = there.fail("launch(wait, timeout=1, on=THERE)").message
     assert "no end after 1 s" in message
-    assert "in wait:  time.sleep(100)" in message
+    assert 'in wait:  print("begun", flush=True); time.sleep(100)' in message
     assert not there.workers()
 
 
@@ -101,7 +100,7 @@ def test_interrupt_ends_what_it_has_started(there):
 
     outcome = there.wait(there.start("launch(raise_sleepers, on=THERE)"), 20, interrupt_when_begun)
     assert outcome.error == "KeyboardInterrupt"
-    assert "in wait:  time.sleep(100)" in outcome.stderr
+    assert 'in wait:  print("begun", flush=True); time.sleep(100)' in outcome.stderr
     assert not there.sleepers()
     assert not there.workers()
 
