@@ -197,7 +197,7 @@ def test_an_interrupt_while_the_job_waits_cancels_it(slurm, tmp_path):
     command = [sys.executable, "-m", "tools.lab", "--slurm=--begin=now+1hour"]
     process = subprocess.Popen(command, cwd=ROOT, env=slurm.env | {"MY_COURSE": str(tmp_path)}, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
-    said = ""
+    said, job = "", None
     while "pending" not in said:
         said = process.stdout.readline()
         assert said, "it has ended"

@@ -136,7 +136,8 @@ def choose_build():
 
 def own_lock(cuda):
     """The file of what takes the place of lines of requirements.lock, in a list, or an empty one."""
-    return [ROOT / f"requirements-cuda{cuda}.lock"] if cuda and builds.named(cuda).backend else []
+    lock = cuda and builds.named(cuda).lock
+    return [ROOT / lock] if lock else []
 
 
 def fail(sentence):

@@ -16,8 +16,6 @@ import time
 from tools import lab
 
 POLL_S = 1.0
-# Slurm's states in which a job may still come to run, or runs.
-ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED")
 
 
 def run(arguments, folder, for_jupyter):
@@ -74,6 +72,8 @@ def script(folder, runtime, for_jupyter):
 
 def wait_for(job, runtime, log):
     """Wait until the server has written where it listens, and return that; ends the program where the job ends first."""
+    from course_utils.launch.cluster import HAS_NOT_ENDED  # not above: a lab on this machine begins without it
+
     said = None
     while True:
         for file in runtime.glob("jpserver-*.json"):
@@ -82,7 +82,7 @@ def wait_for(job, runtime, log):
             except ValueError:  # half written
                 pass
         state, why = ask(job, "%T"), ask(job, "%r")
-        if state is not None and state not in ALIVE:
+        if state is not None and state not in HAS_NOT_ENDED:
             lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
             sys.exit(f"\nJob {job} has ended without JupyterLab{': ' if lines else ''}{' / '.join(lines[-3:])}")
         now = "Slurm does not answer" if state is None else f"Job {job}: {state.lower()}" + (f" ({why})" if state == "PENDING" and why != "None" else "")

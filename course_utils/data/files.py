@@ -92,8 +92,7 @@ def _homes(name: str, folder: Path) -> list[Path]:
 def is_there(name: str, folder: Path) -> bool:
     """Whether the folder holds the training half of the data set, whole or damaged."""
     if name == "cifar10":
-        homes = (folder, *_homes(name, folder))
-        return any((home / "cifar-10-batches-py").is_dir() or (home / "cifar-10-python.tar.gz").is_file() for home in homes)
+        return any(True for _ in _cifar10s(name, folder))
     return any(all(map(_existing, pair)) for pair in _idx_pairs(name, True, folder))
 
 
@@ -157,20 +156,28 @@ def _read_idx(path: Path, read: Callable[[str], torch.Tensor]) -> torch.Tensor:
 
 def _read_cifar10(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, torch.Tensor] | None:
     """CIFAR-10's "python version", unpacked or as the archive that its authors offer."""
+    for home, archive in _cifar10s(name, folder):
+        if archive is None:
+            return _read_batches(home, train)
+        from torchvision.datasets.utils import extract_archive
+
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                extract_archive(archive, scratch)
+            except (EOFError, zlib.error, tarfile.TarError) as error:
+                raise _damaged(archive, error) from error
+            return _read_batches(Path(scratch), train, archive)
+    return None
+
+
+def _cifar10s(name: str, folder: Path) -> Iterator[tuple[Path, Path | None]]:
+    """The folders that hold it, each with its archive, or None where it is unpacked."""
     for home in (folder, *_homes(name, folder)):
         archive = home / "cifar-10-python.tar.gz"
         if (home / "cifar-10-batches-py").is_dir():
-            return _read_batches(home, train)
-        if archive.is_file():
-            from torchvision.datasets.utils import extract_archive
-
-            with tempfile.TemporaryDirectory() as scratch:
-                try:
-                    extract_archive(archive, scratch)
-                except (EOFError, zlib.error, tarfile.TarError) as error:
-                    raise _damaged(archive, error) from error
-                return _read_batches(Path(scratch), train, archive)
-    return None
+            yield home, None
+        elif archive.is_file():
+            yield home, archive
 
 
 def _read_batches(home: Path, train: bool, archive: Path | None = None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -49,14 +49,20 @@ def examine():
         yield from _lines(check, lines)
 
 
-def _within(limit_s, check):
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(_lines(check)), daemon=True)
+def in_time(limit_s, call):
+    """What `call()` returns, in a list; an empty one where it has not returned after so many seconds: it is left alone."""
+    returned = []
+    thread = threading.Thread(target=lambda: returned.append(call()), daemon=True)
     thread.start()
     thread.join(limit_s)
-    if thread.is_alive():
+    return returned
+
+
+def _within(limit_s, check):
+    found = in_time(limit_s, lambda: _lines(check))
+    if not found:
         return [Line(_name(check), FAIL, f"no answer within {limit_s} s", "look which disk, driver or name server does not answer; restart the machine")]
-    return found
+    return found[0]
 
 
 def _lines(check, *arguments):

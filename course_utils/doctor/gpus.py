@@ -8,6 +8,7 @@ import psutil
 
 from .. import hardware
 from ..hardware import nvml
+from ..hardware.report import count
 from . import FAIL, OK, WARN, Line
 
 PCI = Path("/sys/bus/pci/devices")
@@ -40,19 +41,19 @@ def driver():
 
 def num_on_the_bus():
     """How many of NVIDIA's GPUs the system sees, with or without a driver."""
-    count = 0
+    num_gpus = 0
     for device in PCI.glob("*") if PCI.is_dir() else ():
         try:
             kind, vendor = ((device / name).read_text().strip() for name in ("class", "vendor"))
         except OSError:
             continue
-        count += vendor == NVIDIA and kind.startswith(DISPLAYS)
-    return count
+        num_gpus += vendor == NVIDIA and kind.startswith(DISPLAYS)
+    return num_gpus
 
 
 def free():
     """GPUs that others use already: a screen takes some of a laptop's, and one that shares the machine's memory is left out."""
-    found = hardware.gpus() if os.environ.get("COURSE_DEVICE") != "cpu" else ()
+    found = wanted()
     used = {gpu: gpu.memory_bytes - gpu.free_bytes for gpu in found}
     shares_memory = {gpu for gpu in found if gpu.memory_bytes == psutil.virtual_memory().total}
     busy = [gpu for gpu in found if gpu not in shares_memory and used[gpu] > max(0.1 * gpu.memory_bytes, 1.5 * GIB)]
@@ -65,11 +66,16 @@ def free():
                    f"use `nvidia-smi` to see whose processes use it{others}")  # fmt: skip
 
 
+def wanted():
+    """The GPUs that the course uses, unless it is kept off them."""
+    return hardware.gpus() if os.environ.get("COURSE_DEVICE") != "cpu" else ()
+
+
 def links():
     table = nvml.links()
     found = Counter(table[i][j] for i in range(len(table)) for j in range(i))
     if found:
-        said = ", ".join(f"{number} {'pair' if number == 1 else 'pairs'} {_MEANS[link]}" for link, number in found.items())
+        said = ", ".join(f"{count(number, 'pair')} {_MEANS[link]}" for link, number in found.items())
         yield Line("links", OK, said)
 
 

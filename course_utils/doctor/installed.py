@@ -93,10 +93,10 @@ def data():
 
 
 def _cuda():
-    """The version of CUDA whose build of torch `make` has installed, where it is another than PyPI's, else ""."""
+    """The version of CUDA whose build of torch `make` has installed; "" where that is not known."""
     try:
         cuda = json.loads((Path(sys.prefix) / "course-stamp.json").read_text()).get("cuda", "")
-        return cuda if cuda and builds.named(cuda).backend else ""
+        return cuda and builds.named(cuda).cuda
     except (OSError, ValueError):  # not made by `make`
         return ""
 
@@ -108,8 +108,9 @@ def _locked(lock, cuda=""):
     """
     from packaging.requirements import Requirement
 
+    own = cuda and builds.named(cuda).lock
     found = {}
-    for file in [lock, *([lock.with_name(f"requirements-cuda{cuda}.lock")] if cuda else [])]:
+    for file in [lock, lock.with_name(own)] if own else [lock]:
         for line in file.read_text().splitlines():
             text = line.partition("#")[0].strip()
             if text and not text.startswith("-"):

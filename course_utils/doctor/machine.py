@@ -7,7 +7,6 @@ import resource
 import shutil
 import socket
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import psutil
 
 from ..hardware import describe, gpus, host, sharing
 from ..processes import network
-from . import FAIL, OK, WARN, Line
+from . import FAIL, OK, WARN, Line, in_time
 
 GB, MB = 1e9, 1e6
 LOOK_UP_S = 1.0  # longer than this, and every torchrun is seen to wait
@@ -157,18 +156,16 @@ def names():
 
 def _timed(look_up, *arguments):
     """(seconds, why it failed or ""); given up after twice the time that is still well."""
-    answer = []
 
     def ask():
         try:
             look_up(*arguments)
-            answer.append("")
         except (OSError, UnicodeError) as error:  # a name of more than 63 letters cannot be encoded
-            answer.append(getattr(error, "strerror", None) or str(error))
+            return getattr(error, "strerror", None) or str(error)
+        return ""
 
-    thread, started = threading.Thread(target=ask, daemon=True), time.monotonic()
-    thread.start()
-    thread.join(2 * LOOK_UP_S)
+    started = time.monotonic()
+    answer = in_time(2 * LOOK_UP_S, ask)
     return time.monotonic() - started, answer[0] if answer else "no answer"
 
 
@@ -206,7 +203,7 @@ def is_loopback(address):
 def class_sharing():
     if os.environ.get("COURSE_SHARED") == "1":
         try:
-            yield Line("shared node", OK, f"launches take turns; their tickets are in {sharing._folder()}")
+            yield Line("shared node", OK, f"launches take turns; their tickets are in {sharing.folder()}")
         except RuntimeError as error:
             said, _, cure = str(error).partition(": ")
             yield Line("shared node", FAIL, said, cure)

@@ -11,6 +11,7 @@ from .. import hardware
 from ..hardware import nvml
 from ..hardware.report import count
 from . import FAIL, OK, WARN, Line, first_line
+from .gpus import wanted
 from .machine import is_loopback
 
 NUM_BYTES = 256 * 2**20
@@ -53,7 +54,7 @@ def gloo(lines):
 
 def cuda(_):
     """Every visible GPU computes something in a worker."""
-    gpus = _gpus()
+    gpus = wanted()
     if not gpus:
         return
     try:
@@ -67,7 +68,7 @@ def cuda(_):
 
 def nccl(_):
     """Bus bandwidth of NCCL's all-reduce between every pair of GPUs, one pair at a time."""
-    gpus, table = _gpus(), nvml.links()
+    gpus, table = wanted(), nvml.links()
     if len(gpus) < 2:
         return
     pairs = list(itertools.combinations(range(len(gpus)), 2))
@@ -97,10 +98,6 @@ def judge(gpus, table, measured):
     well = [bandwidth for pair, bandwidth in measured.items() if pair not in slow]
     if well:
         yield Line("NCCL", OK, f"all-reduce between {count(len(well), 'pair')} of GPUs, {min(well):.0f} to {max(well):.0f} GB/s")
-
-
-def _gpus():
-    return hardware.gpus() if os.environ.get("COURSE_DEVICE") != "cpu" else ()
 
 
 def _launch(*arguments, **options):

@@ -30,6 +30,11 @@ class Build:
     def name(self) -> str:
         return f"PyTorch {self.torch} for CUDA {self.cuda}"
 
+    @property
+    def lock(self) -> str | None:
+        """The file of what takes the place of lines of requirements.lock; None for PyPI's build, which that is made for."""
+        return f"requirements-cuda{self.cuda}.lock" if self.backend else None
+
 
 # The first that fits is taken.
 BUILDS = (

@@ -97,16 +97,13 @@ def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
         return (), _why_none_is_visible(nvml)
     import torch  # late: it takes seconds, and a machine without a GPU does not need it here
 
-    driver = nvml.nvmlSystemGetDriverVersion()
+    driver, newest, found = nvml.nvmlSystemGetDriverVersion(), newest_cuda(), []
+    visible = [_gpu(nvml, handle, index, driver) for index, handle in enumerate(handles)]
     if torch.version.cuda is None:
-        all_gpus = [_gpu(nvml, handle, index, driver) for index, handle in enumerate(handles)]
-        return (), f"this torch was built without CUDA, so it uses the CPU only; {_cure(all_gpus)}"
-    found = []
-    if int(newest_cuda().split(".")[0]) < int(torch.version.cuda.split(".")[0]):
-        all_gpus = [_gpu(nvml, handle, index, driver) for index, handle in enumerate(handles)]
-        return (), _driver_problem(all_gpus, newest_cuda(), torch.version.cuda)
-    for index, handle in enumerate(handles):
-        gpu = _gpu(nvml, handle, index, driver)
+        return (), f"this torch was built without CUDA, so it uses the CPU only; {_cure(visible)}"
+    if int(newest.split(".")[0]) < int(torch.version.cuda.split(".")[0]):
+        return (), _driver_problem(visible, newest, torch.version.cuda)
+    for gpu in visible:
         reason = _gpu_problem(gpu, torch.cuda.get_arch_list())
         if reason:  # stop here: leaving one out would shift the numbers of those behind it
             break

@@ -60,7 +60,7 @@ def others_at_work():
     """Return who else is running a launch on this shared node now, one text each, to label timings with."""
     if os.environ.get("COURSE_SHARED") != "1":
         return []
-    return [ticket["who"] for _, ticket in sorted(_tickets(_folder()).items()) if ticket["holds"]]
+    return [ticket["who"] for _, ticket in sorted(_tickets(folder()).items()) if ticket["holds"]]
 
 
 class _Ticket:
@@ -69,7 +69,7 @@ class _Ticket:
     def __init__(self, who, resources):
         self.held = []
         self._who, self._resources = who, resources
-        self._folder = _folder()
+        self._folder = folder()
 
     def __enter__(self):
         with _alone(self._folder):
@@ -128,7 +128,7 @@ class _Ticket:
         _own.discard(self._name)
 
 
-def _folder():
+def folder():
     """The folder of the tickets: COURSE_LOCKS, else one of the system's. Raises RuntimeError where it is not safe."""
     given = os.environ.get("COURSE_LOCKS")
     for folder in [given] if given else ["/dev/shm", "/run/lock", "/tmp"]:

@@ -18,7 +18,7 @@ _PAUSE_S = 0.1
 _ASK_S, _ASK_QUEUED_S = 0.5, 3.0  # how often Slurm is asked, of a job that waits only so often after its first half minute
 _EARLY_S = 30.0
 _COMMAND_S = 20.0
-_HAS_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED", "STAGE_OUT", "RESIZING", "SIGNALING")
+HAS_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED", "STAGE_OUT", "RESIZING", "SIGNALING")
 _NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # reasons why a job waits for good
 _ENDS = {
     "CANCELLED": "was cancelled by somebody else",
@@ -87,7 +87,7 @@ class Cluster:
 
     def problem(self):
         state = self._state.partition("+")[0]
-        if not state or state in _HAS_NOT_ENDED:
+        if not state or state in HAS_NOT_ENDED:
             return None
         if state == "NEVER":
             return f"Slurm job {self._job.job_id} asks for more than its partition has, and would never start: {self._said}"
@@ -113,7 +113,7 @@ class Cluster:
 
     def stop(self, is_well):
         """Cancel the job, but for one that has done its work and ends by itself. Nothing was started on this machine."""
-        if self._job is not None and not is_well and self._state in (*_HAS_NOT_ENDED, "NEVER", ""):
+        if self._job is not None and not is_well and self._state in (*HAS_NOT_ENDED, "NEVER", ""):
             _run("scancel", self._job.job_id)
         return True
 

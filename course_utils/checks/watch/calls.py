@@ -20,7 +20,7 @@ def forbid(*modules, instead):
             return
         module, code = frame.f_globals.get("__name__", ""), frame.f_code
         for name, function in rules:
-            is_ruled = (module == name or module.startswith(f"{name}.")) and function in ("", code.co_qualname.partition(".")[0])
+            is_ruled = _is_in(module, name) and function in ("", code.co_qualname.partition(".")[0])
             if is_ruled and not _is_imported(frame, name):
                 called.append(f"{name}'s {code.co_qualname}")
 
@@ -33,10 +33,14 @@ def forbid(*modules, instead):
     expect(not called, f"{''.join(called)} was called, and the task is to do without: {instead}")
 
 
+def _is_in(module, name):
+    return f"{module}.".startswith(f"{name}.")
+
+
 def _is_imported(frame, name):
     """Whether this happens only because a module of that name, or one below it, is being imported for the first time."""
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and f"{frame.f_globals.get('__name__')}.".startswith(f"{name}."):
+        if frame.f_code.co_name == "<module>" and _is_in(frame.f_globals.get("__name__"), name):
             return True
         frame = frame.f_back
     return False
