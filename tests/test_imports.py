@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "train": {"data", "hardware", "launch", "models", "processes", "train_options", "train_ranks", "train_state"},
     "doctor": {"data", "hardware", "launch", "processes"},
     "checks": {"cells", "checkpoint", "frameworks", "kernels", "launch", "measure", "models", "parallel", "planner"},
+    "grade": {"cells", "checks", "hardware", "launch", "processes"},
 }
 OUTSIDE = ("tests", "tools")
 
@@ -67,7 +68,9 @@ def modules(package):
 
 
 def crossings(package):
-    """(idea, what it imports, where) for each import of another idea's module, of the package, of tests and of tools."""
+    """(idea, what it imports, where) for each import of another idea's module, of the package, of
+    tests and of tools.
+    """
     # `from course_utils import log` reaches the module that the package takes `log` from.
     comes_from = {}
     for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
@@ -92,8 +95,10 @@ def complaints(package):
         if other in OUTSIDE:
             yield f"{where} imports {other}, which students do not have installed"
         elif other not in MAY_IMPORT.get(name, {other}):
-            yield (f"{where} imports {other or 'the whole package'}: {name} stands on "
-                   f"{sorted(MAY_IMPORT[name]) or 'nothing of the course'}")
+            yield (
+                f"{where} imports {other or 'the whole package'}: {name} stands on "
+                f"{sorted(MAY_IMPORT[name]) or 'nothing of the course'}"
+            )
 
 
 def test_imports_go_down_only():
@@ -113,25 +118,28 @@ def test_a_row_stands_on_rows_above_it():
     assert not [name for i, name in enumerate(names) if not MAY_IMPORT[name] <= set(names[:i])]
 
 
-@pytest.mark.parametrize("file, code", [
-    ("hardware/__init__.py", "from ..measure import memory"),
-    ("models.py", "import course_utils.data"),
-    ("measure/memory.py", "def f():\n    from ..launch import launch"),
-    ("measure/memory.py", "from ..parallel import ring"),
-    ("parallel/ring.py", "from .. import launch"),
-    ("hardware/nvml.py", "from course_utils.data import digits"),
-    ("hardware/nvml.py", "from ..data import files"),
-    ("launch/worker.py", "from ..plots import draw"),
-    ("launch/__init__.py", "from ..checks import check"),
-    ("plots.py", "from course_utils import launch"),
-    ("data/files.py", "from course_utils import log"),
-    ("chapter.py", "import course_utils"),
-    ("chapter.py", "from .checks import check"),
-    ("checks/chapter09.py", "from ..chapter import describe"),
-    ("checks/chapter09.py", "from tests.wrong_answers import ex_9_1"),
-    ("chapter.py", "import tools.notebooks"),
-    ("misc.py", ""),
-])
+@pytest.mark.parametrize(
+    "file, code",
+    [
+        ("hardware/__init__.py", "from ..measure import memory"),
+        ("models.py", "import course_utils.data"),
+        ("measure/memory.py", "def f():\n    from ..launch import launch"),
+        ("measure/memory.py", "from ..parallel import ring"),
+        ("parallel/ring.py", "from .. import launch"),
+        ("hardware/nvml.py", "from course_utils.data import digits"),
+        ("hardware/nvml.py", "from ..data import files"),
+        ("launch/worker.py", "from ..plots import draw"),
+        ("launch/__init__.py", "from ..checks import check"),
+        ("plots.py", "from course_utils import launch"),
+        ("data/files.py", "from course_utils import log"),
+        ("chapter.py", "import course_utils"),
+        ("chapter.py", "from .checks import check"),
+        ("checks/chapter09.py", "from ..chapter import describe"),
+        ("checks/chapter09.py", "from tests.wrong_answers import ex_9_1"),
+        ("chapter.py", "import tools.notebooks"),
+        ("misc.py", ""),
+    ],
+)
 def test_an_import_upwards_is_refused(tmp_path, file, code):
     package = sound_package(tmp_path)
     (package / file).write_text(code)
@@ -149,9 +157,14 @@ def sound_package(folder):
         "hardware/__init__.py": "from . import nvml\nfrom .nvml import gpus\nimport torch",
         "hardware/nvml.py": "import tools_of_others\nfrom .host import num_cores",
         "hardware/host.py": "",
-        "data/__init__.py": "from .files import folders", "data/files.py": "", "models.py": "",
-        "measure/__init__.py": "", "measure/memory.py": "from . import throughput", "measure/throughput.py": "",
-        "parallel/__init__.py": "", "parallel/messages.py": "",
+        "data/__init__.py": "from .files import folders",
+        "data/files.py": "",
+        "models.py": "",
+        "measure/__init__.py": "",
+        "measure/memory.py": "from . import throughput",
+        "measure/throughput.py": "",
+        "parallel/__init__.py": "",
+        "parallel/messages.py": "",
         "parallel/ring.py": "from . import messages\nfrom course_utils.parallel.messages import send",
         "launch/__init__.py": "from .. import hardware\nfrom .worker import log\nfrom . import worker",
         "launch/worker.py": "def f():\n    from ..hardware import rank_device\n    from . import server",
@@ -203,13 +216,16 @@ def test_importing_the_package_does_nothing():
     assert look_at_import("course_utils", ROOT) == QUIET
 
 
-@pytest.mark.parametrize("code", [
-    "import matplotlib.pyplot",
-    "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])",
-    "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-    "import os; os.fork() or os._exit(0)",
-    "import socket; socket.socket().bind(('127.0.0.1', 0))",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import matplotlib.pyplot",
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])",
+        "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        "import os; os.fork() or os._exit(0)",
+        "import socket; socket.socket().bind(('127.0.0.1', 0))",
+    ],
+)
 def test_an_import_with_an_effect_is_seen(tmp_path, code):
     (tmp_path / "course_utils").mkdir()
     (tmp_path / "course_utils/__init__.py").write_text(code)

@@ -1,4 +1,6 @@
-"""A student's copy: nothing of theirs is lost, whatever the course does; what they have not begun is as new as the course."""
+"""A student's copy: nothing of theirs is lost, whatever the course does;
+what they have not begun is as new as the course.
+"""
 
 import json
 import subprocess
@@ -43,7 +45,11 @@ def copy(tmp_path, course):
 
 
 def names(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.name != working_copy.HANDED_OUT)
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != working_copy.HANDED_OUT
+    )
 
 
 def test_it_is_handed_out_without_outputs(course, copy):
@@ -62,13 +68,18 @@ def test_what_was_begun_stays_and_the_newer_version_lies_beside(course, copy):
     assert working_copy.bring_up_to_date(copy, course) == []
     assert (copy / "00_start.ipynb").read_bytes() == mine
     assert source(copy / "00_start_v2.ipynb") == "x = 2"
-    # The second version has not been begun: the third takes its place. Then it has been, and the fourth lies beside both.
+    # The second version has not been begun: the third takes its place. Then it has been, and the fourth lies beside
+    # both.
     write(course / "00_start.ipynb", "x = 3")
     assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_start_v2.ipynb")]
     write(copy / "00_start_v2.ipynb", "x = 'mine, too'")
     write(course / "00_start.ipynb", "x = 4")
     assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_start_v3.ipynb")]
-    assert [source(copy / f"00_start{v}.ipynb") for v in ("", "_v2", "_v3")] == ["x = 'mine'", "x = 'mine, too'", "x = 4"]
+    assert [source(copy / f"00_start{v}.ipynb") for v in ("", "_v2", "_v3")] == [
+        "x = 'mine'",
+        "x = 'mine, too'",
+        "x = 4",
+    ]
 
 
 def test_what_was_not_begun_is_brought_up_to_date(course, copy):
@@ -116,7 +127,10 @@ def test_files_of_the_students_own_names_and_a_lost_list(course, copy):
     assert working_copy.bring_up_to_date(copy, course) == [("02_new.ipynb", "02_new_v2.ipynb")]
     (copy / working_copy.HANDED_OUT).write_text("{ half of i")
     write(copy / "00_start.ipynb", "x = 'mine'")
-    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_start_v2.ipynb"), ("02_new.ipynb", "02_new_v2.ipynb")]
+    assert working_copy.bring_up_to_date(copy, course) == [
+        ("00_start.ipynb", "00_start_v2.ipynb"),
+        ("02_new.ipynb", "02_new_v2.ipynb"),
+    ]
     assert not (copy / "02_new_v3.ipynb").exists()
     assert source(copy / "00_start.ipynb") == "x = 'mine'" and source(copy / "02_new.ipynb") == "my own"
     assert working_copy.bring_up_to_date(copy, course) == []
@@ -148,7 +162,9 @@ def test_a_pull_that_changes_a_begun_chapter_succeeds(course, tmp_path):
     (upstream / ".gitignore").write_text((Path(working_copy.ROOT) / ".gitignore").read_text() + "/clone/\n")
 
     def git(*arguments, folder=upstream):
-        done = subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=folder, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -176,4 +192,6 @@ def test_the_course_itself(tmp_path):
         assert [cell.source for cell in handed_out.cells] == [cell.source for cell in notebooks.read(path).cells]
         assert not any(cell.get("outputs") for cell in handed_out.cells)
     assert (copy / "glossary.md").exists() and (copy / "programs/ddp.py").exists()
-    assert json.loads((copy / working_copy.HANDED_OUT).read_text()).keys() >= {path.name for path in notebooks.notebook_paths()}
+    assert json.loads((copy / working_copy.HANDED_OUT).read_text()).keys() >= {
+        path.name for path in notebooks.notebook_paths()
+    }

@@ -1,8 +1,8 @@
 """A student's own copy of the notebooks, made by `make lab` once and never overwritten; `git pull` does not touch it.
 
 Everything in notebooks/ is handed out, notebooks without their outputs, which would answer every prediction. When the
-course changes, a file in which nothing was changed is brought up to date. Beside one that was, the newer version is laid:
-03_name_v2.ipynb.
+course changes, a file in which nothing was changed is brought up to date. Beside one that was, the newer version is
+laid: 03_name_v2.ipynb.
 """
 
 import fcntl
@@ -16,12 +16,15 @@ from tools.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = ROOT / "notebooks"
-# In the copy: for each of the course's files the names under which it was handed out, oldest first, and what was in each.
+# In the copy: for each of the course's files the names under which it was handed out, oldest first, and what was in
+# each.
 HANDED_OUT = ".handed_out.json"
 
 
 def place():
-    """The folder of this user's copy: MY_COURSE where it is set, else in the checkout, or at home where that is another's."""
+    """The folder of this user's copy: MY_COURSE where it is set, else in the checkout, or at home
+    where that is another's.
+    """
     given = os.environ.get("MY_COURSE")
     if given:
         return Path(given).expanduser().absolute()
@@ -29,7 +32,8 @@ def place():
 
 
 def bring_up_to_date(folder, course=COURSE):
-    """Make the copy in `folder`, or add what is new; return (theirs, newer), the names of each file that lies beside another.
+    """Make the copy in `folder`, or add what is new; return (theirs, newer), the names of each file that lies beside
+    another.
 
     Raises OSError where the folder cannot be written.
     """
@@ -85,7 +89,9 @@ def _hand_out(folder, name, text, versions):
 
 
 def _free(folder, name, versions, digest):
-    """The name itself, or with the number of the version; one that is taken by this very text, where the list was lost."""
+    """The name itself, or with the number of the version; one that is taken by this very text,
+    where the list was lost.
+    """
     path, number = Path(name), 1
     target = name
     while (folder / target).exists() or (number > 1 and target in versions):
@@ -97,11 +103,15 @@ def _free(folder, name, versions, digest):
 
 
 def _digest(text, name):
-    """Of what a student may have changed: in a notebook the cells and whether they have run, not what JupyterLab adds."""
+    """Of what a student may have changed: in a notebook the cells and whether they have run, not
+    what JupyterLab adds.
+    """
     if name.endswith(".ipynb"):
         try:
             cells = json.loads(text)["cells"]
-            text = json.dumps([[cell["cell_type"], "".join(cell["source"]), bool(cell.get("outputs"))] for cell in cells])
+            text = json.dumps(
+                [[cell["cell_type"], "".join(cell["source"]), bool(cell.get("outputs"))] for cell in cells]
+            )
         except (ValueError, KeyError, TypeError):
             pass  # no notebook any more
     return hashlib.sha256(text.encode()).hexdigest()

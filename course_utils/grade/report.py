@@ -1,0 +1,100 @@
+"""What came of all submissions: a table, CSV, JSON."""
+
+import csv
+import io
+import json
+import textwrap
+
+SIGNS = {
+    "passed": "✓",
+    "wrong": "✗",
+    "open": "○",
+    "missing": "–",
+    "endless": "∞",
+    "ended": "†",
+    "tampered": "!",
+    "fault": "?",
+}
+MEANINGS = {
+    "passed": "passed",
+    "wrong": "wrong",
+    "open": "not attempted",
+    "missing": "no cell has it",
+    "endless": "did not end",
+    "ended": "ended its process",
+    "tampered": "replaced what verdicts rest on",
+    "fault": "not judged",
+}
+WIDTH = 120
+
+
+def table(marked, exercises):
+    """`marked`: {name: [Verdict]}, or {name: why it cannot be read}; `exercises`: the numbers, a column each."""
+    width = max([len("submission"), *map(len, marked)]) + 2
+    lines = ["".join(["submission".ljust(width), *(f"{number:>6s}" for number in exercises), "   passed"])]
+    for name, verdicts in marked.items():
+        if isinstance(verdicts, str):
+            lines.append(f"{name.ljust(width)}  {verdicts}")
+            continue
+        signs = {verdict.exercise: SIGNS[verdict.state] for verdict in verdicts}
+        passed = sum(verdict.state == "passed" for verdict in verdicts)
+        lines.append(
+            "".join(
+                [
+                    name.ljust(width),
+                    *(f"{signs.get(number, ''):>6s}" for number in exercises),
+                    f"   {passed} of {len(verdicts)}",
+                ]
+            )
+        )
+    used = {verdict.state for verdicts in marked.values() if not isinstance(verdicts, str) for verdict in verdicts}
+    return "\n".join([*lines, "", "   ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in SIGNS if state in used)])
+
+
+def reasons(marked):
+    """Why each exercise did not pass, a paragraph each."""
+    paragraphs = []
+    for name, verdicts in marked.items():
+        for verdict in verdicts if not isinstance(verdicts, str) else ():
+            if verdict.state not in ("passed", "open"):
+                head = f"{name}  {verdict.exercise}  {MEANINGS[verdict.state]}: "
+                paragraphs.append(
+                    textwrap.fill(head + " ".join(verdict.reason.split())[:500], WIDTH, subsequent_indent="    ")
+                )
+    return "\n".join(paragraphs)
+
+
+def as_csv(marked):
+    """A line per exercise, and one per submission that cannot be read."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["submission", "exercise", "passed", "state", "reason", "seconds"])
+    for name, verdicts in marked.items():
+        if isinstance(verdicts, str):
+            writer.writerow([harmless(name), "", "", "unreadable", harmless(verdicts), ""])
+            continue
+        for verdict in verdicts:
+            passed = "" if verdict.state == "fault" else int(verdict.state == "passed")
+            writer.writerow(
+                [harmless(name), verdict.exercise, passed, verdict.state, harmless(verdict.reason), verdict.seconds]
+            )
+    return text.getvalue()
+
+
+def harmless(text):
+    """A text that a spreadsheet takes for no formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def as_json(marked):
+    submissions = [
+        {"submission": name, "unreadable": verdicts}
+        if isinstance(verdicts, str)
+        else {
+            "submission": name,
+            "passed": sum(verdict.state == "passed" for verdict in verdicts),
+            "exercises": [vars(verdict) for verdict in verdicts],
+        }
+        for name, verdicts in marked.items()
+    ]
+    return json.dumps({"submissions": submissions}, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,98 @@
+"""What students are handed: the whole course but its answers, its outputs and its history."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools import answers, notebooks
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("student") / "course"
+    done = student_tree(folder)
+    assert done.returncode == 0 and f"files are in {folder}" in done.stdout, done.stderr
+    return folder
+
+
+def student_tree(folder):
+    command = [sys.executable, "-m", "tools.student_tree", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_what_is_handed_out(tree):
+    names = {path.relative_to(tree).as_posix() for path in tree.rglob("*")}
+    assert {"README.md", "Makefile", "requirements.lock", "notebooks/glossary.md", "tools/lab.py"} <= names
+    assert {path.name for path in notebooks.notebook_paths()} == {path.name for path in tree.glob("notebooks/*.ipynb")}
+    assert not [name for name in names if name.startswith((".git/", "tests", ".ci", "notebooks/solutions", ".venv"))]
+
+
+def test_every_notebook_is_the_courses_without_outputs(tree):
+    num_stubs = 0
+    for path in notebooks.notebook_paths():
+        theirs, ours = nbformat.read(tree / "notebooks" / path.name, 4), nbformat.read(path, 4)
+        assert [cell.source for cell in theirs.cells] == [cell.source for cell in ours.cells]
+        assert not [cell for cell in theirs.cells if cell.get("outputs") or cell.get("execution_count")]
+        stubs = notebooks.exercises(theirs)  # they are open: tests/test_checks.py
+        num_stubs += len(stubs)
+    assert num_stubs >= 54
+
+
+def body(function):
+    """What a function does, whatever its name and docstring."""
+    statements = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return "\n".join(map(ast.unparse, statements))
+
+
+def functions(text):
+    """(name, what it does) of the functions in a text; nothing for one that is no Python."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, body(node)
+
+
+def test_no_answer_is_in_any_file(tree):
+    """Neither a function of a solution nor of another right answer, under whatever name."""
+    right = {}
+    for path in notebooks.notebook_paths():
+        for exercise, solution in notebooks.read_solutions(path).items():
+            stub = notebooks.read(path).cells[notebooks.exercises(notebooks.read(path))[exercise]].source
+            given = set(functions(stub))
+            others = answers.read(answers.file_of(exercise), solution)
+            texts = [solution, *(answer.source for answer in others if answer.label == "right")]
+            for text in texts:
+                right |= {what: (exercise, name) for name, what in set(functions(text)) - given}
+    assert len(right) > 200
+    found = []
+    for path in tree.rglob("*"):
+        if path.suffix == ".ipynb":
+            texts = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+        elif path.suffix == ".py":
+            texts = [path.read_text()]
+        else:
+            continue
+        found += [(path.name, name, right[what]) for text in texts for name, what in functions(text) if what in right]
+    assert not found
+
+
+def test_a_folder_with_something_in_it_is_not_written_into(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    done = student_tree(tmp_path)
+    assert done.returncode == 1 and "is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("folder, said", [("", "name the folder"), ("handed_out", "lies in the course itself")])
+def test_folders_that_cannot_be_right(folder, said):
+    done = student_tree(folder)
+    assert done.returncode == 1 and said in done.stderr and not (ROOT / "handed_out").exists()
