@@ -63,9 +63,11 @@ def shorten(text, length=60):
 def counts_run_from_one(chapter):
     for expected, (i, cell) in enumerate(chapter.code, start=1):
         if cell.execution_count != expected:
-            yield (f"cell {i} has execution count {cell.execution_count} and is code cell "
-                   f"{expected}: run the notebook top to bottom with `make record`"
-                   + ("" if cell.source.strip() else ", without this empty cell"))
+            yield (
+                f"cell {i} has execution count {cell.execution_count} and is code cell "
+                f"{expected}: run the notebook top to bottom with `make record`"
+                + ("" if cell.source.strip() else ", without this empty cell")
+            )
             return
 
 
@@ -74,8 +76,10 @@ def errors_only_where_announced(chapter):
     for i, cell in chapter.code:
         names = notebooks.exception_names(cell)
         if names and not notebooks.is_tagged(cell):
-            yield (f"cell {i} shows a {names[0]}: repair it, or tag it "
-                   f"{notebooks.FAILS_ON_PURPOSE} if the text announces the failure")
+            yield (
+                f"cell {i} shows a {names[0]}: repair it, or tag it "
+                f"{notebooks.FAILS_ON_PURPOSE} if the text announces the failure"
+            )
         if notebooks.is_tagged(cell) and not names:
             yield f"cell {i} is tagged {notebooks.FAILS_ON_PURPOSE} and shows no exception: untag it"
         for sign in notebooks.silent_failures(cell):
@@ -91,8 +95,10 @@ def code_cells_are_short(chapter):
     short = sum(lines < SHORT_CODE_LINES for _, lines in lengths)
     if 5 * short < 2 * len(lengths):
         longest = sorted(lengths, key=lambda pair: -pair[1])[:3]
-        yield (f"{short} of {len(lengths)} code cells are under {SHORT_CODE_LINES} lines, two in "
-               f"five must be: split the longest, cells {', '.join(str(i) for i, _ in longest)}")
+        yield (
+            f"{short} of {len(lengths)} code cells are under {SHORT_CODE_LINES} lines, two in "
+            f"five must be: split the longest, cells {', '.join(str(i) for i, _ in longest)}"
+        )
 
 
 def reading_pieces(source):
@@ -111,8 +117,10 @@ def markdown_cells_are_short(chapter):
     for i, cell in chapter.prose:
         words = max(map(count_words, reading_pieces(cell.source)))
         if words >= MAX_WORDS:
-            yield (f"cell {i} ({shorten(cell.source, 30)!r}) has {words} words, fewer than "
-                   f"{MAX_WORDS} are allowed: split it, or show what it says")
+            yield (
+                f"cell {i} ({shorten(cell.source, 30)!r}) has {words} words, fewer than "
+                f"{MAX_WORDS} are allowed: split it, or show what it says"
+            )
 
 
 @rule
@@ -135,8 +143,7 @@ def one_title(chapter):
     if not titles or titles[0][0] != 0:
         yield f"cell 0 does not hold the title: begin with `# {chapter.number}. …`"
     elif not re.match(rf"{chapter.number}\. \S", titles[0][1]):
-        yield (f"cell 0's title is {titles[0][1]!r}: write `# {chapter.number}. …`, "
-               f"the number of the file's name")
+        yield (f"cell 0's title is {titles[0][1]!r}: write `# {chapter.number}. …`, the number of the file's name")
     for i, title in titles[1:]:
         yield f"cell {i} has a second title, {title!r}: make it a `##` heading"
 
@@ -171,8 +178,10 @@ def file_is_small(chapter):
     size = chapter.path.stat().st_size
     if size >= MAX_BYTES:
         i, cell = max(chapter.code, key=lambda pair: len(str(pair[1].outputs)))
-        yield (f"the file has {size} bytes, {MAX_BYTES} is the limit: "
-               f"cell {i}'s outputs are the largest, draw its figure smaller")
+        yield (
+            f"the file has {size} bytes, {MAX_BYTES} is the limit: "
+            f"cell {i}'s outputs are the largest, draw its figure smaller"
+        )
 
 
 @rule
@@ -184,8 +193,9 @@ def code_is_plain_python(chapter):
             ast.parse(cell.source)
         except SyntaxError as error:
             line = cell.source.splitlines()[(error.lineno or 1) - 1]
-            yield (f"cell {i}, line {error.lineno} is no Python ({shorten(line)!r}): "
-                   "write it without magic, `!` or `?`")
+            yield (
+                f"cell {i}, line {error.lineno} is no Python ({shorten(line)!r}): write it without magic, `!` or `?`"
+            )
 
 
 @rule
@@ -195,8 +205,29 @@ def one_place_decides_where(chapter):
     And cuDNN's version raises where a GPU is visible that is too old for it.
     """
     for i, cell in chapter.code:
-        for call in re.findall(r"\b(?:hardware\.)?gpus\(\)|if torch\.cuda\.is_available\(\)|cudnn\.version\(\)", cell.source):
+        for call in re.findall(
+            r"\b(?:hardware\.)?gpus\(\)|if torch\.cuda\.is_available\(\)|cudnn\.version\(\)", cell.source
+        ):
             yield f"cell {i} asks {call}: let choose_backend, devices or rank_device decide"
+
+
+@rule
+def other_chapters_are_linked(chapter):
+    for i, cell in enumerate(chapter.nb.cells):
+        if cell.cell_type == "markdown":
+            for line in cell.source.splitlines():
+                if line.startswith("#") or "<summary>" in line:
+                    continue
+                plain = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", "", line)
+                for number in re.findall(r"\b[Cc]hapters? (\d\d)\b", plain):
+                    if int(number) != chapter.number:
+                        yield f"cell {i} mentions chapter {number}: write [chapter {number}](its file)"
+
+
+@rule
+def terms_can_be_looked_up(chapter):
+    if not any("](glossary.md" in cell.source for cell in chapter.nb.cells):
+        yield "nothing links to glossary.md: name it where the chapter ends"
 
 
 @rule
@@ -214,12 +245,18 @@ def no_machine_paths(chapter):
 def figures_say_what_they_show(chapter):
     for i, cell in chapter.code:
         figures = sum("image/png" in output.get("data", {}) for output in cell.outputs)
-        words = [text for output in cell.outputs if "image/png" not in output.get("data", {})
-                 for text in notebooks.texts(output)]
+        words = [
+            text
+            for output in cell.outputs
+            if "image/png" not in output.get("data", {})
+            for text in notebooks.texts(output)
+        ]
         lines = [line for line in "\n".join(words).splitlines() if line.strip()]
         if len(lines) < figures:
-            yield (f"cell {i} shows {figures} figure(s) and prints {len(lines)} line(s): draw with "
-                   "course_utils.plots, which prints one line saying what is to be seen")
+            yield (
+                f"cell {i} shows {figures} figure(s) and prints {len(lines)} line(s): draw with "
+                "course_utils.plots, which prints one line saying what is to be seen"
+            )
         for output in cell.outputs:
             if "image/png" in output.get("data", {}) and not output.metadata.get("image/png", {}).get("alt"):
                 yield f"cell {i} shows a figure without alternative text: draw with course_utils.plots"
@@ -230,7 +267,10 @@ def claims_hold(chapter):
     for i, cell in chapter.code:
         for text in (text for output in cell.outputs for text in notebooks.texts(output)):
             for line in (line for line in text.splitlines() if line.startswith(NOT_HERE)):
-                yield f"cell {i}: {line[len(NOT_HERE):]!r} did not hold: record it again, or change what the chapter says"
+                yield (
+                    f"cell {i}: {line[len(NOT_HERE) :]!r} did not hold: record it again, or change what the chapter "
+                    "says"
+                )
 
 
 @rule
@@ -242,20 +282,23 @@ def exercises_are_whole(chapter):
     if list(stubs) != expected:
         yield f"the exercises are numbered {list(stubs)}: number them {expected}, in this order"
     for number in solutions.keys() - stubs.keys():
-        yield (f"{notebooks.solutions_path(chapter.path).name} solves exercise {number}, "
-               "which the notebook does not have")
+        yield (
+            f"{notebooks.solutions_path(chapter.path).name} solves exercise {number}, which the notebook does not have"
+        )
     for number, i in stubs.items():
         if "raise NotImplementedError" not in cells[i].source:
             yield f"cell {i}, exercise {number}'s stub, must `raise NotImplementedError`"
         if not notebooks.answer_and_check(cells[i].source)[1].startswith(f'check("{number}", '):
-            yield f"cell {i}, exercise {number}'s stub, must end with its check: `check(\"{number}\", …)`"
+            yield f'cell {i}, exercise {number}\'s stub, must end with its check: `check("{number}", …)`'
         if cells[i - 1].cell_type != "markdown" or number not in cells[i - 1].source:
             yield f"cell {i}, exercise {number}'s stub, must follow a markdown cell that sets {number}"
         if "<details>" not in cells[i - 1].source:
             yield f"cell {i - 1} must hold exercise {number}'s hint, in `<details>`"
         if number not in solutions:
-            yield (f"exercise {number} has no solution: add a `# Exercise {number}` cell to "
-                   f"solutions/{chapter.path.stem}.py")
+            yield (
+                f"exercise {number} has no solution: add a `# Exercise {number}` cell to "
+                f"solutions/{chapter.path.stem}.py"
+            )
         wrong = chapter.path.parent.parent / f"tests/wrong_answers/ex_{number.replace('.', '_')}.py"
         if not wrong.exists():
             yield f"exercise {number} has no wrong answers: write tests/wrong_answers/{wrong.name}"
@@ -277,14 +320,16 @@ def nothing_depends_on_an_answer(chapter):
             if not all(map(notebooks.is_definition, ast.parse(source).body)):
                 yield f"exercise {number}: {what} must hold imports, functions, classes and literal settings only"
         if check not in [f'check("{number}", {name})' for name in answer]:
-            yield f"cell {i} must end with `check(\"{number}\", …)` of what it defines, and nothing else"
-        imports = [ast.unparse(node) for node in ast.parse(solution).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+            yield f'cell {i} must end with `check("{number}", …)` of what it defines, and nothing else'
+        imports = [
+            ast.unparse(node) for node in ast.parse(solution).body if isinstance(node, (ast.Import, ast.ImportFrom))
+        ]
         harmless = set()  # imported by the solution and by the chapter itself
         for j, cell in chapter.code:
             if j not in stubs.values():
                 harmless |= notebooks.names_bound(cell.source) & notebooks.names_bound("\n".join(imports))
             for name in reads[j] & notebooks.names_bound(solution) - answer - harmless:
-                yield f"cell {j} reads {name}, which exercise {number}'s solution defines: name one of the two otherwise"
+                yield f"cell {j} reads {name}, which exercise {number}'s solution defines: rename one of the two"
 
 
 @rule
@@ -292,12 +337,17 @@ def file_is_normalised(chapter):
     text = chapter.path.read_text(encoding="utf-8")
     if text == notebooks.dumps(notebooks.normalise(nbformat.reads(text, as_version=4))):
         return
-    extra = [f"cell {i} carries {sorted(set(cell.metadata) - {'tags'})}"
-             for i, cell in enumerate(chapter.nb.cells) if set(cell.metadata) - {"tags"}]
+    extra = [
+        f"cell {i} carries {sorted(set(cell.metadata) - {'tags'})}"
+        for i, cell in enumerate(chapter.nb.cells)
+        if set(cell.metadata) - {"tags"}
+    ]
     if chapter.nb.metadata != notebooks.METADATA:
         extra.append("the notebook's own metadata differ")
-    yield (f"`make record` would write this file differently ({'; '.join(extra[:3]) or 'in its layout'}): "
-           "run it and commit what it writes")
+    yield (
+        f"`make record` would write this file differently ({'; '.join(extra[:3]) or 'in its layout'}): "
+        "run it and commit what it writes"
+    )
 
 
 @rule
@@ -328,8 +378,10 @@ def test_notebook(rule, path):
 def test_report_of_length(path, record_property):
     """Printed at the end of the run, also where nothing is refused."""
     chapter = Chapter(path)
-    record_property("notebook", f"{path.stem}: {len(chapter.nb.cells)} cells, {chapter.num_words:,} words, "
-                                f"{path.stat().st_size / 1000:.0f} kB")
+    record_property(
+        "notebook",
+        f"{path.stem}: {len(chapter.nb.cells)} cells, {chapter.num_words:,} words, {path.stat().st_size / 1000:.0f} kB",
+    )
 
 
 # The rules themselves: a chapter in which all is well, and for each breach the rule that sees it.
@@ -353,9 +405,11 @@ def sound_chapter(folder):
         new_markdown_cell("## When it breaks"),
         new_code_cell("raise ValueError('no')", outputs=[ERROR], metadata={"tags": ["raises-exception"]}),
         new_markdown_cell("```\n# a comment in a fence\n```\nSee /dev/shm and https://x.org/home/a."),
-        new_markdown_cell("**Exercise 3.1** (core). Return 1.\n\n<details><summary>Hint</summary>\n\nCount.\n</details>"),
+        new_markdown_cell(
+            "**Exercise 3.1** (core). Return 1.\n\n<details><summary>Hint</summary>\n\nCount.\n</details>"
+        ),
         new_code_cell(f'{STUB_SOURCE}\n\n\ncheck("3.1", one)', outputs=[STREAM]),
-        new_markdown_cell(f"## Key points{BULLETS}"),
+        new_markdown_cell(f"## Key points{BULLETS}\nTerms: [glossary](glossary.md)."),
         *(new_code_cell(f"x = {k}") for k in range(20)),
     ]
     for k, cell in enumerate((c for c in cells if c.cell_type == "code"), start=1):
@@ -367,7 +421,8 @@ def sound_chapter(folder):
     (folder / "tests/wrong_answers").mkdir(parents=True)
     (folder / "tests/wrong_answers/ex_3_1.py").write_text("")
     notebooks.solutions_path(path).write_text(
-        "# %% [markdown]\n# Solutions.\n\n# %%\n# Exercise 3.1\ndef one():\n    return 1\n")
+        "# %% [markdown]\n# Solutions.\n\n# %%\n# Exercise 3.1\ndef one():\n    return 1\n"
+    )
     nb = new_notebook(cells=cells, metadata=notebooks.METADATA)
     return nbformat.from_dict(nb), path
 
@@ -397,11 +452,15 @@ BREACHES = [
     (counts_run_from_one, put(PLAIN, execution_count=None)),
     (errors_only_where_announced, put(PLAIN, outputs=[ERROR])),
     (errors_only_where_announced, put(TAGGED, outputs=[])),
-    (errors_only_where_announced, put(PLAIN, outputs=[
-        new_output("stream", name="stderr", text="Exception in thread Thread-1:\n")])),
+    (
+        errors_only_where_announced,
+        put(PLAIN, outputs=[new_output("stream", name="stderr", text="Exception in thread Thread-1:\n")]),
+    ),
     (code_cells_are_short, put(PLAIN, source="x = 1\n" * 31)),
-    (code_cells_are_short, lambda nb, path: [
-        nb.cells[i].update(source="x = 1\n" * 8) for i in range(PLAIN, PLAIN + 20)]),
+    (
+        code_cells_are_short,
+        lambda nb, path: [nb.cells[i].update(source="x = 1\n" * 8) for i in range(PLAIN, PLAIN + 20)],
+    ),
     (markdown_cells_are_short, put(6, source="word " * 120)),
     (markdown_cells_are_short, put(TASK, source=f"3.1\n\n<details>{'word ' * 120}</details>")),
     (prices_are_no_formula, put(6, source=r"From \$25 to \$30")),
@@ -411,53 +470,90 @@ BREACHES = [
     (one_title, put(0, source="## A sample")),
     (key_points_mirror_objectives, put(9, source=f"## Key points{BULLETS}- One more\n")),
     (key_points_mirror_objectives, put(9, source="## The end")),
-    (key_points_mirror_objectives, lambda nb, path: [
-        nb.cells[1].update(source="## Objectives\n\n- One\n"),
-        nb.cells[9].update(source="## Key points\n\n- One\n")]),
+    (
+        key_points_mirror_objectives,
+        lambda nb, path: [
+            nb.cells[1].update(source="## Objectives\n\n- One\n"),
+            nb.cells[9].update(source="## Key points\n\n- One\n"),
+        ],
+    ),
     (file_is_small, put(PLAIN, outputs=[new_output("stream", text="x" * MAX_BYTES)])),
     (code_is_plain_python, put(PLAIN, source="%matplotlib inline")),
     (code_is_plain_python, put(PLAIN, source="!false")),
     (code_is_plain_python, put(PLAIN, source="get_ipython().system('false')")),
     (one_place_decides_where, put(PLAIN, source="from course_utils import hardware\nhardware.gpus()")),
     (one_place_decides_where, put(PLAIN, source="import torch\nd = 'cuda' if torch.cuda.is_available() else 'cpu'")),
+    (other_chapters_are_linked, lambda nb, path: nb.cells.append(new_markdown_cell("As chapter 08 does.", id="new"))),
+    (terms_can_be_looked_up, put(9, source=f"## Key points{BULLETS}")),
     (no_machine_paths, put(PLAIN, source="open('/tmp/results.txt')")),
-    (no_machine_paths, put(PLAIN, outputs=[
-        new_output("stream", text="/home/someone/course/a.py:3: UserWarning\n")])),
-    (no_machine_paths, put(TAGGED, outputs=[new_output(
-        "error", ename="E", evalue="", traceback=["File ~/env/lib/python3.12/site-packages/a.py:1"])])),
+    (no_machine_paths, put(PLAIN, outputs=[new_output("stream", text="/home/someone/course/a.py:3: UserWarning\n")])),
+    (
+        no_machine_paths,
+        put(
+            TAGGED,
+            outputs=[
+                new_output("error", ename="E", evalue="", traceback=["File ~/env/lib/python3.12/site-packages/a.py:1"])
+            ],
+        ),
+    ),
     (figures_say_what_they_show, put(3, outputs=[FIGURE])),
     (figures_say_what_they_show, put(3, outputs=[BARE_FIGURE, STREAM])),
     (figures_say_what_they_show, put(3, outputs=[FIGURE, FIGURE, STREAM])),
-    (claims_hold, put(PLAIN, outputs=[new_output("stream", name="stdout", text=f"1 s, 2 s\n{NOT_HERE}the first is slower\n")])),
+    (
+        claims_hold,
+        put(PLAIN, outputs=[new_output("stream", name="stdout", text=f"1 s, 2 s\n{NOT_HERE}the first is slower\n")]),
+    ),
     (exercises_are_whole, put(STUB, source='# Exercise 3.1\ndef one():\n    return 1\n\n\ncheck("3.1", one)')),
-    (exercises_are_whole, put(STUB, source='# Exercise 4.1\ndef one():\n    raise NotImplementedError\n\n\ncheck("3.1", one)')),
+    (
+        exercises_are_whole,
+        put(STUB, source='# Exercise 4.1\ndef one():\n    raise NotImplementedError\n\n\ncheck("3.1", one)'),
+    ),
     (exercises_are_whole, put(STUB, source=STUB_SOURCE)),
     (exercises_are_whole, put(STUB, source=f'{STUB_SOURCE}\n\n\ncheck("3.2", one)')),
     (exercises_are_whole, put(TASK, source="**Exercise 3.1** (core). Return 1.")),
     (exercises_are_whole, without(TASK)),
     (exercises_are_whole, without(STUB)),
     (exercises_are_whole, lambda nb, path: notebooks.solutions_path(path).unlink()),
-    (exercises_are_whole, lambda nb, path: notebooks.solutions_path(path).write_text(
-        notebooks.solutions_path(path).read_text() + "\n# %%\n# Exercise 3.2\nx = 1\n")),
-    (exercises_are_whole, lambda nb, path: (
-        path.parent.parent / "tests/wrong_answers/ex_3_1.py").unlink()),
+    (
+        exercises_are_whole,
+        lambda nb, path: notebooks.solutions_path(path).write_text(
+            notebooks.solutions_path(path).read_text() + "\n# %%\n# Exercise 3.2\nx = 1\n"
+        ),
+    ),
+    (exercises_are_whole, lambda nb, path: (path.parent.parent / "tests/wrong_answers/ex_3_1.py").unlink()),
     (nothing_depends_on_an_answer, put(STUB, source='# Exercise 3.1\none = print\n\n\ncheck("3.1", one)')),
     (nothing_depends_on_an_answer, put(STUB, source=f'{STUB_SOURCE}\n\n\ncheck("3.1", one())')),
     (nothing_depends_on_an_answer, put(STUB, source=f'{STUB_SOURCE}\n\n\ncheck("3.1", two)')),
     (nothing_depends_on_an_answer, put(STUB, source=f'{STUB_SOURCE}\n\n\nanswer = check("3.1", one)')),
     (nothing_depends_on_an_answer, lambda nb, path: add_to_solution(path, "print(one())")),
-    (nothing_depends_on_an_answer, lambda nb, path: (  # the chapter would fail for want of it
-        add_to_solution(path, "import os"), nb.cells[PLAIN].update(source="def f():\n    return os.sep"))),
-    (nothing_depends_on_an_answer, lambda nb, path: (  # the stub itself would
-        add_to_solution(path, "import os"),
-        nb.cells[STUB].update(source=STUB_SOURCE.replace("()", "(path: os.PathLike)") + '\n\n\ncheck("3.1", one)'))),
-    (nothing_depends_on_an_answer, lambda nb, path: (  # the chapter's own would be replaced
-        add_to_solution(path, "x = 2"), nb.cells[-1].update(source="print(x)"))),
+    (
+        nothing_depends_on_an_answer,
+        lambda nb, path: (  # the chapter would fail for want of it
+            add_to_solution(path, "import os"),
+            nb.cells[PLAIN].update(source="def f():\n    return os.sep"),
+        ),
+    ),
+    (
+        nothing_depends_on_an_answer,
+        lambda nb, path: (  # the stub itself would
+            add_to_solution(path, "import os"),
+            nb.cells[STUB].update(source=STUB_SOURCE.replace("()", "(path: os.PathLike)") + '\n\n\ncheck("3.1", one)'),
+        ),
+    ),
+    (
+        nothing_depends_on_an_answer,
+        lambda nb, path: (  # the chapter's own would be replaced
+            add_to_solution(path, "x = 2"),
+            nb.cells[-1].update(source="print(x)"),
+        ),
+    ),
     (file_is_normalised, put(PLAIN, metadata={"collapsed": True})),
     (file_is_normalised, lambda nb, path: nb.metadata.language_info.update(version="3.12.1")),
     (file_is_normalised, put(PLAIN, outputs=[STREAM, STREAM])),
-    (file_is_normalised, put(PLAIN, outputs=[
-        new_output("display_data", data={notebooks.WIDGET_VIEW: {}, "text/plain": "IntSlider"})])),
+    (
+        file_is_normalised,
+        put(PLAIN, outputs=[new_output("display_data", data={notebooks.WIDGET_VIEW: {}, "text/plain": "IntSlider"})]),
+    ),
     (length_is_a_chapters, lambda nb, path: nb.cells.__delitem__(slice(-10, None))),
     (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("x") for _ in range(60))),
     (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("word " * 100) for _ in range(33))),
@@ -465,8 +561,7 @@ BREACHES = [
 ]
 
 
-@pytest.mark.parametrize("rule, breach", BREACHES, ids=[
-    f"{rule.__name__}-{i}" for i, (rule, _) in enumerate(BREACHES)])
+@pytest.mark.parametrize("rule, breach", BREACHES, ids=[f"{rule.__name__}-{i}" for i, (rule, _) in enumerate(BREACHES)])
 def test_the_rule_refuses_a_breach(rule, breach, tmp_path):
     nb, path = sound_chapter(tmp_path)
     breach(nb, path)
@@ -482,8 +577,9 @@ def test_normalising_twice_changes_nothing_more(tmp_path):
     nb, _ = sound_chapter(tmp_path)
     nb.metadata["widgets"] = {}
     nb.cells[PLAIN].metadata.update({"collapsed": True, "jupyter": {"source_hidden": True}, "tags": []})
-    nb.cells[PLAIN].outputs = [nbformat.from_dict(o) for o in (
-        new_output("stream", text="1%\r99%\r100%\n"), STREAM, FIGURE)]
+    nb.cells[PLAIN].outputs = [
+        nbformat.from_dict(o) for o in (new_output("stream", text="1%\r99%\r100%\n"), STREAM, FIGURE)
+    ]
     once = notebooks.dumps(notebooks.normalise(nb))
     assert once == notebooks.dumps(notebooks.normalise(nbformat.reads(once, as_version=4)))
     cell = nbformat.reads(once, as_version=4).cells[PLAIN]
