@@ -9,10 +9,11 @@ cuda := $(if $(findstring command,$(origin CUDA)),$(CUDA))
 slurm := $(if $(findstring command,$(origin SLURM)),$(SLURM))
 LAB_ARGS ?=
 ARGS ?=
+DIR ?=
 
 python := .venv/bin/python
 first_notebook := notebooks/00_start_here.ipynb
-.PHONY: help lab kernel doctor test gpu browser elsewhere record bench lock install clean
+.PHONY: help lab kernel doctor student test gpu browser elsewhere record bench lock install clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -34,10 +35,16 @@ kernel: install ## register the course's Python where Jupyter already runs: Jupy
 doctor: install ## check this machine before class
 	@$(python) -m course_utils.doctor $(ARGS)
 
+student: install ## write the course without answers, outputs and history into a new folder: make student DIR=../handed_out
+	@$(python) -m tools.student_tree "$(DIR)"
+
 # Two at a time, but not the notebooks, which measure. One of them runs as it is, too. The browser gets it and one with
 # sliders; `make browser` gives it all.
 test: install ## install, and run everything that CI runs
 	@status=0; \
+	echo "This takes about half an hour on two cores: the tests 14 minutes, the notebooks 11, the browser 1."; \
+	.venv/bin/ruff check --quiet && .venv/bin/ruff format --check --quiet || { \
+	    echo "Run \`.venv/bin/ruff check\` and \`.venv/bin/ruff format\`."; status=1; }; \
 	echo "Running the tests, two at a time."; \
 	$(python) -m pytest -n 2 tests || status=1; \
 	echo "Running the first notebook as it is."; \
@@ -73,7 +80,7 @@ bench: install ## measure launch against spawn, torchrun and loky, and the ring 
 
 # Of torch's builds for older CUDA versions, torch's own index knows what else they need, and names exact versions of it.
 lock: install ## make the requirements*.lock again, from the ranges in pyproject.toml and requirements*.in
-	@build/uv/bin/uv pip compile pyproject.toml --extra test --universal --upgrade --quiet \
+	@build/uv/bin/uv pip compile pyproject.toml --extra test --extra site --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements.lock
 	@build/uv/bin/uv pip compile requirements-elsewhere.in --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements-elsewhere.lock

@@ -60,7 +60,9 @@ def from_own(trace):
 
 
 class short_traceback:
-    """Inside this block an exception's traceback keeps the frames that the student wrote, and no others (a context manager)."""
+    """Inside this block an exception's traceback keeps the frames that the student wrote, and no
+    others (a context manager).
+    """
 
     def __enter__(self):
         return self

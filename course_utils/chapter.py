@@ -12,7 +12,8 @@ def describe(full=False):
     By the time the setup cell has been read, the forkserver has torch imported, and the first launch is as quick as
     every later one. From now on float32 is float32 here, as it is in every worker.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU in every cell that uses it
+    # or torch's profiler tells of a missing GPU in every cell that uses it
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     warm()
     print(hardware.describe(full))
     hardware.full_precision()

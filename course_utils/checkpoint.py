@@ -80,8 +80,9 @@ def load(path, /, **objects):
             here = f"{name} was {classes[name] or 'a model'} and is {type(thing).__name__} here"
             raise CheckpointError(f"{path} was saved from something else: {here}; nothing was changed")
     if missing := [name for name in states if name not in objects]:
-        raise CheckpointError(f"{path} also holds {', '.join(missing)}: give load {missing[0]}=…, "
-                              f"or {missing[0]}=None to leave it out")
+        raise CheckpointError(
+            f"{path} also holds {', '.join(missing)}: give load {missing[0]}=…, or {missing[0]}=None to leave it out"
+        )
     _restore({name: (thing, states[name]) for name, thing in wanted.items()}, content["random"], path)
     return content["values"]
 
@@ -150,8 +151,10 @@ def _set_random_states(states):
     for i in range(min(len(saved), num_gpus)):
         torch.cuda.set_rng_state(saved[i], i)
     if len(saved) > num_gpus or (torch.cuda.is_initialized() and not saved):
-        print(f"Random states of GPUs: {len(saved)} in the checkpoint, {num_gpus} GPUs here; what is drawn on a GPU "
-              "where the other has none, such as dropout, goes on with other numbers.")
+        print(
+            f"Random states of GPUs: {len(saved)} in the checkpoint, {num_gpus} GPUs here; what is drawn on a GPU "
+            "where the other has none, such as dropout, goes on with other numbers."
+        )
 
 
 def _followed(path):
@@ -256,13 +259,17 @@ def _read_one(path):
     except (IsADirectoryError, PermissionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except pickle.UnpicklingError as error:
-        raise CheckpointError(f"{path} is no checkpoint of this course: it holds Python objects, and loading those "
-                              "could run code from the file") from error
+        raise CheckpointError(
+            f"{path} is no checkpoint of this course: it holds Python objects, and loading those "
+            "could run code from the file"
+        ) from error
     except MemoryError:
         raise
     except Exception as error:  # zipfile and torch raise many kinds for a damaged file
         raise CheckpointError(f"{path} is truncated or damaged ({str(error).partition(chr(10))[0]})") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise CheckpointError(f"{path} is no checkpoint of this course, but something else that torch.save wrote: "
-                              "torch.load(path, weights_only=True) reads it")
+        raise CheckpointError(
+            f"{path} is no checkpoint of this course, but something else that torch.save wrote: "
+            "torch.load(path, weights_only=True) reads it"
+        )
     return content

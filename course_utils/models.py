@@ -1,4 +1,7 @@
-"""The course's networks. None has BatchNorm or dropout, so that any way of splitting the work gives the same numbers."""
+"""The course's networks.
+
+None has BatchNorm or dropout, so that any way of splitting the work gives the same numbers.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,6 +1,6 @@
 """Write a batch file for Slurm that runs the course's training program, or your own, on one node or many.
 
-    python -m course_utils.slurm dp                                       DataParallel: one process, the GPUs of one node
+    python -m course_utils.slurm dp                                       DataParallel: one process, a node's GPUs
     python -m course_utils.slurm ddp --gpus-per-node 4                    DDP on one node
     python -m course_utils.slurm ddp --nodes 2 --gpus-per-node 4          DDP on several nodes
     python -m course_utils.slurm fsdp --nodes 2 -- --epochs 10            FSDP; what follows -- goes to the program
@@ -14,8 +14,8 @@ Programs of other frameworks, with the Python that `make elsewhere` has made for
     python -m course_utils.slurm multiworker --nodes 2 --program my_train.py     TensorFlow on several nodes
     python -m course_utils.slurm horovod --nodes 3 --gpus-per-node 4 --program my_train.py       Horovod
 
-The file goes to the standard output: `… > job.sbatch`, then `sbatch job.sbatch`. It says in comments what to change on your
-own cluster.
+The file goes to the standard output: `… > job.sbatch`, then `sbatch job.sbatch`. It says in comments what to change on
+your own cluster.
 """
 
 import argparse
@@ -39,13 +39,18 @@ TITLES = {
 ELSEWHERE = ("mirrored", "multiworker", "horovod")  # other frameworks', for whom the course has no program
 ONE_A_NODE = ("dp", "mirrored", "multiworker")  # one process for all GPUs of its node
 STARTS = {
-    "dp": "one process", "mirrored": "one process", "multiworker": "one process a node", "horovod": "horovodrun starts the workers",
-}  # fmt: skip
+    "dp": "one process",
+    "mirrored": "one process",
+    "multiworker": "one process a node",
+    "horovod": "horovodrun starts the workers",
+}
 # Their words for the course's program. A node holds one replica of the model, cut into shards.
 OPTIONS = {
-    "dp": "--strategy dp", "ddp": "--strategy ddp", "fsdp": "--strategy fsdp",
+    "dp": "--strategy dp",
+    "ddp": "--strategy ddp",
+    "fsdp": "--strategy fsdp",
     "hsdp": '--strategy fsdp --replicas "$SLURM_NNODES"',
-}  # fmt: skip
+}
 CPUS_PER_GPU = 4  # the worker's own, and some that load its data
 TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # as Slurm writes it, days first
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,10 +112,14 @@ def _check_numbers(job):
         if value is not None and (type(value) is not int or value < least):
             raise ValueError(f"--{name.replace('_', '-')} is {value!r}, and it takes a whole number, {least} or more")
     if job.gpus_per_node and job.workers_per_node is not None:
-        raise ValueError("--workers-per-node is for jobs without GPUs (--gpus-per-node 0): with GPUs their number decides")
+        raise ValueError(
+            "--workers-per-node is for jobs without GPUs (--gpus-per-node 0): with GPUs their number decides"
+        )
     if job.num_cpus < job.num_workers:
-        raise ValueError(f"with --cpus-per-task {job.num_cpus} a node's {job.num_workers} workers would wait for one "
-                         f"another: ask for {job.num_workers} CPUs or more")  # fmt: skip
+        raise ValueError(
+            f"with --cpus-per-task {job.num_cpus} a node's {job.num_workers} workers would wait for one "
+            f"another: ask for {job.num_workers} CPUs or more"
+        )
 
 
 def _check_strategy(job):
@@ -119,11 +128,14 @@ def _check_strategy(job):
     if job.strategy in ELSEWHERE and not job.program:
         raise ValueError(f"{job.strategy} needs a program of yours (--program FILE): the course's own is torch's")
     if job.strategy == "mirrored" and job.nodes > 1:
-        raise ValueError(f"mirrored on {job.nodes} nodes cannot be: MirroredStrategy is one process, which cannot leave its node; "
-                         "take multiworker")  # fmt: skip
+        raise ValueError(
+            f"mirrored on {job.nodes} nodes cannot be: MirroredStrategy is one process, which cannot leave its node; "
+            "take multiworker"
+        )
     if job.strategy == "dp" and job.nodes > 1:
-        raise ValueError(f"dp on {job.nodes} nodes cannot be: DataParallel is one process, which cannot leave its node; "
-                         "take ddp")  # fmt: skip
+        raise ValueError(
+            f"dp on {job.nodes} nodes cannot be: DataParallel is one process, which cannot leave its node; take ddp"
+        )
     if job.strategy == "dp" and not job.gpus_per_node:
         raise ValueError("dp without GPUs has nothing to split a batch over: give --gpus-per-node, or take ddp on CPUs")
     if job.strategy == "hsdp" and job.nodes == 1:
@@ -132,7 +144,9 @@ def _check_strategy(job):
 
 def _check_words(job):
     if not re.fullmatch(TIME, job.time) or not re.search("[1-9]", job.time):
-        raise ValueError(f"--time is {job.time!r}: give hours, minutes and seconds, such as 01:30:00, and more than none")
+        raise ValueError(
+            f"--time is {job.time!r}: give hours, minutes and seconds, such as 01:30:00, and more than none"
+        )
     for name in ("partition", "account", "name"):
         word = getattr(job, name)
         # Each stands in a line of its own for sbatch; the name becomes part of a file's name, too.
@@ -155,7 +169,7 @@ def _head(job):
 #   squeue --me       does it wait (PD), and for what, or run (R)?
 #   scancel NUMBER    ends it, on every node
 #
-# What it prints stands in {job.name or job.strategy}-NUMBER.out, in the folder you ran sbatch in; `tail -f` follows it."""
+# What it prints stands in {job.name or job.strategy}-NUMBER.out, in the folder you ran sbatch in; see `tail -f`."""
 
 
 def _several(count, what):
@@ -191,19 +205,24 @@ def _elsewhere(job):
     memory = ("mem=0", "all memory of the node, where a job gets little by default")
     asked = {partition: job.partition, account: job.account, memory: None}
     lines = [_directive(*line, "#SBATCH" if asked[line] else "##SBATCH") for line in asked]
-    return "\n".join([
-        "# Change on your own cluster; a line with two # is off, with one it is on:",
-        *lines,
-        "# A cluster has its own habits. NCSA's HAL, for one, has a partition for each number of GPUs (--partition=gpux8",
-        "# for eight) and a wrapper that fills in the rest: `swrun -p gpux4 -c 40 -t 24` asks for a node's 4 GPUs, 40 CPUs",
-        "# for each and 24 hours, and opens a shell there. Other clusters know neither.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Change on your own cluster; a line with two # is off, with one it is on:",
+            *lines,
+            "# A cluster has its own habits. NCSA's HAL, for one, has a partition for each number of GPUs "
+            "(--partition=gpux8",
+            "# for eight) and a wrapper that fills in the rest: `swrun -p gpux4 -c 40 -t 24` asks for a node's 4 "
+            "GPUs, 40 CPUs",
+            "# for each and 24 hours, and opens a shell there. Other clusters know neither.",
+        ]
+    )
 
 
 def _environment(job):
     found, folder = "The Python that wrote this file", os.path.dirname(os.path.abspath(sys.executable))
     if job.strategy in ELSEWHERE:
-        found, folder = "The Python of `make elsewhere`", os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere"
+        found = "The Python of `make elsewhere`"
+        folder = os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere"
         folder = os.path.join(folder, "bin")
     # Horovod for PyTorch was built for the torch of this Python; the course's package is beside it.
     paths = f"{ROOT}{os.pathsep}{sysconfig.get_path('purelib')}"
@@ -243,15 +262,15 @@ workers=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/.*/\\"&:$port\\
 export TF_CLUSTER="{{\\"worker\\": [$workers]}}\""""
 
 HOSTS = """\
-# Slurm runs this file on the first of the job's nodes. horovodrun starts the processes of the others from there, by ssh,
-# which must not ask for a password.
+# Slurm runs this file on the first of the job's nodes. horovodrun starts the processes of the others from there, by
+# ssh, which must not ask for a password.
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/:{workers}/" | paste -sd,)"""
 
 MEETING = {"ddp": RENDEZVOUS, "fsdp": RENDEZVOUS, "hsdp": RENDEZVOUS, "multiworker": WORKERS, "horovod": HOSTS}
 
 AGAIN = """\
-# When the time is nearly over the job goes back into the queue, to go on from its checkpoint: 20 times, not for ever. The
-# shell hears Slurm's signal only while it waits, so srun runs in the background; the signal ends the first wait.
+# When the time is nearly over the job goes back into the queue, to go on from its checkpoint: 20 times, not for ever.
+# The shell hears Slurm's signal only while it waits, so srun runs in the background; the signal ends the first wait.
 again() { [ "${SLURM_RESTART_COUNT:-0}" -ge 20 ] || scontrol requeue "$SLURM_JOB_ID"; }
 trap again USR1"""
 
@@ -295,15 +314,20 @@ def _number(text):
 
 
 def parser():
-    made = _Parser("python -m course_utils.slurm", description=__doc__, allow_abbrev=False,
-                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    made = _Parser(
+        "python -m course_utils.slurm",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     made.add_argument("strategy", help=f"one of {', '.join(TITLES)}")
     made.add_argument("--nodes", type=_number, default=1, metavar="N", help="machines (1)")
     made.add_argument("--gpus-per-node", type=_number, default=2, metavar="G",
                       help="GPUs of each, with a worker for each GPU; 0 for a job on CPU cores (2)")  # fmt: skip
     made.add_argument("--workers-per-node", type=_number, metavar="W", help="workers of each node, without GPUs (2)")
-    made.add_argument("--cpus-per-task", type=_number, metavar="C",
-                      help=f"CPUs of each node ({CPUS_PER_GPU} a GPU, or 1 a worker)")  # fmt: skip
+    made.add_argument(
+        "--cpus-per-task", type=_number, metavar="C", help=f"CPUs of each node ({CPUS_PER_GPU} a GPU, or 1 a worker)"
+    )
     made.add_argument("--time", default="01:00:00", metavar="HH:MM:SS", help="the job is ended after it (01:00:00)")
     made.add_argument("--partition", metavar="P", help="the part of the cluster to run on; `sinfo -s` lists them")
     made.add_argument("--account", metavar="A", help="the project that pays, where the cluster asks for one")
@@ -321,7 +345,9 @@ def main(argv=None):
     except ValueError as error:
         parser().error(str(error))
     if job.program and not os.path.exists(job.program):
-        print(f"slurm: {job.program} is not here: the job looks for it in the folder where sbatch is run", file=sys.stderr)
+        print(
+            f"slurm: {job.program} is not here: the job looks for it in the folder where sbatch is run", file=sys.stderr
+        )
     print(job, end="")
 
 

@@ -4,7 +4,8 @@
     python -m course_utils.train --strategy dp                                one process, all GPUs of the node
     torchrun --standalone --nproc-per-node 2 -m course_utils.train --strategy ddp      a process for each of two devices
 
-    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint NODE:29400 --max-restarts 3 \\
+    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint NODE:29400 --max-restarts 3
+    \\
         -m course_utils.train --strategy ddp --checkpoint DIR --resume auto   on each of two nodes; NODE is one of them
 
     srun --ntasks-per-node 1 torchrun …                                       under Slurm: a torchrun on each node,
@@ -43,14 +44,21 @@ from .processes import ending
 from .train_options import MODELS, read
 from .train_ranks import Place, Refused, agreement, choose_device, find_place, join, require_same
 
-MAKERS = {"digits": models.DigitsNet, "lecture": models.LectureNet, "mlp": models.mlp, "transformer": models.transformer}
+MAKERS = {
+    "digits": models.DigitsNet,
+    "lecture": models.LectureNet,
+    "mlp": models.mlp,
+    "transformer": models.transformer,
+}
 CUTS = {  # TP: the layers of each model that are cut by columns, and those, next after them, that are cut by rows
     "digits": (["fc1"], ["fc2"]),  # TP
     "lecture": (["fc1"], ["fc2"]),  # TP
     "mlp": (["[1-4].0"], ["[1-4].2"]),  # TP: of blocks 1 to 4
-    "transformer": ([f"[1-4].{name}" for name in ("attention.q", "attention.k", "attention.v", "mlp.up")],  # TP
-                    ["[1-4].attention.out", "[1-4].mlp.down"]),  # TP
-}  # fmt: skip
+    "transformer": (
+        [f"[1-4].{name}" for name in ("attention.q", "attention.k", "attention.v", "mlp.up")],  # TP
+        ["[1-4].attention.out", "[1-4].mlp.down"],
+    ),  # TP
+}
 
 
 # ---- The strategies: each takes the model of one device, and returns what this process trains of it
@@ -95,9 +103,12 @@ def tensor(model, run):
     mesh = init_device_mesh(run.device.type, (run.place.world_size,))  # TP: all ranks in one row
     columns, rows = CUTS[run.options.model]  # TP
     plan = {name: tp.ColwiseParallel() for name in columns} | {name: tp.RowwiseParallel() for name in rows}  # TP
-    if run.options.model == "transformer":  # TP: q, k and v share their input, so its gradient is summed once, not thrice
-        plan["[1-4].attention"] = tp.PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())  # TP
-    return tp.parallelize_module(model, mesh, plan)  # TP: one all-reduce forward and one backward for each pair of layers
+    # TP: q, k and v share their input, so its gradient is summed once, not thrice
+    if run.options.model == "transformer":
+        # TP
+        plan["[1-4].attention"] = tp.PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
+    # TP: one all-reduce forward and one backward for each pair of layers
+    return tp.parallelize_module(model, mesh, plan)
 
 
 STRATEGIES = {"single": single, "dp": dp, "ddp": ddp, "fsdp": fsdp, "pipeline": pipeline, "tensor": tensor}
@@ -163,13 +174,15 @@ class Run:
         self.dtype = torch.float64 if options.precision == "fp64" else torch.float32
         self.images, self.labels = images.images.to(self.dtype), images.labels
         self.data = images.name
-        self.num_steps = len(self.labels) // options.batch_size  # in an epoch; what is left over waits for another order
+        # in an epoch; what is left over waits for another order
+        self.num_steps = len(self.labels) // options.batch_size
         low = torch.float16 if device.type == "cuda" else torch.bfloat16  # CPUs have no float16 to speak of
         self.sixteen = {"bf16": torch.bfloat16, "amp": low}.get(options.precision)  # bits to compute with, or None
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.sixteen is torch.float16)
         cuts_batch = options.strategy in ("ddp", "fsdp")  # NEW
         self.share = (place.rank, place.world_size) if cuts_batch else (0, 1)  # NEW
-        self.num_alike = place.world_size if options.strategy == "tensor" else 1  # TP: each has every image, and the loss
+        # TP: each has every image, and the loss
+        self.num_alike = place.world_size if options.strategy == "tensor" else 1
         torch.manual_seed(options.seed)  # the same start everywhere
         model = MAKERS[options.model]().to(device, self.dtype)
         self.num_parameters = sum(p.numel() for p in model.parameters())
@@ -201,7 +214,8 @@ class Run:
         order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(options.seed + self.epoch))
         total = torch.zeros((), dtype=self.dtype, device=self.device)
         begin, begin_s = self.step, time.perf_counter()
-        is_hidden = None if self.place.rank == 0 else True  # NEW: one bar for all; None: a terminal shows it, a file not
+        # NEW: one bar for all; None: a terminal shows it, a file not
+        is_hidden = None if self.place.rank == 0 else True
         steps = range(begin, self.num_steps)
         for step in tqdm(steps, f"epoch {self.epoch}", disable=is_hidden, leave=False, mininterval=0.2):
             chosen = order[step * batch_size : (step + 1) * batch_size]
@@ -269,12 +283,18 @@ def report(run):
         return
     figures, options = run.figures, run.options
     speed = f"{figures['images_per_s']:,.0f} images/s ({figures['images_per_s_per_rank']:,.0f} a rank)"
-    print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}, accuracy {figures['accuracy']:.1%}, {speed}, peak "
-          f"{figures['peak_bytes'] / 1e6:,.0f} MB a rank".replace("%", " %"), flush=True)
+    print(
+        f"epoch {figures['epoch']}: loss {figures['loss']:.4f}, accuracy {figures['accuracy']:.1%}, {speed}, peak "
+        f"{figures['peak_bytes'] / 1e6:,.0f} MB a rank".replace("%", " %"),
+        flush=True,
+    )
     log(**figures)
     if options.json:
         names = ("strategy", "model", "batch_size", "precision", "seed")
-        about = {name: getattr(options, name) for name in names} | {"data": run.data, "world_size": run.place.world_size}
+        about = {name: getattr(options, name) for name in names} | {
+            "data": run.data,
+            "world_size": run.place.world_size,
+        }
         with open(options.json, "a", encoding="utf-8") as file:
             file.write(json.dumps(about | figures) + "\n")
 
@@ -282,7 +302,10 @@ def report(run):
 def train(run):
     """Train up to the last epoch, and return its figures."""
     if run.epoch >= run.options.epochs and run.place.rank == 0:
-        print(f"nothing is left to do: the checkpoint has {run.epoch} epochs, --epochs is {run.options.epochs}", flush=True)
+        print(
+            f"nothing is left to do: the checkpoint has {run.epoch} epochs, --epochs is {run.options.epochs}",
+            flush=True,
+        )
     while run.epoch < run.options.epochs:
         for gpu in hardware.gpus_in_use():
             torch.cuda.reset_peak_memory_stats(gpu)
@@ -290,10 +313,14 @@ def train(run):
         accuracy = run.test()
         (peak,) = run.over_ranks([peak_bytes(run.device)], "max")
         run.figures = {
-            "epoch": run.epoch, "loss": loss, "accuracy": accuracy, "images_per_s": images_per_s,
-            "images_per_s_per_rank": images_per_s / run.place.world_size, "peak_bytes": int(peak),
+            "epoch": run.epoch,
+            "loss": loss,
+            "accuracy": accuracy,
+            "images_per_s": images_per_s,
+            "images_per_s_per_rank": images_per_s / run.place.world_size,
+            "peak_bytes": int(peak),
             "learning_rate": run.optimizer.param_groups[0]["lr"],
-        }  # fmt: skip
+        }
         run.epoch, run.step, run.loss_sum = run.epoch + 1, 0, 0.0
         report(run)  # before the checkpoint: a kill in between leaves a line twice, not a line too few
         if run.options.checkpoint:
@@ -316,7 +343,9 @@ def load_data(options, place):
                 except (ValueError, RuntimeError) as error:  # another name; a damaged file
                     raise Refused(f"--data {options.data}: {error}") from error
                 if test.name != images.name:
-                    raise Refused(f"--data {options.data}: its test images are missing: copy them beside those to train on")
+                    raise Refused(
+                        f"--data {options.data}: its test images are missing: copy them beside those to train on"
+                    )
     with agreement():
         require_same("the data set", f"{images.name} with {len(images)} images")  # NEW
         if options.batch_size > len(images):
@@ -333,8 +362,11 @@ def start(options, place):
     if place.rank == 0:
         ranks = f"{place.world_size} ranks" if place.world_size > 1 else "one process"
         means = f", {dist.get_backend()}" if dist.is_initialized() else ""
-        print(f"{options.strategy}: {ranks} on {device.type}{means}; {options.model}, {run.num_parameters:,} parameters; "
-              f"{run.data}, {len(run.labels):,} images, {options.batch_size} a step", flush=True)
+        print(
+            f"{options.strategy}: {ranks} on {device.type}{means}; {options.model}, {run.num_parameters:,} parameters; "
+            f"{run.data}, {len(run.labels):,} images, {options.batch_size} a step",
+            flush=True,
+        )
         if options.precision == "amp" and device.type == "cpu":
             print("--precision amp: on CPUs bfloat16, for which the loss need not be scaled", flush=True)
         if options.strategy == "dp" and device.type == "cpu":
@@ -358,7 +390,9 @@ def main(argv=None, tell=False):
         place = find_place()
         options, fault = read(argv, place, __doc__)
         # Also for a run that will be refused, so that all ranks end alike, when one of them has said why.
-        is_made = join(options, place, place.world_size > 1 or options.strategy in ("ddp", "fsdp", "pipeline", "tensor"))
+        is_made = join(
+            options, place, place.world_size > 1 or options.strategy in ("ddp", "fsdp", "pipeline", "tensor")
+        )
         with agreement():
             if fault:
                 raise Refused(fault)

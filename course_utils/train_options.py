@@ -47,8 +47,9 @@ def _number(least, exclusive):
         except ValueError:
             value = math.nan
         if not (least < value < math.inf or value == least and not exclusive):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number {'above' if exclusive else 'of'} {least}"
-                                             + ("" if exclusive else " or more"))
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a number {'above' if exclusive else 'of'} {least}" + ("" if exclusive else " or more")
+            )
         return value
 
     return number
@@ -56,31 +57,73 @@ def _number(least, exclusive):
 
 def make_parser(description):
     """The argparse parser of the training program."""
-    parser = _Parser("python -m course_utils.train", description=description, allow_abbrev=False,
-                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = _Parser(
+        "python -m course_utils.train",
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     about = parser.add_argument_group("what is trained").add_argument
     how = "; ".join(f"{name}: {what}" for name, what in STRATEGIES.items())
     about("--strategy", choices=STRATEGIES, default="single", help=f"how the work is divided (default: single). {how}")
-    about("--model", choices=MODELS, default="digits",
-          help="the network: digits and lecture are convolutional, mlp and transformer rows of equal blocks, which a "
-               "pipeline can cut (default: digits)")
-    about("--data", default="digits", metavar="NAME",
-          help="the images: digits, which are bundled, or mnist, fashion_mnist or cifar10, which are read from the folder "
-               "COURSE_DATA or downloaded (default: digits)")
+    about(
+        "--model",
+        choices=MODELS,
+        default="digits",
+        help="the network: digits and lecture are convolutional, mlp and transformer rows of equal blocks, which a "
+        "pipeline can cut (default: digits)",
+    )
+    about(
+        "--data",
+        default="digits",
+        metavar="NAME",
+        help=(
+            "the images: digits, which are bundled, or mnist, fashion_mnist or cifar10, which are read from the "
+            "folder COURSE_DATA or downloaded (default: digits)"
+        ),
+    )
     about("--epochs", type=_whole(1), default=5, metavar="N", help="how often the images are gone through (default: 5)")
-    about("--batch-size", type=_whole(1), default=64, metavar="N",
-          help="images in each step, of all processes together, so that any number of them computes the same (default: 64)")
-    about("--precision", choices=PRECISIONS, default="fp32",
-          help="fp32: 32 bits everywhere; bf16: bfloat16 where autocast finds it safe; amp: float16 with a scaled loss on "
-               "GPUs, bfloat16 on CPUs; fp64: for proofs that two ways compute the same (default: fp32)")
+    about(
+        "--batch-size",
+        type=_whole(1),
+        default=64,
+        metavar="N",
+        help=(
+            "images in each step, of all processes together, so that any number of them computes the same (default: 64)"
+        ),
+    )
+    about(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help=(
+            "fp32: 32 bits everywhere; bf16: bfloat16 where autocast finds it safe; amp: float16 with a scaled loss "
+            "on GPUs, bfloat16 on CPUs; fp64: for proofs that two ways compute the same (default: fp32)"
+        ),
+    )
     about("--seed", type=_whole(0), default=0, metavar="N", help="of the first weights and of the order (default: 0)")
     about = parser.add_argument_group("the learning rate").add_argument
-    about("--lr", type=_number(0, True), default=0.02, metavar="RATE",
-          help="the rate for --base-batch images (default: 0.02)")
-    about("--base-batch", type=_whole(1), default=64, metavar="N",
-          help="for another batch size the rate is --lr × --batch-size / --base-batch: the linear rule (default: 64)")
-    about("--warmup", type=_number(0, False), default=1.0, metavar="EPOCHS",
-          help="a rate that the rule has raised is reached in a straight line from --lr, in so many epochs (default: 1)")
+    about(
+        "--lr",
+        type=_number(0, True),
+        default=0.02,
+        metavar="RATE",
+        help="the rate for --base-batch images (default: 0.02)",
+    )
+    about(
+        "--base-batch",
+        type=_whole(1),
+        default=64,
+        metavar="N",
+        help="for another batch size the rate is --lr × --batch-size / --base-batch: the linear rule (default: 64)",
+    )
+    about(
+        "--warmup",
+        type=_number(0, False),
+        default=1.0,
+        metavar="EPOCHS",
+        help="a rate that the rule has raised is reached in a straight line from --lr, in so many epochs (default: 1)",
+    )
     about("--fixed-lr", action="store_true", help="--lr whatever the batch size: neither rule nor warm-up")
     about("--momentum", type=_number(0, False), default=0.9, metavar="M", help="of SGD (default: 0.9)")
     _add_processes(parser.add_argument_group("several processes").add_argument)
@@ -89,29 +132,65 @@ def make_parser(description):
 
 
 def _add_processes(about):
-    about("--replicas", type=_whole(1), default=1, metavar="R",
-          help="with fsdp: the model is cut over 1/R of the processes and there are R replicas of it, as for R nodes: HSDP "
-               "(default: 1)")
-    about("--micro-batches", type=_whole(1), default=8, metavar="M",
-          help="with pipeline: the parts of a batch that follow one another through the stages (default: 8)")
-    about("--backend", choices=("auto", "nccl", "gloo"), default="auto",
-          help="who carries the messages: auto takes NCCL where each process has a GPU of its own, otherwise gloo "
-               "(default: auto)")
-    about("--timeout", type=_number(0, True), default=300.0, metavar="SECONDS",
-          help="how long a process waits for the others, at the start and in every message (default: 300)")
+    about(
+        "--replicas",
+        type=_whole(1),
+        default=1,
+        metavar="R",
+        help=(
+            "with fsdp: the model is cut over 1/R of the processes and there are R replicas of it, as for R nodes: "
+            "HSDP (default: 1)"
+        ),
+    )
+    about(
+        "--micro-batches",
+        type=_whole(1),
+        default=8,
+        metavar="M",
+        help="with pipeline: the parts of a batch that follow one another through the stages (default: 8)",
+    )
+    about(
+        "--backend",
+        choices=("auto", "nccl", "gloo"),
+        default="auto",
+        help="who carries the messages: auto takes NCCL where each process has a GPU of its own, otherwise gloo "
+        "(default: auto)",
+    )
+    about(
+        "--timeout",
+        type=_number(0, True),
+        default=300.0,
+        metavar="SECONDS",
+        help="how long a process waits for the others, at the start and in every message (default: 300)",
+    )
 
 
 def _add_files(about):
-    about("--checkpoint", metavar="DIR",
-          help="keep the state of the run in this folder, which all nodes must see, after each epoch; the state before "
-               "stays beside it, so that a kill at any moment loses nothing but steps")
+    about(
+        "--checkpoint",
+        metavar="DIR",
+        help="keep the state of the run in this folder, which all nodes must see, after each epoch; the state before "
+        "stays beside it, so that a kill at any moment loses nothing but steps",
+    )
     about("--save-every", type=_whole(1), metavar="STEPS", help="save also after so many steps of an epoch")
-    about("--resume", nargs="?", const="always", choices=("always", "auto"), metavar="auto",
-          help="go on from --checkpoint, to the same bits as without the interruption; nothing there is an error, or with "
-               "`auto` the beginning of the run: for jobs that are started again (torchrun's restarted workers go on by "
-               "themselves). `auto` also goes on with another number of processes, equal up to rounding")
-    about("--json", metavar="FILE", help="append the figures of each epoch to this file as a line of JSON; if the run was "
-                                         "interrupted, an epoch may have two lines, of which the last counts")
+    about(
+        "--resume",
+        nargs="?",
+        const="always",
+        choices=("always", "auto"),
+        metavar="auto",
+        help=(
+            "go on from --checkpoint, to the same bits as without the interruption; nothing there is an error, or "
+            "with `auto` the beginning of the run: for jobs that are started again (torchrun's restarted workers go "
+            "on by themselves). `auto` also goes on with another number of processes, equal up to rounding"
+        ),
+    )
+    about(
+        "--json",
+        metavar="FILE",
+        help="append the figures of each epoch to this file as a line of JSON; if the run was "
+        "interrupted, an epoch may have two lines, of which the last counts",
+    )
 
 
 # What cannot be right
@@ -121,23 +200,35 @@ def check(options, place):
     """Raise Refused if `options` contradict one another, or do not fit the number of processes."""
     world_size, batch_size, strategy = place.world_size, options.batch_size, options.strategy
     if strategy in ("single", "dp") and world_size > 1:
-        raise Refused(f"--strategy {strategy} is one process, and {world_size} were started: start one, or choose another")
+        raise Refused(
+            f"--strategy {strategy} is one process, and {world_size} were started: start one, or choose another"
+        )
     if strategy in ("ddp", "fsdp") and batch_size % world_size:
-        raise Refused(f"--batch-size {batch_size} cannot be divided by {world_size} processes: choose a multiple of "
-                      f"{world_size}, such as {math.ceil(batch_size / world_size) * world_size}")
+        raise Refused(
+            f"--batch-size {batch_size} cannot be divided by {world_size} processes: choose a multiple of "
+            f"{world_size}, such as {math.ceil(batch_size / world_size) * world_size}"
+        )
     if options.replicas > 1 and (strategy != "fsdp" or world_size % options.replicas):
-        raise Refused(f"--replicas {options.replicas} is for --strategy fsdp and a number of processes that it divides; "
-                      f"here are --strategy {strategy} and {world_size}")
+        raise Refused(
+            f"--replicas {options.replicas} is for --strategy fsdp and a number of processes that it divides; "
+            f"here are --strategy {strategy} and {world_size}"
+        )
     if strategy == "pipeline":
         _check_pipeline(options, world_size)
     if strategy == "tensor" and _PARTS[options.model] % world_size:
-        raise Refused(f"--strategy tensor gives every process as much of a layer, but {world_size} processes cannot share "
-                      f"{_PARTS[options.model]} parts of --model {options.model} equally: start a number that divides it")
+        raise Refused(
+            f"--strategy tensor gives every process as much of a layer, but {world_size} processes cannot share "
+            f"{_PARTS[options.model]} parts of --model {options.model} equally: start a number that divides it"
+        )
     if strategy in ("pipeline", "tensor") and options.precision == "amp":
-        raise Refused("--precision amp skips a step in which a process finds an infinity, and with --strategy "
-                      f"{strategy} the others would not know: choose --precision bf16, where the loss is not scaled")
+        raise Refused(
+            "--precision amp skips a step in which a process finds an infinity, and with --strategy "
+            f"{strategy} the others would not know: choose --precision bf16, where the loss is not scaled"
+        )
     if options.data == "cifar10" and MODELS[options.model][1] == 1:
-        raise Refused(f"--data cifar10 is in colour, and --model {options.model} takes grey images: choose --model lecture")
+        raise Refused(
+            f"--data cifar10 is in colour, and --model {options.model} takes grey images: choose --model lecture"
+        )
     for name in ("resume", "save_every"):
         if getattr(options, name) and not options.checkpoint:
             raise Refused(f"--{name.replace('_', '-')} needs --checkpoint DIR, the folder in which the state is kept")
@@ -146,14 +237,20 @@ def check(options, place):
 def _check_pipeline(options, world_size):
     num_layers = 6  # of both rows: what comes in, four blocks, what comes out
     if options.model not in _OF_ROWS:
-        raise Refused(f"--strategy pipeline cuts a row of layers, and --model {options.model} is none: choose --model "
-                      + " or ".join(_OF_ROWS))
+        raise Refused(
+            f"--strategy pipeline cuts a row of layers, and --model {options.model} is none: choose --model "
+            + " or ".join(_OF_ROWS)
+        )
     if world_size > num_layers:
-        raise Refused(f"--model {options.model} is a row of {num_layers} layers, too few for {world_size} stages: "
-                      f"start {num_layers} processes at most")
+        raise Refused(
+            f"--model {options.model} is a row of {num_layers} layers, too few for {world_size} stages: "
+            f"start {num_layers} processes at most"
+        )
     if options.batch_size % options.micro_batches or options.micro_batches < world_size:
-        raise Refused(f"--micro-batches {options.micro_batches} must divide --batch-size {options.batch_size}, and be at "
-                      f"least the number of stages, {world_size}")
+        raise Refused(
+            f"--micro-batches {options.micro_batches} must divide --batch-size {options.batch_size}, and be at "
+            f"least the number of stages, {world_size}"
+        )
 
 
 def read(argv, place, description):
@@ -164,8 +261,10 @@ def read(argv, place, description):
         check(options, place)
         if options.backend == "nccl" and hardware.choose_backend(place.num_local).backend != "nccl":
             num_gpus = hardware.num_devices() if hardware.choose_backend(1).device_type == "cuda" else 0
-            raise Refused(f"--backend nccl needs a GPU for each process, but this node runs {place.num_local} and has "
-                          f"{num_gpus} to use: start fewer, or leave --backend out")
+            raise Refused(
+                f"--backend nccl needs a GPU for each process, but this node runs {place.num_local} and has "
+                f"{num_gpus} to use: start fewer, or leave --backend out"
+            )
     except (Refused, ValueError) as fault:  # ValueError: of COURSE_DEVICE
         return parser.parse_args([]), str(fault)
     return options, None

@@ -1,4 +1,6 @@
-"""The ranks of the training program: which one this process is, how they find one another, and how all fail together."""
+"""The ranks of the training program: which one this process is, how they find one another,
+and how all fail together.
+"""
 
 import contextlib
 import datetime
@@ -18,12 +20,17 @@ from .checkpoint import CheckpointError
 
 
 class Refused(Exception):
-    """What was asked for cannot be done; the message says in one sentence what, why, and what to do. Nothing was lost."""
+    """What was asked for cannot be done; the message says in one sentence what, why, and what to do.
+
+    Nothing was lost.
+    """
 
 
 @dataclass
 class Place:
-    """Which process of how many this is, as torchrun calls it: `num_local` of the `world_size` ranks are on this node."""
+    """Which process of how many this is, as torchrun calls it: `num_local` of the `world_size`
+    ranks are on this node.
+    """
 
     rank: int = 0
     local_rank: int = 0
@@ -47,8 +54,10 @@ def find_place():
         rank, local_rank, world_size, num_local = (int(os.environ.get(name, usual.get(name, ""))) for name in names)
     except ValueError:
         told = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
-        raise Refused(f"the environment has {told}, but RANK and WORLD_SIZE must both be whole numbers: "
-                      "start the program with torchrun, or unset RANK") from None
+        raise Refused(
+            f"the environment has {told}, but RANK and WORLD_SIZE must both be whole numbers: "
+            "start the program with torchrun, or unset RANK"
+        ) from None
     return Place(rank, local_rank, world_size, num_local)
 
 
@@ -86,8 +95,10 @@ def _first_host(nodes):
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
-        raise Refused(f"`{' '.join(command)}` does not say which node is the first ({error}): "
-                      "set MASTER_ADDR to its name before srun") from error
+        raise Refused(
+            f"`{' '.join(command)}` does not say which node is the first ({error}): "
+            "set MASTER_ADDR to its name before srun"
+        ) from error
 
 
 # Together
@@ -108,8 +119,10 @@ def join(options, place, needs_group):
     except dist.DistError as error:
         address = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         reason = str(error).partition("\n")[0]
-        raise Refused(f"rank {place.rank} did not find the other {place.world_size - 1} at {address} within "
-                      f"{options.timeout:g} s ({reason}): does that node answer, and were all ranks started?") from error
+        raise Refused(
+            f"rank {place.rank} did not find the other {place.world_size - 1} at {address} within "
+            f"{options.timeout:g} s ({reason}): does that node answer, and were all ranks started?"
+        ) from error
     return True
 
 
@@ -139,20 +152,28 @@ def _new_store(timeout):
 
 
 def choose_device(options, place):
-    """This rank's device, made current. Where a strategy's messages cannot leave from it, that is the CPU, and is said."""
+    """This rank's device, made current.
+
+    Where a strategy's messages cannot leave from it, that is the CPU, and is said.
+    """
     takes_gpu = hardware.choose_backend(place.num_local).device_type == "cuda"
     device = hardware.rank_device() if takes_gpu else torch.device("cpu")
     has_nccl = dist.is_initialized() and "nccl" in str(dist.get_backend_config())
     if device.type == "cuda" and options.strategy in ("fsdp", "pipeline", "tensor") and not has_nccl:
         device = torch.device("cpu")
         if place.rank == 0:
-            print(f"gloo carries what --strategy {options.strategy} sends between CPUs only: all compute there", flush=True)
+            print(
+                f"gloo carries what --strategy {options.strategy} sends between CPUs only: all compute there",
+                flush=True,
+            )
     return device
 
 
 @contextlib.contextmanager
 def agreement():
-    """All ranks leave the block well, or all raise the first one's Refused: none is left waiting for one that failed."""
+    """All ranks leave the block well, or all raise the first one's Refused:
+    none is left waiting for one that failed.
+    """
     fault = None
     try:
         yield
@@ -173,4 +194,6 @@ def require_same(what, value):
         dist.all_gather_object(values, value)
     for rank, other in enumerate(values):
         if other != values[0]:
-            raise Refused(f"{what} is {values[0]} on rank 0 and {other} on rank {rank}: every node must see the same files")
+            raise Refused(
+                f"{what} is {values[0]} on rank 0 and {other} on rank {rank}: every node must see the same files"
+            )

@@ -1,6 +1,8 @@
-"""The training program's checkpoints: one file with whole tensors, which any number of ranks, and any program, can load.
+"""The training program's checkpoints: one file with whole tensors, which any number of ranks, and any program, can
+load.
 
-A model of which no rank could hold a whole copy in its host's memory needs torch.distributed.checkpoint instead: chapter 10.
+A model of which no rank could hold a whole copy in its host's memory needs torch.distributed.checkpoint instead:
+chapter 10.
 """
 
 import os
@@ -37,9 +39,17 @@ def save(run):
     with agreement():  # no rank goes on before the file is whole
         if run.place.rank == 0:  # the random state in it is rank 0's: all ranks draw the same numbers
             checkpoint.save(
-                _file(run), model=model, optimizer=optimizer, scaler=run.scaler.state_dict(), about=_about(run),
-                world_size=run.place.world_size, epoch=run.epoch, step=run.step, loss_sum=run.loss_sum, figures=run.figures,
-            )  # fmt: skip
+                _file(run),
+                model=model,
+                optimizer=optimizer,
+                scaler=run.scaler.state_dict(),
+                about=_about(run),
+                world_size=run.place.world_size,
+                epoch=run.epoch,
+                step=run.step,
+                loss_sum=run.loss_sum,
+                figures=run.figures,
+            )
 
 
 def _whole_state(run):
@@ -68,8 +78,11 @@ def resume(run):
         file.parent.mkdir(parents=True, exist_ok=True)
         there = [path for path in (file, file.with_name(file.name + ".previous")) if path.exists()]
         if not is_lenient and bool(there) != bool(run.options.resume):
-            raise Refused(f"{file.parent} holds a checkpoint: --resume goes on from it; or name another folder" if there else
-                          f"--resume: there is no checkpoint in {file.parent}; `--resume auto` would begin anew")
+            raise Refused(
+                f"{file.parent} holds a checkpoint: --resume goes on from it; or name another folder"
+                if there
+                else f"--resume: there is no checkpoint in {file.parent}; `--resume auto` would begin anew"
+            )
         if there:
             values = _read(there, run.place.rank == 0)
             _require_alike(values, run, is_lenient)
@@ -98,12 +111,16 @@ def _require_alike(values, run, is_lenient):
     before, here, file = values.get("about", {}), _about(run), _file(run)
     for name, value in here.items():
         if before.get(name) != value:
-            raise Refused(f"{file} was saved by a run with {name.replace('_', ' ')} {before.get(name)}, and here it is "
-                          f"{value}: give the same, or name another --checkpoint folder")
+            raise Refused(
+                f"{file} was saved by a run with {name.replace('_', ' ')} {before.get(name)}, and here it is "
+                f"{value}: give the same, or name another --checkpoint folder"
+            )
     num_before, num_here = values["world_size"], run.place.world_size
     if num_before != num_here and not is_lenient:
-        raise Refused(f"{file} was saved by {num_before} processes, and here are {num_here}: start as many, or give "
-                      "`--resume auto`, which goes on with any number, equal up to rounding")
+        raise Refused(
+            f"{file} was saved by {num_before} processes, and here are {num_here}: start as many, or give "
+            "`--resume auto`, which goes on with any number, equal up to rounding"
+        )
     if num_before != num_here and run.place.rank == 0:
         print(f"{num_before} processes saved the checkpoint and {num_here} go on: equal up to rounding", flush=True)
 
@@ -113,8 +130,10 @@ def _restore(values, run):
     if _are_stages(run):  # the layers of other stages are not for this rank
         mine, group = run.core.state_dict().keys(), optimizer["param_groups"][0]
         model = {name: value for name, value in model.items() if name in mine}
-        optimizer = {"state": {name: value for name, value in optimizer["state"].items() if name in mine},
-                     "param_groups": [group | {"params": [name for name in group["params"] if name in mine]}]}  # fmt: skip
+        optimizer = {
+            "state": {name: value for name, value in optimizer["state"].items() if name in mine},
+            "param_groups": [group | {"params": [name for name in group["params"] if name in mine]}],
+        }
     how = StateDictOptions(full_state_dict=not _are_stages(run))  # each rank takes its shards
     set_state_dict(run.core, run.optimizer, model_state_dict=model, optim_state_dict=optimizer, options=how)
     run.scaler.load_state_dict(values["scaler"])

@@ -2,8 +2,8 @@
 
 import os
 
-# Before anything imports torch: threads that wait for the next operation sleep instead of spinning, since two tests run at
-# a time, each with processes of its own, and a spinning thread takes the core from whomever it waits for.
+# Before anything imports torch: threads that wait for the next operation sleep instead of spinning, since two tests run
+# at a time, each with processes of its own, and a spinning thread takes the core from whomever it waits for.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
@@ -24,8 +24,12 @@ def pytest_collection_modifyitems(items):
 
 def pytest_terminal_summary(terminalreporter):
     """Print what tests recorded as the property `notebook`; pytest keeps passing tests silent."""
-    lines = {value for report in terminalreporter.getreports("passed")
-             for name, value in report.user_properties if name == "notebook"}
+    lines = {
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "notebook"
+    }
     if lines:
         terminalreporter.section("notebooks")
         for line in sorted(lines):

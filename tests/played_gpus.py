@@ -1,8 +1,9 @@
-"""GPUs that are played on the CPU: tensors compute there, true values included, and every one says on which GPU it would be.
+"""GPUs that are played on the CPU: tensors compute there, true values included, and every one says on which GPU it
+would be.
 
 What PyTorch refuses on a GPU is refused here: two devices in one operation, `.numpy()` of a GPU's tensor. A tensor that
-C++ made (a gradient on its way, what DDP holds) does not say where it is, and goes with any other. Of torch.cuda there is
-what the course asks for. A worker is played by `launch(played, worker, …)`.
+C++ made (a gradient on its way, what DDP holds) does not say where it is, and goes with any other. Of torch.cuda there
+is what the course asks for. A worker is played by `launch(played, worker, …)`.
 """
 
 import contextlib
@@ -152,7 +153,9 @@ def common_device(name, tensors):
         if len(devices) > 1:  # a number on the CPU goes with everything
             devices = list({where(each) for each in tensors if where(each) not in (None, CPU) or each.dim()} - {None})
     if len(devices) > 1:
-        raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices in {name}: {devices}")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices in {name}: {devices}"
+        )
     return devices[0] if devices else None
 
 
@@ -234,6 +237,8 @@ def played(worker, *args, **kwargs):
         usual = dist.get_backend_config
         dist.get_backend_config = lambda group=None: "cpu:gloo,cuda:nccl"
         try:
-            return tree_map(lambda each: each.cpu() if isinstance(each, torch.Tensor) else each, worker(*args, **kwargs))
+            return tree_map(
+                lambda each: each.cpu() if isinstance(each, torch.Tensor) else each, worker(*args, **kwargs)
+            )
         finally:
             dist.get_backend_config = usual

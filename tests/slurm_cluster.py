@@ -1,4 +1,5 @@
-"""A Slurm of the tests' own: one controller and two nodes on loopback, really running, and nothing of it left afterwards.
+"""A Slurm of the tests' own: one controller and two nodes on loopback, really running, and nothing of it left
+afterwards.
 
     def test_something(slurm, tmp_path):                  # skipped where Slurm is not installed
         job = slurm.submit("job.sbatch", tmp_path)
@@ -62,9 +63,14 @@ class Cluster:
         return [process for process, variables in environments() if marks <= variables]
 
     def stepds(self, job):
-        """Slurm's own processes beside those of a job; the last thing that one does is to say how its part of the job ended."""
-        return [process for process in psutil.process_iter(["cmdline"])
-                if " ".join(process.info["cmdline"] or ()).startswith(f"slurmstepd: [{job}.")]
+        """Slurm's own processes beside those of a job; the last thing that one does is to say how
+        its part of the job ended.
+        """
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if " ".join(process.info["cmdline"] or ()).startswith(f"slurmstepd: [{job}.")
+        ]
 
 
 @contextlib.contextmanager
@@ -73,8 +79,14 @@ def cluster(lines=""):
 
     Raises RuntimeError, with the log of the daemon that did not start.
     """
-    guard = subprocess.Popen([sys.executable, "-m", "tests.slurm_guard", lines], cwd=ROOT, text=True,
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "tests.slurm_guard", lines],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         answer = json.loads(guard.stdout.readline() or '{"error": "the process that guards the cluster has ended"}')
         if "error" in answer:

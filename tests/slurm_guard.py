@@ -8,7 +8,7 @@
 The guard adopts what the daemons leave behind. When its end of the pipe closes, because the tests are over or have been
 killed, it kills all of these and removes the cluster's folder. Tried with Slurm 22.05, as root and as an ordinary user.
 
-    python -m tests.slurm_guard [LINES]      LINES are put at the end of slurm.conf; prints {"folder": …} or {"error": …}
+    python -m tests.slurm_guard [LINES]      LINES go to the end of slurm.conf; prints {"folder": …} or {"error": …}
 """
 
 import contextlib
@@ -110,9 +110,15 @@ def configure(folder, lines):
         (folder / name).mkdir()
     controller_port, *ports = free_ports(1 + len(NODES))
     text = CONFIGURATION.format(
-        folder=folder, host=socket.gethostname().partition(".")[0], user=getpass.getuser(), ports=ports,
-        controller_port=controller_port, num_cpus=NUM_CPUS, num_gpus=NUM_GPUS, first_job=random.randrange(1, 60_000_000),
-    )  # fmt: skip
+        folder=folder,
+        host=socket.gethostname().partition(".")[0],
+        user=getpass.getuser(),
+        ports=ports,
+        controller_port=controller_port,
+        num_cpus=NUM_CPUS,
+        num_gpus=NUM_GPUS,
+        first_job=random.randrange(1, 60_000_000),
+    )
     (folder / "slurm.conf").write_text(f"{text}{lines}\n")
     for i in range(NUM_GPUS):  # a GPU counts where there is a device for it, whatever the device
         (folder / f"gpu{i}").symlink_to(os.devnull)
@@ -123,14 +129,18 @@ def configure(folder, lines):
 
 
 def cgroup_plugin():
-    """The plugin that asks nothing of the machine's cgroups, which every node loads and none of the others here needs."""
+    """The plugin that asks nothing of the machine's cgroups, which every node loads and none of
+    the others here needs.
+    """
     said = subprocess.run(["slurmd", "-V"], env=environment(""), capture_output=True, text=True).stdout
     version = tuple(map(int, re.search(r"(\d+)\.(\d+)", said).groups()))
     return "disabled" if version >= (24, 5) else "cgroup/v1"
 
 
 def free_ports(count):
-    """Free ports of loopback, below those that the system gives to whoever asks for any: nobody takes them meanwhile."""
+    """Free ports of loopback, below those that the system gives to whoever asks for any:
+    nobody takes them meanwhile.
+    """
     with contextlib.ExitStack() as held:
         ports = []
         while len(ports) < count:
@@ -142,7 +152,10 @@ def free_ports(count):
 
 
 def start(folder):
-    """Start the daemons, each as soon as what it needs answers. Raises RuntimeError with the log of one that has ended."""
+    """Start the daemons, each as soon as what it needs answers.
+
+    Raises RuntimeError with the log of one that has ended.
+    """
     daemons = Daemons(folder)
     files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
     daemons.begin("munged", "munged", "--foreground", f"--socket={folder}/munge.socket", *files)
@@ -164,16 +177,26 @@ class Daemons:
     def begin(self, name, *command):
         # Each ends with the guard, should that be killed.
         with open(self.folder / f"{name}.log", "wb") as log:
-            self.begun[name] = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], env=self.env,
-                                                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.begun[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def wait_for(self, condition, *command):
-        """Wait until `condition` is true of what `command` prints. Raises RuntimeError where a daemon ends, or in vain."""
+        """Wait until `condition` is true of what `command` prints.
+
+        Raises RuntimeError where a daemon ends, or in vain.
+        """
         deadline_s = time.monotonic() + START_S
         while not condition(subprocess.run(command, env=self.env, capture_output=True, text=True).stdout):
             ended = [name for name, daemon in self.begun.items() if daemon.poll() is not None]
             if ended or time.monotonic() > deadline_s:
-                raise RuntimeError("the tests' Slurm did not start: " + "\n".join(map(self.report, ended or self.begun)))
+                raise RuntimeError(
+                    "the tests' Slurm did not start: " + "\n".join(map(self.report, ended or self.begun))
+                )
             time.sleep(0.05)
 
     def report(self, name):

@@ -41,11 +41,19 @@ def f(x):
 # +
 """.lstrip()), solution="first line")  # fmt: skip
     labels = [(answer.label, answer.name, answer.words) for answer in found]
-    assert labels == [("wrong", "of the solution", "some words"), ("right", "whole", ""),
-                      ("wrong", "replaces and removes", "y = x + 1"), ("endless", "line 14", "")]  # fmt: skip
+    assert labels == [
+        ("wrong", "of the solution", "some words"),
+        ("right", "whole", ""),
+        ("wrong", "replaces and removes", "y = x + 1"),
+        ("endless", "line 14", ""),
+    ]
     sources = [answer.source.removeprefix("import os\n\n\n") for answer in found]
-    assert sources == ["second line\n", "def f(x):\n    y = x\n    return y\n",
-                       "def f(x):\n    x = 2 * x\n    y = x\n    return y + 1\n", "def f(x):\n\n    return y\n"]  # fmt: skip
+    assert sources == [
+        "second line\n",
+        "def f(x):\n    y = x\n    return y\n",
+        "def f(x):\n    x = 2 * x\n    y = x\n    return y + 1\n",
+        "def f(x):\n\n    return y\n",
+    ]
 
 
 @pytest.mark.parametrize("edit, times", [("# z → y", 0), ("# x → z", 3), ("# - y = x\n# + y = 2", 0), ("# + y = 2", 4)])
@@ -71,12 +79,19 @@ def test_an_answer_runs_with_what_its_chapter_defines():
     assert sys.modules["__main__"] is before
 
 
-@pytest.mark.parametrize("text, status, said", [
-    (RIGHT + "# %% wrong (counts on): ranks count from 0\n# return rank → return rank + 1\n", 0, "0.1: 2 answers, 0 judged wrongly"),
-    (RIGHT + "# %% wrong (is right)\n# return rank, → return 0 + rank,\n", 1, "!!! wrong (is right), "),
-    (RIGHT + "# %% wrong (for another reason): texts\n# return rank → return rank + 1\n", 1, "ranks count from 0"),
-    (RIGHT + "# %% wrong\n# nothing → something\n", 1, "answers: answers.py, line 6: 'nothing' stands 0 times"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, status, said",
+    [
+        (
+            RIGHT + "# %% wrong (counts on): ranks count from 0\n# return rank → return rank + 1\n",
+            0,
+            "0.1: 2 answers, 0 judged wrongly",
+        ),
+        (RIGHT + "# %% wrong (is right)\n# return rank, → return 0 + rank,\n", 1, "!!! wrong (is right), "),
+        (RIGHT + "# %% wrong (for another reason): texts\n# return rank → return rank + 1\n", 1, "ranks count from 0"),
+        (RIGHT + "# %% wrong\n# nothing → something\n", 1, "answers: answers.py, line 6: 'nothing' stands 0 times"),
+    ],
+)
 def test_the_command_shows_what_was_judged_wrongly(tmp_path, text, status, said):
     command = [sys.executable, "-m", "tools.answers", "0.1", written(tmp_path, text)]
     ended = subprocess.run(command, cwd=notebooks.ROOT, capture_output=True, text=True, timeout=200)

@@ -55,7 +55,10 @@ SIZES = 256, 64, 4  # width, of a head, blocks
 
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_real_ranks_hold_what_is_planned(world_size):
-    run = launch(lambda: [watch(way, init_device_mesh("cpu", (world_size,)), SIZES) for way in ("ddp", "fsdp")], world_size=world_size)
+    run = launch(
+        lambda: [watch(way, init_device_mesh("cpu", (world_size,)), SIZES) for way in ("ddp", "fsdp")],
+        world_size=world_size,
+    )
     for way, found in zip(("ddp", "fsdp"), run[0]):
         assert_alike(found, planned(way, world_size, SIZES))
 
@@ -97,7 +100,9 @@ def test_tensor_parallel_inside_nodes_and_sharded_between():
             model = models.transformer(4096, 128, 2)
             columns, rows = ([name.replace("1-4", "1-2") for name in names] for names in train.CUTS["transformer"])
             halves = {name: tp.ColwiseParallel() for name in columns} | {name: tp.RowwiseParallel() for name in rows}
-            halves["[1-2].attention"] = tp.PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
+            halves["[1-2].attention"] = tp.PrepareModuleInput(
+                input_layouts=Replicate(), desired_input_layouts=Replicate()
+            )
             tp.parallelize_module(model, tensor, halves)
             for unit in [*model, model]:
                 fully_shard(unit, mesh=data)
@@ -116,7 +121,9 @@ def test_the_second_stage_of_a_pipeline():
         with no_values:
             model = models.transformer(2048, 128, 22)[6:12]  # of 24 layers in a row
             x = torch.rand(2, 16, 2048, requires_grad=True)
-            stage = PipelineStage(model, 1, 4, torch.device("cpu"), input_args=(x,), output_args=(model(x),), group=group)
+            stage = PipelineStage(
+                model, 1, 4, torch.device("cpu"), input_args=(x,), output_args=(model(x),), group=group
+            )
             schedule = Schedule1F1B(stage, 4, loss_fn=F.cross_entropy)
             optimizer = torch.optim.Adam(model.parameters())
 

@@ -26,8 +26,16 @@ def test_a_little_of_everything(capsys, monkeypatch, tmp_path):
             kernel("1 / 0")
     report(values)
     shown = capsys.readouterr().out
-    for what in ("the second, right after it", "DDP step, 2 workers", "spawn over launch", "one DDP step (MB, largest)",
-                 "launch over torchrun", "ring over all_reduce", "are printed in", "overtaken of 2 launches in line"):
+    for what in (
+        "the second, right after it",
+        "DDP step, 2 workers",
+        "spawn over launch",
+        "one DDP step (MB, largest)",
+        "launch over torchrun",
+        "ring over all_reduce",
+        "are printed in",
+        "overtaken of 2 launches in line",
+    ):
         assert what in shown
     assert "failed" not in shown and "nan" not in shown
     assert values["costs"]["share of 1 GB that arrived"] == 1
@@ -35,15 +43,18 @@ def test_a_little_of_everything(capsys, monkeypatch, tmp_path):
     assert all(asked <= begun <= over for asked, begun, over in values["in turn"])
 
 
-@pytest.mark.parametrize("row, ends", [
-    (Row("seconds", 0.04, [0.03, 0.04, 0.5]), "≤ 0.04" + 13 * " " + "0.030–0.500"),
-    (Row("seconds", 0.04, [0.03, 0.05, 0.5]), "≤ 0.04    NOT MET  0.030–0.500"),
-    (Row("share", 0.8, [0.8], at_least=True), "≥ 0.8"),
-    (Row("share", 0.8, [0.7], at_least=True), "≥ 0.8     NOT MET"),
-    (Row("overtaken", 0, [0]), "≤ 0"),
-    (Row("overtaken", 0, [1]), "≤ 0       NOT MET"),
-    (Row("overtaken", 0, []), "≤ 0       NOT MET"),
-])
+@pytest.mark.parametrize(
+    "row, ends",
+    [
+        (Row("seconds", 0.04, [0.03, 0.04, 0.5]), "≤ 0.04" + 13 * " " + "0.030–0.500"),
+        (Row("seconds", 0.04, [0.03, 0.05, 0.5]), "≤ 0.04    NOT MET  0.030–0.500"),
+        (Row("share", 0.8, [0.8], at_least=True), "≥ 0.8"),
+        (Row("share", 0.8, [0.7], at_least=True), "≥ 0.8     NOT MET"),
+        (Row("overtaken", 0, [0]), "≤ 0"),
+        (Row("overtaken", 0, [1]), "≤ 0       NOT MET"),
+        (Row("overtaken", 0, []), "≤ 0       NOT MET"),
+    ],
+)
 def test_a_bar_that_is_missed_is_marked(row, ends):
     assert str(row).endswith(ends)
 
@@ -64,12 +75,19 @@ def test_bars_beyond_one_machine_are_ratios_of_what_was_measured():
     values = {
         "agents": {"launch(on=Nodes(2))": [2, 1, 4], "torchrun, twice": [8, 10, 9]},
         "slurm": {"srun, an empty step": [1, 1], "first all-reduce": [4, 7], "result": [0.1, 2]},
-        "program": {"images/s": {"launch": [90, 100, 110], "torchrun": [99], "Slurm": [94, 80, 95]},
-                    "bare loop's seconds over the program's": [0.99, 0.5, 1]},
-        "kills": {"seconds to the next step": {"worker": [6, 7], "agent": [9, 12, 30]}, "equal": True, "left running": 1},
-    }  # fmt: skip
+        "program": {
+            "images/s": {"launch": [90, 100, 110], "torchrun": [99], "Slurm": [94, 80, 95]},
+            "bare loop's seconds over the program's": [0.99, 0.5, 1],
+        },
+        "kills": {
+            "seconds to the next step": {"worker": [6, 7], "agent": [9, 12, 30]},
+            "equal": True,
+            "left running": 1,
+        },
+    }
     shown = [str(row) for row in machines.rows(values)]
-    for found, (ratio, is_met) in zip(shown, [("0.222", True), ("4.500", False), ("1.050", False), ("0.940", False), ("1.010", True),
-                                              ("6.500", True), ("12.000", False), ("1.000", True), ("1.000", False)], strict=True):  # fmt: skip
+    ratios = "0.222 4.500 1.050 0.940 1.010 6.500 12.000 1.000 1.000".split()
+    met = (True, False, False, False, True, True, False, True, False)
+    for found, ratio, is_met in zip(shown, ratios, met, strict=True):
         assert ratio in found and ("NOT MET" in found) != is_met, found
     assert "2 times a killed worker" in shown[5] and "3 times a killed agent" in shown[6]

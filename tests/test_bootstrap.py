@@ -75,15 +75,23 @@ class Checkout:
         self.root = folder / "checkout with spaces"
         self.venv = self.root / ".venv"
         self.index = folder / "simple"
-        for file in ("Makefile", "tools/bootstrap.py", "tools/driver.py", "tools/find_python.sh", "course_utils/hardware/builds.py",
-                     "requirements-cuda12.6.lock", "requirements-cuda12.8.lock"):  # fmt: skip
+        for file in (
+            "Makefile",
+            "tools/bootstrap.py",
+            "tools/driver.py",
+            "tools/find_python.sh",
+            "course_utils/hardware/builds.py",
+            "requirements-cuda12.6.lock",
+            "requirements-cuda12.8.lock",
+        ):
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.root / file)
         (self.root / "backend.py").write_text(BACKEND)
         write_wheel(self.root, "course-utils", 0)
         (self.root / "pyproject.toml").write_text(
             '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-            '[project]\nname = "course-utils"\nversion = "0"\ndependencies = ["nvidia-ml-py", "torch"]\n')
+            '[project]\nname = "course-utils"\nversion = "0"\ndependencies = ["nvidia-ml-py", "torch"]\n'
+        )
         self.lock("nvidia-ml-py==1", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2  # via course-utils")
         offer(self.index, "nvidia-ml-py", 1)
         offer(self.index, "nvidia-ml-py", 2)
@@ -109,8 +117,15 @@ class Checkout:
         (self.root / "requirements.lock").write_text("\n".join(lines) + "\n")
 
     def make(self, *arguments, **env):
-        return subprocess.run([shutil.which("make"), *arguments], cwd=self.root, env=self.env | env,
-                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        return subprocess.run(
+            [shutil.which("make"), *arguments],
+            cwd=self.root,
+            env=self.env | env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+        )
 
     def installs(self, *arguments, **env):
         done = self.make("install", f"PYTHON={sys.executable}", *arguments, **env)
@@ -173,9 +188,11 @@ def test_indexes_of_pip_configuration(checkout, tmp_path):
     offer(checkout.index, "nvidia-ml-py", 1)
     checkout.lock("nvidia-ml-py==1.*", "nvidia-blas==1", "torch==2")
     pip_conf = tmp_path / "pip.conf"
-    pip_conf.write_text("[global]\nindex-url = http://127.0.0.1:9/\n"
-                        f"extra-index-url =\n    {(tmp_path / 'more').as_uri()}\n    {(tmp_path / 'none').as_uri()}\n"
-                        f"find-links = {tmp_path / 'links/torch'}\n[install]\nindex-url = {checkout.index.as_uri()}\n")
+    pip_conf.write_text(
+        "[global]\nindex-url = http://127.0.0.1:9/\n"
+        f"extra-index-url =\n    {(tmp_path / 'more').as_uri()}\n    {(tmp_path / 'none').as_uri()}\n"
+        f"find-links = {tmp_path / 'links/torch'}\n[install]\nindex-url = {checkout.index.as_uri()}\n"
+    )
     del checkout.env["PIP_INDEX_URL"]
     checkout.installs(PIP_CONFIG_FILE=str(pip_conf))
     assert checkout.installed() == {"nvidia-ml-py": "1.post1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
@@ -211,8 +228,11 @@ def test_another_index_for_torch(checkout, tmp_path):
 
 def offer_cuda_builds(checkout, tmp_path):
     """Another index with torch for CUDA 12.6, and what the locks name."""
-    pins = dict(re.match(r"([\w.-]+)==([\w.]+)", line).groups() for line in bootstrap.pins(ROOT / "requirements-cuda12.6.lock")
-                if "'none'" not in line)  # fmt: skip
+    pins = dict(
+        re.match(r"([\w.-]+)==([\w.]+)", line).groups()
+        for line in bootstrap.pins(ROOT / "requirements-cuda12.6.lock")
+        if "'none'" not in line
+    )
     for name in ("torch", "torchvision"):
         offer(tmp_path / "cu126", name, f"{pins[name]}+cu126", "nvidia-blas-cu12" if name == "torch" else None)
     offer(tmp_path / "cu126", "nvidia-blas-cu12", 12)
@@ -221,7 +241,14 @@ def offer_cuda_builds(checkout, tmp_path):
     offer(checkout.index, "cuda-bindings", "13.5")
     offer(checkout.index, "torchvision", "0.29.2")
     offer(checkout.index, "nvidia-nvvm", "13.5")
-    checkout.lock("nvidia-ml-py==1", "nvidia-blas==1", "torch==2", "torchvision==0.29.2", "cuda-bindings==13.5", "nvidia-nvvm==13.5")
+    checkout.lock(
+        "nvidia-ml-py==1",
+        "nvidia-blas==1",
+        "torch==2",
+        "torchvision==0.29.2",
+        "cuda-bindings==13.5",
+        "nvidia-nvvm==13.5",
+    )
     own = {name: version for name, version in pins.items() if name not in ("torch", "torchvision")}
     return own | {"nvidia-ml-py": "1", "nvidia-blas-cu12": "12", "course-utils": "0", "torch": f"{pins['torch']}+cu126",
                   "torchvision": f"{pins['torchvision']}+cu126"}  # fmt: skip
@@ -243,7 +270,10 @@ def test_the_driver_is_asked_before_anything_is_installed(checkout, tmp_path):
     offer_cuda_builds(checkout, tmp_path)
     nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "UV_HTTP_RETRIES": "0"}
     done = checkout.make("install", f"PYTHON={sys.executable}", **nowhere)
-    assert "NVIDIA driver 550.54.15, compute capability 8.0: PyTorch 2.14 for CUDA 12.6, since builds for CUDA 13 need driver 580" in done.stdout
+    assert (
+        "NVIDIA driver 550.54.15, compute capability 8.0: PyTorch 2.14 for CUDA 12.6, since builds for CUDA 13 "
+        "need driver 580" in done.stdout
+    )
     assert "PyTorch's own index of builds for older CUDA versions could not be reached" in done.stderr
 
     checkout.plays("nvidia-smi", "470.256.02, 8.0")
@@ -253,7 +283,9 @@ def test_the_driver_is_asked_before_anything_is_installed(checkout, tmp_path):
 
 
 def test_a_driver_that_says_nothing_of_its_gpus(checkout):
-    checkout.plays("nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", code=9)
+    checkout.plays(
+        "nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", code=9
+    )
     assert "No NVIDIA driver is here" in checkout.installs()
 
 
@@ -288,8 +320,9 @@ def python_archive(folder):
     listed = folder / "downloads.json"
     key = f"cpython-{version}-linux-{platform.machine()}-gnu"
     listed.write_text(json.dumps({key: {
-        "name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu", "major": major,
-        "minor": minor, "patch": patch, "prerelease": "", "url": Path(archive).as_uri(), "variant": None, "build": "1",
+        "name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu",
+        "major": major, "minor": minor, "patch": patch, "prerelease": "", "variant": None, "build": "1",
+        "url": Path(archive).as_uri(),
         "sha256": hashlib.sha256(Path(archive).read_bytes()).hexdigest()}}))  # fmt: skip
     return listed
 
@@ -298,8 +331,13 @@ def test_interrupted_while_another_make_waits(checkout, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     command = ["make", "install", f"PYTHON={sys.executable}"]
-    first = subprocess.Popen(command, cwd=checkout.root, start_new_session=True,
-                             env=checkout.env | {"STOP_AT": str(pipe)}, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        command,
+        cwd=checkout.root,
+        start_new_session=True,
+        env=checkout.env | {"STOP_AT": str(pipe)},
+        stdout=subprocess.DEVNULL,
+    )
     try:
         pipe.open().close()  # opens when the backend is there, with torch installed and the course's package not
         assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2"}
@@ -316,6 +354,7 @@ def test_interrupted_while_another_make_waits(checkout, tmp_path):
 
 # One plain sentence
 
+
 def test_old_python(checkout, tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -324,7 +363,9 @@ def test_old_python(checkout, tmp_path):
     old = programs / "python3"
     old.write_text("#!/bin/sh\necho 3.9\n")
     old.chmod(0o755)
-    assert "needs Python 3.11 or newer, and here python3 is 3.9: add PYTHON=auto" in checkout.refuses(PATH=str(programs))
+    assert "needs Python 3.11 or newer, and here python3 is 3.9: add PYTHON=auto" in checkout.refuses(
+        PATH=str(programs)
+    )
     old.unlink()
     assert "needs Python 3.11 or newer, and here there is none: add PYTHON=auto" in checkout.refuses(PATH=str(programs))
     (programs / "python3.12").symlink_to(sys.executable)
@@ -377,12 +418,17 @@ def test_an_installation_of_somebody_else(checkout, tmp_path):
     home.mkdir()
 
     def student():
-        command = another_user.as_another_user(home, "make", "install", f"PYTHON={Path(sys.executable).resolve()}", checkout=checkout.root)
+        command = another_user.as_another_user(
+            home, "make", "install", f"PYTHON={Path(sys.executable).resolve()}", checkout=checkout.root
+        )
         done = subprocess.run(command, env=checkout.env, capture_output=True, text=True)
         assert "Traceback" not in done.stderr
         return done
 
-    assert "Nothing is installed in" in student().stderr and "clone the course into a folder of your own" in student().stderr
+    assert (
+        "Nothing is installed in" in student().stderr
+        and "clone the course into a folder of your own" in student().stderr
+    )
     checkout.installs()
     assert student().stdout == f"Using what its owner has installed in {checkout.venv}.\n"
     checkout.lock("nvidia-ml-py==2", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2")

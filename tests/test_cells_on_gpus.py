@@ -1,5 +1,6 @@
-"""The chapters' functions on GPUs, which are played (tests/played_gpus.py): a tensor left on the CPU, two devices in one
-operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds them.
+"""The chapters' functions on GPUs, which are played (tests/played_gpus.py): a tensor left on the CPU, two devices in
+one operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds
+them.
 """
 
 import pytest

@@ -112,7 +112,6 @@ def kill_at_random_moments(folder):
     os.pwrite(done, b"%8d" % 0, 0)
     checkpoint.save(path, model=filled(0), step=0)
 
-
     def save_on_and_on():
         step = int(os.pread(done, 8, 0))
         model = filled(step)
@@ -219,9 +218,10 @@ def test_processes_that_save_to_the_same_path(forked, tmp_path):
 
 def save_what_another_takes_for_a_leftover(folder):
     """Another save may remove the new file in the moment before it is locked."""
+
     def note(event, arguments):
         if event == "fcntl.flock":
-            for part in list(folder.glob(".*.part"))[:removals.pop() if removals else 0]:
+            for part in list(folder.glob(".*.part"))[: removals.pop() if removals else 0]:
                 part.unlink()
 
     removals = [1]
@@ -264,8 +264,9 @@ def fill_the_disk(folder):
 
 def test_a_full_disk(forked, tmp_path):
     said = forked(fill_the_disk, tmp_path)
-    assert said == [f"{tmp_path}/last.pt could not be saved: File too large; "
-                    "the checkpoint saved before is untouched"] * 4
+    assert (
+        said == [f"{tmp_path}/last.pt could not be saved: File too large; the checkpoint saved before is untouched"] * 4
+    )
 
 
 def save_where_nothing_may_be_written(folder):
@@ -286,8 +287,10 @@ def become_nobody():
 
 
 def test_a_folder_that_is_read_only(forked, tmp_path):
-    assert forked(save_where_nothing_may_be_written, tmp_path) == \
-        "last.pt could not be saved: Permission denied; the checkpoint saved before is untouched"
+    assert (
+        forked(save_where_nothing_may_be_written, tmp_path)
+        == "last.pt could not be saved: Permission denied; the checkpoint saved before is untouched"
+    )
 
 
 def save_without_hard_links(folder):
@@ -312,11 +315,14 @@ def test_where_there_are_no_hard_links(forked, tmp_path):
     assert found == [[2, 1], ["last.pt", "last.pt.previous"]]
 
 
-@pytest.mark.parametrize("name, said", [
-    ("absent/last.pt", "there is no folder .*absent; make it first"),
-    ("file/last.pt", "there is no folder .*file; make it first"),
-    ("folder", "is a folder: give the name of a file"),
-])
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("absent/last.pt", "there is no folder .*absent; make it first"),
+        ("file/last.pt", "there is no folder .*file; make it first"),
+        ("folder", "is a folder: give the name of a file"),
+    ],
+)
 def test_a_path_that_cannot_be(tmp_path, name, said):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
@@ -390,13 +396,18 @@ def test_a_resumed_run_is_the_same_bit_for_bit(forked, tmp_path):
         assert forked(train_on, tmp_path) != straight, f"the random state of {lost} made no difference"
 
 
-@pytest.mark.parametrize("make", [
-    lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 3]),
-    lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o),
-    lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.9**epoch),
-    lambda o: torch.optim.lr_scheduler.SequentialLR(
-        o, [torch.optim.lr_scheduler.LinearLR(o), torch.optim.lr_scheduler.StepLR(o, 2)], [2]),
-], ids=["MultiStep", "Plateau", "Lambda", "Sequential"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 3]),
+        lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.9**epoch),
+        lambda o: torch.optim.lr_scheduler.SequentialLR(
+            o, [torch.optim.lr_scheduler.LinearLR(o), torch.optim.lr_scheduler.StepLR(o, 2)], [2]
+        ),
+    ],
+    ids=["MultiStep", "Plateau", "Lambda", "Sequential"],
+)
 @pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
 def test_optimizers_and_schedulers_come_back(tmp_path, make, optimizer_class):
     def parts():
@@ -459,17 +470,28 @@ def of_the_first(parameters):
     return torch.optim.Adam([next(parameters)])
 
 
-@pytest.mark.parametrize("saved, here, said", [
-    (dict(model=make_net(5)), {}, r"model refused its state .*size mismatch for 0.weight: .*\[5, 3\].*\[4, 3\]"),
-    (dict(model=make_net(dtype=torch.float64)), {}, "refused its state .0.weight was torch.float64 and is torch.float32"),
-    (dict(model=make_net(extra=True)), {}, r"model refused its state .*Unexpected key\(s\) in state_dict: .3.weight"),
-    ({}, dict(model=make_net(extra=True)), r"model refused its state .*Missing key\(s\) in state_dict: .3.weight"),
-    (dict(optimizer=torch.optim.SGD), {}, "optimizer was SGD and is Adam here"),
-    (dict(optimizer=in_two_groups), {}, "optimizer refused its state .*a different number of parameter groups"),
-    (dict(optimizer=of_the_first), {}, "optimizer refused its state .*doesn't match the size of optimizer's group"),
-    (dict(scheduler=torch.optim.lr_scheduler.StepLR), {}, "scheduler was StepLR and is ExponentialLR here"),
-    (dict(scheduler=lambda optimizer, gamma: make_net()), {}, "scheduler was a model and is ExponentialLR here"),
-])
+@pytest.mark.parametrize(
+    "saved, here, said",
+    [
+        (dict(model=make_net(5)), {}, r"model refused its state .*size mismatch for 0.weight: .*\[5, 3\].*\[4, 3\]"),
+        (
+            dict(model=make_net(dtype=torch.float64)),
+            {},
+            "refused its state .0.weight was torch.float64 and is torch.float32",
+        ),
+        (
+            dict(model=make_net(extra=True)),
+            {},
+            r"model refused its state .*Unexpected key\(s\) in state_dict: .3.weight",
+        ),
+        ({}, dict(model=make_net(extra=True)), r"model refused its state .*Missing key\(s\) in state_dict: .3.weight"),
+        (dict(optimizer=torch.optim.SGD), {}, "optimizer was SGD and is Adam here"),
+        (dict(optimizer=in_two_groups), {}, "optimizer refused its state .*a different number of parameter groups"),
+        (dict(optimizer=of_the_first), {}, "optimizer refused its state .*doesn't match the size of optimizer's group"),
+        (dict(scheduler=torch.optim.lr_scheduler.StepLR), {}, "scheduler was StepLR and is ExponentialLR here"),
+        (dict(scheduler=lambda optimizer, gamma: make_net()), {}, "scheduler was a model and is ExponentialLR here"),
+    ],
+)
 def test_a_checkpoint_of_something_else_changes_nothing(tmp_path, saved, here, said):
     checkpoint.save(tmp_path / "a.pt", **make_parts(**saved))
     parts = make_parts(**here)
@@ -527,22 +549,39 @@ def spoil(path, how):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("word/document.xml", "<w/>")
     weight = whole.index(make_net.sample.detach().numpy().tobytes()) if how == "bit" else 0
-    path.write_bytes({
-        "empty": b"", "text": b"epoch 3\n", "pickle": pickle.dumps(bomb), "zip": archive.getvalue(),
-        "half": whole[: len(whole) // 2], "short": whole[:-1], "begun": whole[:10],
-        "bit": whole[: weight + 5] + bytes([whole[weight + 5] ^ 1]) + whole[weight + 6:],
-        "hole": whole[:1000] + bytes(500) + whole[1500:],
-    }[how])
+    path.write_bytes(
+        {
+            "empty": b"",
+            "text": b"epoch 3\n",
+            "pickle": pickle.dumps(bomb),
+            "zip": archive.getvalue(),
+            "half": whole[: len(whole) // 2],
+            "short": whole[:-1],
+            "begun": whole[:10],
+            "bit": whole[: weight + 5] + bytes([whole[weight + 5] ^ 1]) + whole[weight + 6 :],
+            "hole": whole[:1000] + bytes(500) + whole[1500:],
+        }[how]
+    )
 
 
-@pytest.mark.parametrize("how, said", [
-    ("empty", "is truncated or damaged"), ("text", "is truncated or damaged"), ("pickle", "is truncated or damaged"),
-    ("zip", "is truncated or damaged"), ("half", "is truncated or damaged"), ("short", "is truncated or damaged"),
-    ("begun", "is truncated or damaged"), ("bit", "is truncated or damaged .the checksum of its part data/"),
-    ("hole", "is truncated or damaged"), ("object", "loading those could run code"),
-    ("state_dict", r"something else that torch.save wrote: torch.load\(path, weights_only=True\) reads it"),
-    ("missing", "there is no checkpoint"), ("folder", "cannot be read: Is a directory"),
-])
+@pytest.mark.parametrize(
+    "how, said",
+    [
+        ("empty", "is truncated or damaged"),
+        ("text", "is truncated or damaged"),
+        ("pickle", "is truncated or damaged"),
+        ("zip", "is truncated or damaged"),
+        ("half", "is truncated or damaged"),
+        ("short", "is truncated or damaged"),
+        ("begun", "is truncated or damaged"),
+        ("bit", "is truncated or damaged .the checksum of its part data/"),
+        ("hole", "is truncated or damaged"),
+        ("object", "loading those could run code"),
+        ("state_dict", r"something else that torch.save wrote: torch.load\(path, weights_only=True\) reads it"),
+        ("missing", "there is no checkpoint"),
+        ("folder", "cannot be read: Is a directory"),
+    ],
+)
 def test_a_file_that_is_no_checkpoint(tmp_path, how, said):
     path = tmp_path / "last.pt"
     saved = make_parts()
@@ -590,12 +629,15 @@ def test_no_flipped_bit_is_loaded(tmp_path):
         assert everything(parts) == want and values == {"note": "x" * 50}  # the bit was in the padding
 
 
-@pytest.mark.parametrize("given, said", [
-    (dict(model=make_net()), r"also holds optimizer, scheduler: give load optimizer=…, or optimizer=None"),
-    (dict(make_parts(), scaler=torch.amp.GradScaler("cpu")), "scheduler; there is no state for scaler in it"),
-    (dict(make_parts(), epoch=1), "there is no state for epoch in it"),
-    (dict(make_parts(), sampler=Sampler(0)), "there is no state for sampler in it"),
-])
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (dict(model=make_net()), r"also holds optimizer, scheduler: give load optimizer=…, or optimizer=None"),
+        (dict(make_parts(), scaler=torch.amp.GradScaler("cpu")), "scheduler; there is no state for scaler in it"),
+        (dict(make_parts(), epoch=1), "there is no state for epoch in it"),
+        (dict(make_parts(), sampler=Sampler(0)), "there is no state for sampler in it"),
+    ],
+)
 def test_names_that_do_not_match(tmp_path, given, said):
     checkpoint.save(tmp_path / "a.pt", **make_parts(), epoch=1, sampler=None)
     before = everything({})
@@ -612,11 +654,21 @@ def test_a_name_that_is_left_out(tmp_path):
     assert values == {"epoch": 1} and everything({"": model}) == everything({"": saved["model"]})
 
 
-@pytest.mark.parametrize("value, said", [
-    (lambda: 0, "lambda"), (pd.DataFrame([1]), "pandas.DataFrame"), ({"loss": [0.5, np.float64(1)]}, "numpy.*scalar"),
-    (np.ones(2), "numpy.ndarray"), (nn.Linear, "torch.nn.modules.linear.Linear"), ({(1, range(3)): 0}, "builtins.range"),
-    (Sampler, "Sampler"), ((i for i in "ab"), "generator"), (2**3000, "Unsupported operand"),
-], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        (lambda: 0, "lambda"),
+        (pd.DataFrame([1]), "pandas.DataFrame"),
+        ({"loss": [0.5, np.float64(1)]}, "numpy.*scalar"),
+        (np.ones(2), "numpy.ndarray"),
+        (nn.Linear, "torch.nn.modules.linear.Linear"),
+        ({(1, range(3)): 0}, "builtins.range"),
+        (Sampler, "Sampler"),
+        ((i for i in "ab"), "generator"),
+        (2**3000, "Unsupported operand"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_what_could_not_be_loaded_back_is_refused_before_writing(tmp_path, value, said):
     checkpoint.save(tmp_path / "a.pt", epoch=1)
     with pytest.raises(CheckpointError, match=f"could not be loaded back because of .*{said}.*nothing was saved"):
@@ -639,8 +691,18 @@ def test_a_link_stays_a_link(tmp_path, monkeypatch):
 
 
 def test_plain_values_come_back_as_they_were(tmp_path):
-    values = {"epoch": 3, "best": float("inf"), "name": "net", "done": True, "none": None, "shape": (3, 32, 32),
-              "history": [{"loss": 0.5}], "by rank": {0: {1, 2}}, "dtype": torch.bfloat16, "big": 2**200}
+    values = {
+        "epoch": 3,
+        "best": float("inf"),
+        "name": "net",
+        "done": True,
+        "none": None,
+        "shape": (3, 32, 32),
+        "history": [{"loss": 0.5}],
+        "by rank": {0: {1, 2}},
+        "dtype": torch.bfloat16,
+        "big": 2**200,
+    }
     leftover = tmp_path / f".a[1].pt.{'0' * 32}.part"  # of a killed save
     leftover.touch()
     checkpoint.save(tmp_path / "a[1].pt", **values, best_weights=torch.arange(3.0))

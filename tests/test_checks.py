@@ -18,9 +18,7 @@ from course_utils.checks.watch.calls import forbid
 from course_utils.launch import LauncherError
 from tools import answers, notebooks
 
-CHAPTERS = {
-    number: path for path in notebooks.notebook_paths() for number in notebooks.exercises(notebooks.read(path))
-}
+CHAPTERS = {number: path for path in notebooks.notebook_paths() for number in notebooks.exercises(notebooks.read(path))}
 
 
 @functools.cache
@@ -37,8 +35,10 @@ def _warm():
 def labelled(*labels):
     return [
         pytest.param(exercise, answer, id=f"{exercise}-{answer.name}")
-        for exercise in CHAPTERS for answer in read(exercise) if answer.label in labels
-    ]  # fmt: skip
+        for exercise in CHAPTERS
+        for answer in read(exercise)
+        if answer.label in labels
+    ]
 
 
 def find(exercise, source):
@@ -110,7 +110,9 @@ def test_every_exercise_has_wrong_and_right_answers(exercise):
 
 
 def test_every_file_belongs_to_an_exercise():
-    assert {path.name for path in answers.FOLDER.glob("*.py")} == {answers.file_of(exercise).name for exercise in CHAPTERS}
+    assert {path.name for path in answers.FOLDER.glob("*.py")} == {
+        answers.file_of(exercise).name for exercise in CHAPTERS
+    }
 
 
 # ---- what check() makes of it
@@ -118,8 +120,11 @@ def test_every_file_belongs_to_an_exercise():
 
 def test_strict_mode_raises_for_wrong_and_open_answers_only(monkeypatch):
     stub = sources(CHAPTERS["9.3"], is_solved=False)["9.3"]
-    for source, words in ((first("9.3", "wrong"), "✗ Exercise 9.3: "), (stub, "○ Exercise 9.3: not attempted"),
-                          (first("9.3", "right"), "✓ Exercise 9.3: ")):
+    for source, words in (
+        (first("9.3", "wrong"), "✗ Exercise 9.3: "),
+        (stub, "○ Exercise 9.3: not attempted"),
+        (first("9.3", "right"), "✓ Exercise 9.3: "),
+    ):
         with answers.cell(source, "9.3", CHAPTERS["9.3"]) as answer:
             monkeypatch.delenv("COURSE_STRICT", raising=False)
             assert repr(check("9.3", answer)).startswith(words)
@@ -166,7 +171,10 @@ def test_a_result_instead_of_the_function_is_refused():
 
 
 def test_an_answer_that_cannot_travel_is_refused():
-    result = find("9.3", "import threading\n\nlock = threading.Lock()\n\ndef make_buckets(num_bytes, cap_bytes):\n    return lock\n")
+    result = find(
+        "9.3",
+        "import threading\n\nlock = threading.Lock()\n\ndef make_buckets(num_bytes, cap_bytes):\n    return lock\n",
+    )
     assert result.state == "wrong"
     assert "uses something that cannot be sent to the worker that tries it (cannot pickle" in result.reason
 
@@ -194,5 +202,8 @@ def test_what_is_forbidden_may_be_imported_and_not_called(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     with forbid("ready_made", instead="write it"):
         import ready_made  # the first time: the module's and its class's body are run, and what they call
-    with pytest.raises(Wrong, match="ready_made's work was called, and the task is to do without: write it"), forbid("ready_made", instead="write it"):
+    with (
+        pytest.raises(Wrong, match="ready_made's work was called, and the task is to do without: write it"),
+        forbid("ready_made", instead="write it"),
+    ):
         ready_made.work()

@@ -1,4 +1,6 @@
-"""Timing copies, their curves and records, the caches that Linux tells of; and pictures and tracebacks of chapter 01."""
+"""Timing copies, their curves and records, the caches that Linux tells of;
+and pictures and tracebacks of chapter 01.
+"""
 
 import sys
 import traceback
@@ -53,7 +55,9 @@ def test_curves_are_in_gb_per_s_and_survive_a_record():
 
 
 def test_caches_are_those_for_data(tmp_path):
-    for i, (kind, level, size) in enumerate([("Data", 1, "32K"), ("Instruction", 1, "64K"), ("Unified", 2, "1M"), ("Unified", 3, "77")]):
+    for i, (kind, level, size) in enumerate(
+        [("Data", 1, "32K"), ("Instruction", 1, "64K"), ("Unified", 2, "1M"), ("Unified", 3, "77")]
+    ):
         (tmp_path / f"index{i}").mkdir()
         for name, text in (("type", kind), ("level", level), ("size", size)):
             (tmp_path / f"index{i}" / name).write_text(f"{text}\n")

@@ -24,8 +24,8 @@ import torch
 from torch.utils.data import DistributedSampler
 from torchvision import datasets
 
-from course_utils.data import files as datafiles
 from course_utils.data import Images, batches, load_images
+from course_utils.data import files as datafiles
 
 REAL_MNIST = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "mnist"
 PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
@@ -133,9 +133,13 @@ def test_damaged_digits_name_the_cure(tmp_path, monkeypatch, damage):
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [("mnist", "MNIST/raw"), ("mnist", "mnist"), ("fashion_mnist", "FashionMNIST/raw"),
-     ("fashion_mnist", "fashion-mnist")],
-)  # fmt: skip
+    [
+        ("mnist", "MNIST/raw"),
+        ("mnist", "mnist"),
+        ("fashion_mnist", "FashionMNIST/raw"),
+        ("fashion_mnist", "fashion-mnist"),
+    ],
+)
 def test_layouts(tmp_path, monkeypatch, capsys, name, layout, zipped):
     pixels = write_idx_pair(tmp_path / "sets" / layout, zipped=zipped)
     # The other data set's files have the same names and must not be taken for these.
@@ -355,10 +359,16 @@ def mirror(tmp_path, monkeypatch, serve):
 
 @pytest.fixture
 def cifar_mirror(tmp_path, monkeypatch, serve):
-    """A server that torchvision takes for CIFAR-10's: an archive with two small batches and the names of the classes."""
+    """A server that torchvision takes for CIFAR-10's: an archive with two small batches and the
+    names of the classes.
+    """
     pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
     batch = pickle.dumps({"data": pixels, "labels": [0, 1, 2, 3, 4, 9]})
-    files = {"data_batch_1": batch, "test_batch": batch, "batches.meta": pickle.dumps({"label_names": list("abcdefghij")})}
+    files = {
+        "data_batch_1": batch,
+        "test_batch": batch,
+        "batches.meta": pickle.dumps({"label_names": list("abcdefghij")}),
+    }
     folder = tmp_path / "mirror"
     folder.mkdir()
     archive = folder / "cifar-10-python.tar.gz"
@@ -368,10 +378,12 @@ def cifar_mirror(tmp_path, monkeypatch, serve):
             member.size = len(raw)
             packed.addfile(member, io.BytesIO(raw))
     for name, value in {
-        "url": serve(folder) + archive.name, "tgz_md5": md5_of(archive.read_bytes()),
-        "train_list": [["data_batch_1", md5_of(batch)]], "test_list": [["test_batch", md5_of(batch)]],
+        "url": serve(folder) + archive.name,
+        "tgz_md5": md5_of(archive.read_bytes()),
+        "train_list": [["data_batch_1", md5_of(batch)]],
+        "test_list": [["test_batch", md5_of(batch)]],
         "meta": {"filename": "batches.meta", "key": "label_names", "md5": md5_of(files["batches.meta"])},
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setattr(datasets.CIFAR10, name, value)
     return folder
 
@@ -400,7 +412,9 @@ def test_a_killed_download_leaves_nothing_and_damages_nothing(mirror_of, downloa
         shutil.rmtree(downloads, ignore_errors=True)
         killed = load_and_be_killed(name, n)
         load_images(name)
-        assert [path.name for path in downloads.iterdir()] == [{"mnist": "MNIST", "cifar10": "cifar-10-batches-py"}[name]]
+        assert [path.name for path in downloads.iterdir()] == [
+            {"mnist": "MNIST", "cifar10": "cifar-10-batches-py"}[name]
+        ]
         if not killed:
             break
     assert n > 1

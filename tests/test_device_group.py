@@ -86,7 +86,10 @@ def test_what_is_sent_is_a_copy_without_autograd():
         (lambda: DeviceGroup([1.5]), "1.5 names no device"),
         (lambda: DeviceGroup(["meta"]), "neither the CPU nor an NVIDIA GPU"),
         (lambda: cpu_group(4).scatter(torch.zeros(3)), "1 of 4 devices would get an empty part"),
-        (lambda: cpu_group(3).scatter(torch.zeros(64, 5), equal=True), "length 64, which 3 devices cannot share equally"),
+        (
+            lambda: cpu_group(3).scatter(torch.zeros(64, 5), equal=True),
+            "length 64, which 3 devices cannot share equally",
+        ),
         (lambda: cpu_group(2).send(torch.zeros(1), 0, 2), "no device number 2: this group's numbers are 0 to 1"),
         (lambda: cpu_group(2).send(torch.zeros(1, device="meta"), 0, 1), "the tensor to send is on meta"),
         (lambda: cpu_group(2).all_reduce([torch.zeros(1)] * 3), "3 tensors came for 2 devices"),

@@ -1,4 +1,6 @@
-"""The doctor on this machine, and where things are broken for real: in namespaces of its own, in a copy of the checkout."""
+"""The doctor on this machine, and where things are broken for real:
+in namespaces of its own, in a copy of the checkout.
+"""
 
 import itertools
 import json
@@ -39,8 +41,20 @@ def test_a_machine_that_is_well():
     lines = [line for group in found.values() for line in group]
     # The tests run many notebooks at a time, and on machines with little; what is broken would be a failure.
     assert code == 0 and error == "" and not any(line["status"] == FAIL for line in lines), lines
-    assert {"Python", "packages", "torch", "loopback", "host name", "driver", "data", "launch", "addresses"} <= found.keys()
-    assert all(line["status"] == OK for name in ("packages", "loopback", "data", "launch", "addresses") for line in found[name])
+    assert {
+        "Python",
+        "packages",
+        "torch",
+        "loopback",
+        "host name",
+        "driver",
+        "data",
+        "launch",
+        "addresses",
+    } <= found.keys()
+    assert all(
+        line["status"] == OK for name in ("packages", "loopback", "data", "launch", "addresses") for line in found[name]
+    )
     assert not any(line["cure"] for line in lines if line["status"] == OK)
 
 
@@ -66,8 +80,10 @@ ulimit -Sn 128
 shift
 exec "$@"
 """
-NO_NAMESPACES = shutil.which("unshare") is None or subprocess.run(
-    ["unshare", "--mount", "--net", "--uts", "true"], capture_output=True).returncode != 0  # fmt: skip
+NO_NAMESPACES = (
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "--mount", "--net", "--uts", "true"], capture_output=True).returncode != 0
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +102,27 @@ def broken_checkout(tmp_path_factory):
 @pytest.mark.skipif(NO_NAMESPACES, reason="namespaces of one's own take root here")
 def test_eight_faults_are_named_with_their_cure(broken_checkout, tmp_path):
     play = tmp_path / "sitecustomize.py"  # a GPU whose driver is too old for this torch
-    play.write_text("import sys\nif sys.argv[:1] == ['-m']:\n    import pytest\n    sys.path.append({!r})\n"
-                    "    from tests import machines\n    machines.play(pytest.MonkeyPatch(), 'driver 550')\n".format(str(ROOT)))  # fmt: skip
-    env = {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": f"{broken_checkout}{os.pathsep}{tmp_path}"}
-    code, found, error = doctor("env", "-u", "COURSE_DEVICE", "-u", "CUDA_VISIBLE_DEVICES", "unshare", "--mount", "--net", "--uts", "sh", "-c", BROKEN, "sh", str(tmp_path), checkout=broken_checkout,
-                                env=env)  # fmt: skip
+    play.write_text(
+        f"import sys\nif sys.argv[:1] == ['-m']:\n    import pytest\n    sys.path.append({str(ROOT)!r})\n"
+        "    from tests import machines\n    machines.play(pytest.MonkeyPatch(), 'driver 550')\n"
+    )
+    env = {
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "PYTHONPATH": f"{broken_checkout}{os.pathsep}{tmp_path}",
+    }
+    apart = "env -u COURSE_DEVICE -u CUDA_VISIBLE_DEVICES unshare --mount --net --uts sh -c".split()
+    code, found, error = doctor(*apart, BROKEN, "sh", str(tmp_path), checkout=broken_checkout, env=env)
     assert code == 1 and error == ""
     faults = {
         "/dev/shm": (FAIL, "bus error", "--shm-size"),
         "driver": (FAIL, "the NVIDIA driver 550.54.15 is too old", "`make lab CUDA=12.6` installs"),
         "host name": (WARN, "no-such-host.invalid has no address", "/etc/hosts"),
-        "disk": (FAIL, f"nothing more can be written to {tmp_path / 'home'} (home): No space left on device", "remove what is not needed"),
+        "disk": (
+            FAIL,
+            f"nothing more can be written to {tmp_path / 'home'} (home): No space left on device",
+            "remove what is not needed",
+        ),
         "packages": (WARN, "numpy is", "`make lab` installs those that were tested together"),
         "data": (FAIL, "data/digits.npz is missing", "git checkout data/digits.npz"),
         "open files": (FAIL, "a process may open 128", "ulimit -n 4096"),
@@ -185,7 +211,10 @@ def test_servers_are_known_by_their_program(command, expected):
     assert bool(machine._is_jupyter(command)) == expected
 
 
-@pytest.mark.parametrize("address, expected", [("127.0.0.2", True), ("::ffff:127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("::", False)])
+@pytest.mark.parametrize(
+    "address, expected",
+    [("127.0.0.2", True), ("::ffff:127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("::", False)],
+)
 def test_addresses_of_this_machine_alone(address, expected):
     assert machine.is_loopback(address) == expected
 
@@ -256,18 +285,29 @@ def test_gpus_that_a_job_was_not_given_and_one_that_is_lost(node, monkeypatch):
         monkeypatch.setattr(library, "nvmlDeviceGetHandleByIndex", handle)
 
     refuse(library.NVML_ERROR_NO_PERMISSION, range(2, 8))
-    assert len(nvml.gpus()) == 2 and lines_of(gpus.driver)[0][0] == OK and lines_of(gpus.links) == [(OK, "1 pair over NVLink")]
+    assert (
+        len(nvml.gpus()) == 2
+        and lines_of(gpus.driver)[0][0] == OK
+        and lines_of(gpus.links) == [(OK, "1 pair over NVLink")]
+    )
     refuse(library.NVML_ERROR_GPU_IS_LOST, [5])
     (line,) = gpus.driver()
-    assert line.status == FAIL and "a GPU does not answer" in line.said and "restart this machine or have it reset" in line.cure
+    assert (
+        line.status == FAIL
+        and "a GPU does not answer" in line.said
+        and "restart this machine or have it reset" in line.cure
+    )
     assert lines_of(gpus.free) == lines_of(gpus.links) == []
 
 
-@pytest.mark.parametrize("error, said, cure", [
-    ("NVML_ERROR_DRIVER_NOT_LOADED", "an NVIDIA GPU is in this machine, and no driver answers", "modprobe nvidia"),
-    ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "does not answer", "the driver was updated while it ran"),
-    ("NVML_ERROR_UNKNOWN", "does not answer", "restart this machine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "error, said, cure",
+    [
+        ("NVML_ERROR_DRIVER_NOT_LOADED", "an NVIDIA GPU is in this machine, and no driver answers", "modprobe nvidia"),
+        ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "does not answer", "the driver was updated while it ran"),
+        ("NVML_ERROR_UNKNOWN", "does not answer", "restart this machine"),
+    ],
+)
 def test_a_driver_that_does_not_answer(node, tmp_path, monkeypatch, error, said, cure):
     device = tmp_path / "0000:01:00.0"
     device.mkdir()
@@ -293,15 +333,21 @@ def some_gpus(name, number):
 
 def test_a_slow_link_is_named():
     found, table = some_gpus("NVIDIA A100-SXM4-80GB", 8), [["NVLink"] * 8 for _ in range(8)]
-    measured = {pair: 200.0 for pair in itertools.combinations(range(8), 2)} | {(0, 2): 21.0}
+    measured = dict.fromkeys(itertools.combinations(range(8), 2), 200.0) | {(0, 2): 21.0}
     assert lines_of(workers.judge, found, table, measured) == [
-        (WARN, "cuda:0 and cuda:2 21 instead of 208 GB/s over NVLink"), (OK, "all-reduce between 27 pairs of GPUs, 200 to 200 GB/s")]
+        (WARN, "cuda:0 and cuda:2 21 instead of 208 GB/s over NVLink"),
+        (OK, "all-reduce between 27 pairs of GPUs, 200 to 200 GB/s"),
+    ]
     # All of them are slow: on eight it is known what they should reach. On four, each pair has a third of the links.
     assert lines_of(workers.judge, found, table, dict.fromkeys(measured, 80.0))[0][0] == WARN
-    assert lines_of(workers.judge, found[:4], table, {(0, 1): 80.0, (0, 2): 80.0}) == [(OK, "all-reduce between 2 pairs of GPUs, 80 to 80 GB/s")]
+    assert lines_of(workers.judge, found[:4], table, {(0, 1): 80.0, (0, 2): 80.0}) == [
+        (OK, "all-reduce between 2 pairs of GPUs, 80 to 80 GB/s")
+    ]
     # Of other links nothing is known but what this machine's others reach.
     table = [["-", "NVLink", "host"], ["NVLink", "-", "host"], ["host", "host", "-"]]
-    assert lines_of(workers.judge, some_gpus("Tesla T4", 3), table, {(0, 1): 40.0, (0, 2): 4.0, (1, 2): 4.1})[0][0] == OK
+    assert (
+        lines_of(workers.judge, some_gpus("Tesla T4", 3), table, {(0, 1): 40.0, (0, 2): 4.0, (1, 2): 4.1})[0][0] == OK
+    )
 
 
 def test_every_pair_is_measured():

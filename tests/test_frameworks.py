@@ -1,4 +1,6 @@
-"""What chapter 15 says where its environment is absent, half made or another; and that real frameworks keep what it says."""
+"""What chapter 15 says where its environment is absent, half made or another;
+and that real frameworks keep what it says.
+"""
 
 import json
 import os
@@ -35,12 +37,24 @@ def test_an_environment_that_is_whole(folder):
     assert [frameworks.problem(name) for name in frameworks.FRAMEWORKS] == [None] * 3
 
 
-@pytest.mark.parametrize(("framework", "made", "said"), [
-    ("tensorflow", {"requirements": "others"}, "TensorFlow was made from another list of versions: `make elsewhere` brings it up to date."),
-    ("tensorflow", {"python": "3.9.1"}, "has Python 3.9.1, and this notebook has"),
-    ("horovod.torch", {"torch": "2.2.0"}, "Horovod for PyTorch was built for torch 2.2.0, and torch is"),
-    ("horovod.torch", {"frameworks": {"tensorflow": "2.21.0"}}, "Horovod for PyTorch could not be built here: `make elsewhere` tries"),
-], ids=["requirements", "python", "torch", "no Horovod"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "made", "said"),
+    [
+        (
+            "tensorflow",
+            {"requirements": "others"},
+            "TensorFlow was made from another list of versions: `make elsewhere` brings it up to date.",
+        ),
+        ("tensorflow", {"python": "3.9.1"}, "has Python 3.9.1, and this notebook has"),
+        ("horovod.torch", {"torch": "2.2.0"}, "Horovod for PyTorch was built for torch 2.2.0, and torch is"),
+        (
+            "horovod.torch",
+            {"frameworks": {"tensorflow": "2.21.0"}},
+            "Horovod for PyTorch could not be built here: `make elsewhere` tries",
+        ),
+    ],
+    ids=["requirements", "python", "torch", "no Horovod"],
+)
 def test_an_environment_of_another_time(folder, framework, made, said):
     make(folder, **made)
     assert said in frameworks.problem(framework)
@@ -56,11 +70,18 @@ def test_tensorflow_works_where_horovod_was_built_for_another_torch(folder):
 def test_an_environment_that_is_half_made(folder):
     make(folder)
     (folder / environment.STAMP).write_text("")  # as it is while it is being made
-    assert frameworks.problem("tensorflow") == "The environment of the other frameworks is half made: run `make elsewhere` again."
+    assert (
+        frameworks.problem("tensorflow")
+        == "The environment of the other frameworks is half made: run `make elsewhere` again."
+    )
 
 
 def record(monkeypatch, tmp_path):
-    values = {"found": {"who": {"rank": 0}}, "failures": {"alone": "no end after 10 s"}, "versions": {"tensorflow": "2.21.0"}}
+    values = {
+        "found": {"who": {"rank": 0}},
+        "failures": {"alone": "no end after 10 s"},
+        "versions": {"tensorflow": "2.21.0"},
+    }
     kept = {"provenance": {"machine": "a machine", "date": "2020-01-01"}, "values": values}
     (tmp_path / "records" / "a").mkdir(parents=True)
     (tmp_path / "records" / "a" / "15_frameworks.json").write_text(json.dumps(kept))
@@ -73,8 +94,8 @@ def test_without_an_environment_the_recorded_run_is_shown(folder, monkeypatch, t
     assert frameworks.run("who", "tensorflow", list, print) == {"rank": 0}
     assert frameworks.source() == "recorded on a machine"
     assert capsys.readouterr().out == (
-        "TensorFlow is not installed for this chapter: `make elsewhere` installs it. Until then: recorded on a machine, with "
-        "TensorFlow 2.21.0.\n"
+        "TensorFlow is not installed for this chapter: `make elsewhere` installs it. Until then: recorded on a "
+        "machine, with TensorFlow 2.21.0.\n"
     )
     with pytest.raises(WorkerError, match="no end after 10 s"):
         frameworks.run("alone", "tensorflow", list, print)
@@ -134,7 +155,10 @@ def test_too_small_a_disk_is_said_before_anything_is_downloaded(folder):
 
 def test_a_missing_compiler_is_said_with_the_command_that_installs_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match="there is no C\\+\\+ compiler: install one .*`sudo apt install g\\+\\+`.*`make elsewhere` again"):
+    with pytest.raises(
+        SystemExit,
+        match="there is no C\\+\\+ compiler: install one .*`sudo apt install g\\+\\+`.*`make elsewhere` again",
+    ):
         elsewhere.build_horovod(None)
 
 
@@ -170,8 +194,9 @@ def test_horovod_listens_on_this_machine_alone(tmp_path):
 def test_tensorflow_listens_on_all_addresses_as_the_chapter_says():
     def meet(ports):
         workers = [f"127.0.0.1:{port}" for port in ports]
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers},
-                                              "task": {"type": "worker", "index": int(os.environ["RANK"])}})  # fmt: skip
+        os.environ["TF_CONFIG"] = json.dumps(
+            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": int(os.environ["RANK"])}}
+        )
         import tensorflow as tf
 
         strategy = tf.distribute.MultiWorkerMirroredStrategy()

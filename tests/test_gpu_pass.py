@@ -20,8 +20,12 @@ REPO = Path(__file__).resolve().parent.parent
 def call(*arguments, timeout=200, **env):
     return subprocess.run(
         [sys.executable, "-m", "tools.gpu_pass", *map(str, arguments)],
-        cwd=REPO, env=os.environ | env, capture_output=True, text=True, timeout=timeout,
-    )  # fmt: skip
+        cwd=REPO,
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
 
 
 def results(out):
@@ -41,13 +45,14 @@ def run(out, monkeypatch, *steps, arguments=()):
 
 def test_a_failure_is_named_in_a_line_and_the_next_step_begins(tmp_path, monkeypatch, capsys):
     found = run(
-        tmp_path, monkeypatch,
+        tmp_path,
+        monkeypatch,
         step("good", "print('all is well')"),
         step("bad", "import sys; print('much'); x = {}['a fault']"),
         step("slow", "import time; print('began', flush=True); time.sleep(100)", limit_s=1),
         step("wanting", "", needs="a_module_that_is_nowhere"),
         step("last", "import os, sys; print(os.environ['EXTRA'])", env={"EXTRA": "given"}),
-    )  # fmt: skip
+    )
     assert [each["status"] for each in found] == ["passed", "failed", "failed", "not run", "passed"]
     good, bad, slow, wanting, last = (each["said"] for each in found)
     assert (good, bad, last) == ("all is well", "KeyError: 'a fault'", "given")
@@ -74,7 +79,9 @@ def step(name, code): return gpu_pass.Step(name, [sys.executable, "-c", code])
 gpu_pass.steps = lambda: [step("first", "print('once')"), step("second", "import time; time.sleep(1000)")]
 gpu_pass.main(["--out", sys.argv[1]])
 """
-    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=REPO, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=REPO, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline().startswith("first")
     while not (children := psutil.Process(process.pid).children()):
         time.sleep(0.01)
@@ -102,7 +109,9 @@ def test_when_time_is_up_the_rest_is_not_run_and_is_run_the_next_time(tmp_path, 
     assert {each["said"] for each in found} == {"time was up"}
     found = run(tmp_path, monkeypatch, *steps)
     assert [each["said"] for each in found[2:]] == ["done", "done, too"]
-    (found,) = run(tmp_path / "cut", monkeypatch, step("long", "import time; time.sleep(100)"), arguments=["--minutes", "0.1"])
+    (found,) = run(
+        tmp_path / "cut", monkeypatch, step("long", "import time; time.sleep(100)"), arguments=["--minutes", "0.1"]
+    )
     assert found["status"] == "not run" and found["said"] == "cut off after 6 s: time was up"
 
 

@@ -22,8 +22,7 @@ REPO = Path(__file__).resolve().parent.parent
 SHARED = ": right answers, not speed"
 OWN = "; the worker calls init_process_group itself"
 ON_2 = " on the CPU with gloo; 2 cores, so "
-SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "COURSE_DEVICE", "COURSE_MAX_WORKERS",
-            "RANK", "LOCAL_RANK")  # fmt: skip
+SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "RANK", "LOCAL_RANK")
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +42,13 @@ def run_python(code, **env):
     """Run `code` in a clean interpreter and return what it printed."""
     clean = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=clean | env, cwd=REPO, text=True, capture_output=True,
+        [sys.executable, "-c", code],
+        env=clean | env,
+        cwd=REPO,
+        text=True,
+        capture_output=True,
         timeout=120,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -148,11 +151,15 @@ def test_cores_follow_the_quota_of_cgroups_version_1(tmp_path, monkeypatch, fold
     assert hardware.num_cores() == cores
 
 
-@pytest.mark.parametrize(("groups", "file", "limit", "expected"), [
-    ("0::/", "memory.max", "1073741824", 2**30), ("0::/", "memory.max", "max", 2**99),
-    ("4:memory:/docker/1a2b", "memory/memory.limit_in_bytes", "1073741824", 2**30),
-    ("4:memory:/docker/1a2b", "memory/memory.limit_in_bytes", "9223372036854771712", 2**99),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("groups", "file", "limit", "expected"),
+    [
+        ("0::/", "memory.max", "1073741824", 2**30),
+        ("0::/", "memory.max", "max", 2**99),
+        ("4:memory:/docker/1a2b", "memory/memory.limit_in_bytes", "1073741824", 2**30),
+        ("4:memory:/docker/1a2b", "memory/memory.limit_in_bytes", "9223372036854771712", 2**99),
+    ],
+)
 def test_memory_follows_the_containers_limit(tmp_path, monkeypatch, groups, file, limit, expected):
     play_cgroups(tmp_path, monkeypatch, groups, {file: limit})
     assert host.memory_bytes() == min(expected, psutil.virtual_memory().total)
@@ -295,20 +302,36 @@ def test_a_torch_without_cuda_uses_the_cpu(node, monkeypatch):
 
 # Placement
 
-ON_CPU = {1: "1 worker on the CPU with gloo", 2: "2 workers on the CPU with gloo, one core each",
-          4: "4 workers" + ON_2 + "two workers share each core", 8: "8 workers" + ON_2 + "four workers share each core"}
+ON_CPU = {
+    1: "1 worker on the CPU with gloo",
+    2: "2 workers on the CPU with gloo, one core each",
+    4: "4 workers" + ON_2 + "two workers share each core",
+    8: "8 workers" + ON_2 + "four workers share each core",
+}
 ON_GPU = {1: "1 worker on one GPU with NCCL"} | {n: f"{n} workers share one GPU with gloo{SHARED}" for n in (2, 4, 8)}
 TOO_SMALL = " (they would share 4.0 GiB of GPU memory, and each needs 1.5 GiB)"
 FOUND = {  # machine: its caption, where 1, 2, 4 and 8 workers run, and what else is said
     "no GPU": ("", ON_CPU, None),
     "T4": ("Tesla T4", ON_GPU, None),
     "4 GB laptop": ("NVIDIA GeForce RTX 3050 Laptop GPU", ON_GPU | {n: ON_CPU[n] + TOO_SMALL for n in (4, 8)}, None),
-    "8 A100": ("8 × NVIDIA A100-SXM4-80GB", ON_GPU | {n: f"{n} workers, one GPU each, with NCCL" for n in (2, 4, 8)}, None),
+    "8 A100": (
+        "8 × NVIDIA A100-SXM4-80GB",
+        ON_GPU | {n: f"{n} workers, one GPU each, with NCCL" for n in (2, 4, 8)},
+        None,
+    ),
     "H200": ("NVIDIA H200", ON_GPU, None),
     "MIG slice": ("NVIDIA H200 MIG 1g.18gb", ON_GPU, None),
-    "V100": ("", ON_CPU, "Tesla V100-SXM2-16GB has compute capability 7.0, too old for this torch, which begins at 7.5"),
-    "driver 550": ("", ON_CPU, "the NVIDIA driver 550.54.15 is too old: it runs CUDA 12.4 and this torch was built for CUDA"),
-}  # fmt: skip
+    "V100": (
+        "",
+        ON_CPU,
+        "Tesla V100-SXM2-16GB has compute capability 7.0, too old for this torch, which begins at 7.5",
+    ),
+    "driver 550": (
+        "",
+        ON_CPU,
+        "the NVIDIA driver 550.54.15 is too old: it runs CUDA 12.4 and this torch was built for CUDA",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", machines.MACHINES)
@@ -373,7 +396,7 @@ def test_a_bad_cap_is_refused(monkeypatch, cap):
         (8, 2, "gloo", ("gloo", "cuda", "2 workers, one GPU each, with gloo")),
         (8, 8, None, (None, "cuda", "8 workers, one GPU each" + OWN)),
     ],
-)  # fmt: skip
+)
 def test_choose_backend(node, monkeypatch, num_gpus, world_size, backend, expected):
     node(*[H200] * num_gpus)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})

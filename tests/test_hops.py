@@ -1,4 +1,6 @@
-"""What chapter 08 draws of messages: every message has an arrow, every tensor of a tree reaches rank 0, strips fit their figure."""
+"""What chapter 08 draws of messages: every message has an arrow, every tensor of a tree reaches
+rank 0, strips fit their figure.
+"""
 
 import sys
 
@@ -18,7 +20,9 @@ def figures(monkeypatch):
     """The figures that are shown, with their alternative texts."""
     shown = []
     for name in ("hops", "collectives"):
-        monkeypatch.setattr(sys.modules[f"course_utils.plots.{name}"], "show", lambda figure, alt: shown.append((figure, alt)))
+        monkeypatch.setattr(
+            sys.modules[f"course_utils.plots.{name}"], "show", lambda figure, alt: shown.append((figure, alt))
+        )
     return shown
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from course_utils import launch
 
+
 def faults(keeps):
     import torch
 

@@ -30,7 +30,9 @@ extern "C" __global__ void add(int n, const float *x, float *y)
 
 
 def sources_in(text):
-    """[(CUDA source, is it right?)] of the plain strings in a Python text; what stands in `try … except KernelError` is wrong."""
+    """[(CUDA source, is it right?)] of the plain strings in a Python text;
+    what stands in `try … except KernelError` is wrong.
+    """
     tree = ast.parse(text)
     tried = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
     tried = [node for node in tried if any("KernelError" in ast.unparse(handler) for handler in node.handlers)]
@@ -49,7 +51,9 @@ def sources_of_the_course():
         for number, cell in enumerate(notebooks.read(path).cells):
             if cell.cell_type == "code":
                 raises = "raises-exception" in cell.metadata.get("tags", [])
-                found += [(f"{path.name}, cell {number}", text, ok and not raises) for text, ok in sources_in(cell.source)]
+                found += [
+                    (f"{path.name}, cell {number}", text, ok and not raises) for text, ok in sources_in(cell.source)
+                ]
     for path in sorted((ROOT / "notebooks/solutions").glob("*.py")):
         found += [(path.name, text, ok) for text, ok in sources_in(path.read_text(encoding="utf-8"))]
     return found
@@ -124,15 +128,18 @@ def test_many_compile_errors_are_not_all_shown():
     assert str(caught.value).endswith("… and 4 more")
 
 
-@pytest.mark.parametrize("source, arch, words", [
-    ("", None, "the source is '', and should be a text"),
-    (3, None, "the source is 3, and should be a text"),
-    ("__global__ void k() {}\0", None, "character of code 0"),
-    (ADD, "sm_12", "arch is 'sm_12'; it can be 'sm_75'"),
-    (ADD, 80, "arch is 80; it can be 'sm_75'"),
-    ("__global__ void k() {\n  int i = 0;\n", None, "line 2: error: expected a \"}\""),
-    ("#include <nothing.h>", None, 'cannot open source file "nothing.h"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, arch, words",
+    [
+        ("", None, "the source is '', and should be a text"),
+        (3, None, "the source is 3, and should be a text"),
+        ("__global__ void k() {}\0", None, "character of code 0"),
+        (ADD, "sm_12", "arch is 'sm_12'; it can be 'sm_75'"),
+        (ADD, 80, "arch is 80; it can be 'sm_75'"),
+        ("__global__ void k() {\n  int i = 0;\n", None, 'line 2: error: expected a "}"'),
+        ("#include <nothing.h>", None, 'cannot open source file "nothing.h"'),
+    ],
+)
 def test_what_cannot_be_compiled_is_refused(source, arch, words):
     with pytest.raises(KernelError, match=re.escape(words)):
         compile_cuda(source, arch)
@@ -140,7 +147,9 @@ def test_what_cannot_be_compiled_is_refused(source, arch, words):
 
 @pytest.mark.parametrize("missing", ["cuda.bindings", "cuda.bindings.nvrtc"])
 def test_without_nvrtc_it_says_what_to_install(missing):
-    code = f"import sys; sys.modules[{missing!r}] = None; from course_utils.kernels import compile_cuda; compile_cuda('x')"
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; from course_utils.kernels import compile_cuda; compile_cuda('x')"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert "NVRTC, which compiles CUDA C++, is not installed" in done.stderr.splitlines()[-1]
 
@@ -160,9 +169,13 @@ def test_a_cuda_kernel_knows_its_parameters():
     kernel = CudaKernel(source, "scale")
     described = [(p.name, p.dtype, p.is_pointer) for p in kernel.parameters]
     assert described == [
-        ("n", "int64", False), ("k", "uint32", False), ("m", "uint64", False), ("a", "float64", False),
-        ("x", "float32", True), ("y", "int32", True),
-    ]  # fmt: skip
+        ("n", "int64", False),
+        ("k", "uint32", False),
+        ("m", "uint64", False),
+        ("a", "float64", False),
+        ("x", "float32", True),
+        ("y", "int32", True),
+    ]
     assert repr(kernel) == "<CudaKernel scale(long long n, unsigned int k, size_t m, double a, float *x, int *y)>"
     assert CudaKernel(source, "nothing").parameters == []
     assert ".entry nothing" in kernel.ptx
@@ -173,37 +186,43 @@ def add_in_cuda():
     return CudaKernel(ADD, "add")
 
 
-@pytest.mark.parametrize("wrong, words", [
-    (lambda add: CudaKernel(ADD, "sub"), "no kernel 'sub' in the source, which has add"),
-    (lambda add: CudaKernel("__device__ int x;", "add"), "which has no __global__ function"),
-    (lambda add: CudaKernel("struct S {}; __global__ void k(S s) {}", "k"), "cannot pass the parameter `S s` of k"),
-    (lambda add: add(1, 2, 3), "needs a grid and a block: add[grid, block]"),
-    (lambda add: add[4], "add[grid, block](…), two ints"),
-    (lambda add: add[0, 32], "grid is 0; a launch has at least one of its blocks"),
-    (lambda add: add[4, -1], "block is -1; a launch has at least one of its threads"),
-    (lambda add: add[4, 2000], "2,000 threads, and a block has at most 1,024"),
-    (lambda add: add[4, (64, 64)], "block is (64, 64), 4,096 threads"),
-    (lambda add: add[4, (1, 1, 65)], "along z a block has at most 64"),
-    (lambda add: add[(1, 70000), 32], "along y a GPU takes at most 65,535 blocks"),
-    (lambda add: add[1000 / 32, 32], "grid is 31.25; it is the number of blocks: a whole number"),
-    (lambda add: add[(1, 1, 1, 1), 32], "a tuple of up to three"),
-    (lambda add: add[True, 32], "grid is True"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda add: CudaKernel(ADD, "sub"), "no kernel 'sub' in the source, which has add"),
+        (lambda add: CudaKernel("__device__ int x;", "add"), "which has no __global__ function"),
+        (lambda add: CudaKernel("struct S {}; __global__ void k(S s) {}", "k"), "cannot pass the parameter `S s` of k"),
+        (lambda add: add(1, 2, 3), "needs a grid and a block: add[grid, block]"),
+        (lambda add: add[4], "add[grid, block](…), two ints"),
+        (lambda add: add[0, 32], "grid is 0; a launch has at least one of its blocks"),
+        (lambda add: add[4, -1], "block is -1; a launch has at least one of its threads"),
+        (lambda add: add[4, 2000], "2,000 threads, and a block has at most 1,024"),
+        (lambda add: add[4, (64, 64)], "block is (64, 64), 4,096 threads"),
+        (lambda add: add[4, (1, 1, 65)], "along z a block has at most 64"),
+        (lambda add: add[(1, 70000), 32], "along y a GPU takes at most 65,535 blocks"),
+        (lambda add: add[1000 / 32, 32], "grid is 31.25; it is the number of blocks: a whole number"),
+        (lambda add: add[(1, 1, 1, 1), 32], "a tuple of up to three"),
+        (lambda add: add[True, 32], "grid is True"),
+    ],
+)
 def test_a_wrong_launch_is_refused(add_in_cuda, wrong, words):
     with pytest.raises(KernelError, match=re.escape(words)):
         wrong(add_in_cuda)
 
 
-@pytest.mark.parametrize("text, arg, words", [
-    ("int n", 2.5, "takes a whole number, and was given 2.5"),
-    ("int n", 2**31, "takes numbers from -2147483648 to 2147483647, and was given 2147483648"),
-    ("size_t n", -1, "takes numbers from 0"),
-    ("float a", "1", None),
-    ("float a", [1.0], "takes a number, and was given a list"),
-    ("float a", torch.ones(1), "takes a number, and was given a tensor (.item()"),
-    ("float *x", [1.0, 2.0], "takes a tensor, and was given a list"),
-    ("float *x", torch.ones(3), "takes a tensor on the GPU, and was given one on the cpu: move it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, arg, words",
+    [
+        ("int n", 2.5, "takes a whole number, and was given 2.5"),
+        ("int n", 2**31, "takes numbers from -2147483648 to 2147483647, and was given 2147483648"),
+        ("size_t n", -1, "takes numbers from 0"),
+        ("float a", "1", None),
+        ("float a", [1.0], "takes a number, and was given a list"),
+        ("float a", torch.ones(1), "takes a number, and was given a tensor (.item()"),
+        ("float *x", [1.0, 2.0], "takes a tensor, and was given a list"),
+        ("float *x", torch.ones(3), "takes a tensor on the GPU, and was given one on the cpu: move it"),
+    ],
+)
 def test_an_argument_that_does_not_fit_its_parameter(text, arg, words):
     parameter = cuda_cpp.Parameter(text, "kernel")
     if words is None:
@@ -230,12 +249,15 @@ def test_a_launch_without_a_gpu_says_so(add_in_cuda):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("args, words", [
-    (lambda x: (8, x), "add(int n, float *x, float *y) takes 3 arguments, and was given 2"),
-    (lambda x: (8, x, x.double()), "takes a tensor of torch.float32, and was given one of torch.float64"),
-    (lambda x: (8, x, x[::2]), "whose elements lie one after the other"),
-    (lambda x: (8, x, x.cpu()), "takes a tensor on the GPU, and was given one on the cpu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (lambda x: (8, x), "add(int n, float *x, float *y) takes 3 arguments, and was given 2"),
+        (lambda x: (8, x, x.double()), "takes a tensor of torch.float32, and was given one of torch.float64"),
+        (lambda x: (8, x, x[::2]), "whose elements lie one after the other"),
+        (lambda x: (8, x, x.cpu()), "takes a tensor on the GPU, and was given one on the cpu"),
+    ],
+)
 def test_arguments_that_do_not_fit_on_the_gpu(add_in_cuda, args, words):
     if not torch.cuda.is_available():
         pytest.skip("no GPU here")

@@ -104,8 +104,10 @@ def test_a_simulated_kernel_computes():
     assert seen.args[0] == n and torch.equal(seen.args[1], x) and not out.any(), "the caller's tensors stay"
     assert seen.num_touches == len(seen.touches) == 3 * n and not seen.races
     assert seen.touches[3 * 50 : 3 * 51] == [
-        Touch(2, 2, "x", 50, "read"), Touch(2, 2, "y", 50, "read"), Touch(2, 2, "out", 50, "write"),
-    ]  # fmt: skip
+        Touch(2, 2, "x", 50, "read"),
+        Touch(2, 2, "y", 50, "read"),
+        Touch(2, 2, "out", 50, "write"),
+    ]
 
 
 def test_grids_and_blocks_of_several_dimensions():
@@ -315,9 +317,11 @@ def name_from_c(x, out):
 WRONG = {
     whole_index: "an index is one of its numbers: cuda.blockIdx.x",
     name_from_c: "NameError: name 'blockIdx' is not defined; in Python it is called cuda.blockIdx",
-    no_guard: "thread 3 of block 1 writes out[7], but out has 7 elements (0 to 6): is there a guard for the threads past the",
+    no_guard: (
+        "thread 3 of block 1 writes out[7], but out has 7 elements (0 to 6): is there a guard for the threads past the"
+    ),
     reads_on: "thread 3 of block 1 reads x[8], but x has 8 elements (0 to 7)",
-    reads_before: "thread 0 of block 0 reads x[-1], but x has 8 elements (0 to 7): an index below 0 lies in front of it",
+    reads_before: "thread 0 of block 0 reads x[-1], but x has 8 elements (0 to 7): an index below 0",
     half_an_index: "thread 0 of block 0 writes out[0.0], but an index is a whole number",
     two_indices: "writes out[0, 1], but out has shape (7,) and needs 1 index",
     slices: "writes out[a:b], but an index is a whole number",
@@ -366,7 +370,10 @@ def test_the_message_shows_the_line():
     with pytest.raises(KernelError) as caught:
         simulate(no_guard, 2, 4, torch.zeros(8), torch.zeros(7))
     first, second = str(caught.value).split("\n")
-    assert first == "thread 3 of block 1 writes out[7], but out has 7 elements (0 to 6): is there a guard for the threads past the end?"
+    assert first == (
+        "thread 3 of block 1 writes out[7], but out has 7 elements (0 to 6): is there a guard for the threads "
+        "past the end?"
+    )
     line = no_guard.__code__.co_firstlineno + 2
     assert second.endswith(f"test_kernels_simulator.py, line {line}, in no_guard:  out[i] = i")
 
@@ -403,7 +410,9 @@ def test_a_worker_simulates_by_itself_if_it_was_launched_for_it():
     with simulator_in_workers():
         assert launch(ask_for_touches, world_size=1, backend=None).results == [14]
     assert "NUMBA_ENABLE_CUDASIM" not in os.environ
-    with pytest.raises(WorkerError, match="this worker has numba without its simulator: call simulate from the notebook"):
+    with pytest.raises(
+        WorkerError, match="this worker has numba without its simulator: call simulate from the notebook"
+    ):
         launch(ask_for_touches, world_size=1, backend=None)
 
 
@@ -439,10 +448,14 @@ def computes_with_torch(x, out):
 
 
 CANNOT = {
-    asks_a_list: "numba has no list for a GPU", asks_a_dict: "TABLE is nothing that a GPU's threads can use",
-    calls_python: "twice is an ordinary Python function", calls_itself: "can neither call itself nor keep anything there",
-    keeps: "writes into an array that is no argument", catches: "catches an exception", computes_with_torch: "torch.tensor runs on the host",
-}  # fmt: skip
+    asks_a_list: "numba has no list for a GPU",
+    asks_a_dict: "TABLE is nothing that a GPU's threads can use",
+    calls_python: "twice is an ordinary Python function",
+    calls_itself: "can neither call itself nor keep anything there",
+    keeps: "writes into an array that is no argument",
+    catches: "catches an exception",
+    computes_with_torch: "torch.tensor runs on the host",
+}
 
 
 @pytest.mark.parametrize("kernel", CANNOT, ids=lambda kernel: kernel.__name__)
@@ -464,27 +477,38 @@ def test_decorated_helpers_are_compiled_without_a_gpu():
 def test_a_check_says_that_a_kernel_is_not_written_yet(monkeypatch):
     from course_utils.checks import chapter_00
 
-    monkeypatch.setattr(chapter_00, "check_0_99", lambda answer: simulate(answer, 1, 1, torch.zeros(1), torch.zeros(1)), False)
+    monkeypatch.setattr(
+        chapter_00, "check_0_99", lambda answer: simulate(answer, 1, 1, torch.zeros(1), torch.zeros(1)), False
+    )
     assert evaluate("0.99", not_written_yet).state == "open"
     wrong = evaluate("0.99", reads_on)
     assert wrong.state == "wrong" and "thread 0 of block 0 reads x[1]" in wrong.reason
 
 
-@pytest.mark.parametrize("wrong, words", [
-    (lambda x: simulate(None, 1, 8, x), "a kernel is a function, and this is a NoneType"),
-    (lambda x: simulate(negative, 1, 8, x), "negative is decorated with @cuda.jit: give the function itself"),
-    (lambda x: simulate(strided, 0, 8, x), "grid is 0; a launch has at least one"),
-    (lambda x: simulate(strided, 1, 2000, x), "a block has at most 1,024"),
-    (lambda x: simulate(strided, 100, 100, x), "is 10,000 threads, and the simulator, which is slow, takes at most 4,096"),
-    (lambda x: simulate(strided, 1, 8, x, x), "strided(out) cannot be called with 2 arguments: too many"),
-    (lambda x: simulate(add, 1, 8, 8, x), "missing a required argument: 'y'"),
-    (lambda x: simulate(strided, 1, 8, [1.0, 2.0]), "argument out is a list: a kernel takes tensors"),
-    (lambda x: simulate(strided, 1, 8, x.sum()), "argument out is a tensor without dimensions"),
-    (lambda x: simulate(strided, 1, 8, x.bfloat16()), "argument out is a tensor of torch.bfloat16, which numba does not have"),
-    (lambda x: simulate(strided, 1, 8, x.to_sparse()), "argument out is a tensor of torch.sparse_coo"),
-    (lambda x: simulate(strided, 1, 8, x.to("meta")), "on the meta device, which has no elements"),
-    (lambda x: simulate(strided, 1, 8, np.array(["a"])), "argument out is an array of <U1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda x: simulate(None, 1, 8, x), "a kernel is a function, and this is a NoneType"),
+        (lambda x: simulate(negative, 1, 8, x), "negative is decorated with @cuda.jit: give the function itself"),
+        (lambda x: simulate(strided, 0, 8, x), "grid is 0; a launch has at least one"),
+        (lambda x: simulate(strided, 1, 2000, x), "a block has at most 1,024"),
+        (
+            lambda x: simulate(strided, 100, 100, x),
+            "is 10,000 threads, and the simulator, which is slow, takes at most 4,096",
+        ),
+        (lambda x: simulate(strided, 1, 8, x, x), "strided(out) cannot be called with 2 arguments: too many"),
+        (lambda x: simulate(add, 1, 8, 8, x), "missing a required argument: 'y'"),
+        (lambda x: simulate(strided, 1, 8, [1.0, 2.0]), "argument out is a list: a kernel takes tensors"),
+        (lambda x: simulate(strided, 1, 8, x.sum()), "argument out is a tensor without dimensions"),
+        (
+            lambda x: simulate(strided, 1, 8, x.bfloat16()),
+            "argument out is a tensor of torch.bfloat16, which numba does not have",
+        ),
+        (lambda x: simulate(strided, 1, 8, x.to_sparse()), "argument out is a tensor of torch.sparse_coo"),
+        (lambda x: simulate(strided, 1, 8, x.to("meta")), "on the meta device, which has no elements"),
+        (lambda x: simulate(strided, 1, 8, np.array(["a"])), "argument out is an array of <U1"),
+    ],
+)
 def test_what_cannot_be_simulated_is_refused_before_anything_starts(wrong, words):
     with pytest.raises(KernelError, match=re.escape(words)):
         wrong(torch.zeros(8))
@@ -526,9 +550,15 @@ def test_a_simulation_announces_nothing(capsys):
 
 # What chapter 02's kernels, its solutions' among them, take: n a whole number, a and b floats, the rest vectors.
 SIGNATURES = {
-    "add": "n x y out", "rotate": "x out", "rotate_early": "x out", "write_squares": "out", "scale": "n a x", "reverse": "n x",
-    "saxpy": "n a x n y n", "block_sums": "n x out",
-}  # fmt: skip
+    "add": "n x y out",
+    "rotate": "x out",
+    "rotate_early": "x out",
+    "write_squares": "out",
+    "scale": "n a x",
+    "reverse": "n x",
+    "saxpy": "n a x n y n",
+    "block_sums": "n x out",
+}
 
 
 def test_the_kernels_of_the_course_compile_for_every_gpu_that_torch_runs_on():
@@ -545,7 +575,8 @@ for source in notebooks.read_solutions({str(path)!r}).values():
 kinds = {{"n": int64, "a": float32}}
 for name, letters in {SIGNATURES!r}.items():
     for capability in (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0):
-        ptx, _ = cuda.compile_ptx(kernels[name], void(*(kinds.get(each, float32[::1]) for each in letters.split())), cc=capability)
+        signature = void(*(kinds.get(each, float32[::1]) for each in letters.split()))
+        ptx, _ = cuda.compile_ptx(kernels[name], signature, cc=capability)
         assert ".target sm_%d%d" % capability in ptx
 print("compiled", len({SIGNATURES!r}))
 """

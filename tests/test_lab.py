@@ -1,4 +1,6 @@
-"""`make lab` and `make kernel`: a real JupyterLab, in a browser, for another user, as a job of Slurm, as a kernel elsewhere."""
+"""`make lab` and `make kernel`: a real JupyterLab, in a browser, for another user, as a job of
+Slurm, as a kernel elsewhere.
+"""
 
 import json
 import os
@@ -23,7 +25,9 @@ from tools import kernel, lab
 from tools.browser import what_is_missing
 
 ROOT = Path(__file__).resolve().parent.parent
-OWN_VENV = pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv" or (ROOT / ".venv").is_symlink(), reason="needs the .venv of this checkout")
+OWN_VENV = pytest.mark.skipif(
+    Path(sys.prefix) != ROOT / ".venv" or (ROOT / ".venv").is_symlink(), reason="needs the .venv of this checkout"
+)
 ARGS = "LAB_ARGS=--no-browser --ServerApp.port=0"
 URL = re.compile(r"(http://127\.0\.0\.1:\d+)/lab/tree/00_start_here\.ipynb\?token=(\w+)")
 
@@ -42,7 +46,8 @@ def running(*command, **options):
                 break
         else:
             raise AssertionError("".join(said))
-        wait_until(lambda: answers(found[1]), 20, "the server answers")  # the address is printed a moment before it listens
+        # the address is printed a moment before it listens
+        wait_until(lambda: answers(found[1]), 20, "the server answers")
         yield found[1], found[2], "".join(said)
     finally:
         ended = psutil.Process(process.pid).children(recursive=True)
@@ -59,8 +64,11 @@ def answers(address):
 
 
 def ask(address, token, path, content=None):
-    request = urllib.request.Request(f"{address}/api/{path}", headers={"Authorization": f"token {token}"},
-                                     data=None if content is None else json.dumps(content).encode())  # fmt: skip
+    request = urllib.request.Request(
+        f"{address}/api/{path}",
+        headers={"Authorization": f"token {token}"},
+        data=None if content is None else json.dumps(content).encode(),
+    )
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)
 
@@ -81,8 +89,11 @@ def test_lab_is_for_this_machine_with_a_token_and_opens_a_copy_with_its_contents
 def ask_process(address):
     """The process that listens there."""
     port = int(address.rpartition(":")[2])
-    return next(psutil.Process(c.pid) for c in psutil.net_connections("inet")
-                if c.status == psutil.CONN_LISTEN and c.laddr.port == port)  # fmt: skip
+    return next(
+        psutil.Process(c.pid)
+        for c in psutil.net_connections("inet")
+        if c.status == psutil.CONN_LISTEN and c.laddr.port == port
+    )
 
 
 def listening(process):
@@ -117,7 +128,12 @@ def test_another_user_works_from_a_home_in_a_checkout_that_cannot_be_written(tmp
     command = another_user.as_another_user(home, "make", "lab", ARGS, COURSE_MAX_WORKERS="2")
     with running(*command) as (address, token, said):
         assert "Using what its owner has installed" in said and "/home/student/my_course" in said
-        session = ask(address, token, "sessions", {"path": lab.FIRST, "name": "", "type": "notebook", "kernel": {"name": "python3"}})
+        session = ask(
+            address,
+            token,
+            "sessions",
+            {"path": lab.FIRST, "name": "", "type": "notebook", "kernel": {"name": "python3"}},
+        )
         connection = next(home.rglob(f"kernel-{session['kernel']['id']}.json"))
         run_all_cells(connection, home / "my_course" / lab.FIRST)
 
@@ -130,7 +146,9 @@ def run_all_cells(connection, path):
         client.wait_for_ready(30)
         for cell in nbformat.read(path, 4).cells:
             if cell.cell_type == "code" and "raises-exception" not in cell.metadata.get("tags", ()):
-                reply = client.execute_interactive(cell.source, timeout=120, output_hook=lambda message: None, allow_stdin=False)
+                reply = client.execute_interactive(
+                    cell.source, timeout=120, output_hook=lambda message: None, allow_stdin=False
+                )
                 assert reply["content"]["status"] == "ok", cell.source + str(reply["content"].get("evalue"))
     finally:
         client.stop_channels()
@@ -147,7 +165,9 @@ def test_a_kernel_for_another_jupyter(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     where = Path(re.search(r"is registered in (.*)\.\n", done.stdout)[1])
     assert str(tmp_path) in str(where) and (tmp_path / "copy" / lab.FIRST).exists()
-    manager = KernelManager(kernel_name=kernel.NAME, kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(where.parent)]))
+    manager = KernelManager(
+        kernel_name=kernel.NAME, kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(where.parent)])
+    )
     manager.start_kernel(cwd=tmp_path, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
     try:
         client = manager.blocking_client()
@@ -174,8 +194,16 @@ def test_a_home_that_cannot_be_written_is_one_sentence(tmp_path):
 
 def test_jupyterlab_as_a_job_of_slurm(slurm, tmp_path):
     copy = tmp_path / "my course"
-    command = [sys.executable, "-m", "tools.lab", "--slurm=--gpus=1 --time=5", "--ServerApp.shutdown_no_activity_timeout=300"]
-    done = subprocess.run(command, cwd=ROOT, env=slurm.env | {"MY_COURSE": str(copy)}, capture_output=True, text=True, timeout=90)
+    command = [
+        sys.executable,
+        "-m",
+        "tools.lab",
+        "--slurm=--gpus=1 --time=5",
+        "--ServerApp.shutdown_no_activity_timeout=300",
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=slurm.env | {"MY_COURSE": str(copy)}, capture_output=True, text=True, timeout=90
+    )
     assert done.returncode == 0, done.stderr
     job = re.search(r"as job (\d+); Ctrl-C cancels it", done.stdout)[1]
     try:
@@ -207,16 +235,27 @@ def test_an_interrupt_while_the_job_waits_cancels_it(slurm, tmp_path):
     assert process.returncode == 1 and slurm.wait(job) == "CANCELLED"
 
 
-@pytest.mark.parametrize("arguments, said", [
-    ("--partition=none", "Slurm did not take the job: "), ("--gpus=1 --time=1 --nodes=2-1", "Slurm did not take the job: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("--partition=none", "Slurm did not take the job: "),
+        ("--gpus=1 --time=1 --nodes=2-1", "Slurm did not take the job: "),
+    ],
+)
 def test_a_job_that_slurm_refuses(slurm, tmp_path, arguments, said):
-    done = subprocess.run([sys.executable, "-m", "tools.lab", f"--slurm={arguments}"], cwd=ROOT, capture_output=True, text=True,
-                          env=slurm.env | {"MY_COURSE": str(tmp_path)})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.lab", f"--slurm={arguments}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=slurm.env | {"MY_COURSE": str(tmp_path)},
+    )
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
 
 
 def test_without_slurm_that_is_said(tmp_path):
     env = os.environ | {"MY_COURSE": str(tmp_path), "PATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", "tools.lab", "--slurm=--gpus=1"], cwd=ROOT, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.lab", "--slurm=--gpus=1"], cwd=ROOT, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 1 and "There is no Slurm on this machine" in done.stderr

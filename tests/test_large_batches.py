@@ -82,5 +82,3 @@ def test_rates_refuse_a_batch_that_the_data_do_not_hold(recipe, batch_size):
 
 def test_the_largest_batch_is_allowed():
     assert len(NAMES["rates_of"](0.01, 1437, LINEAR)) == NAMES["NUM_EPOCHS"]
-
-

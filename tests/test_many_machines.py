@@ -32,15 +32,40 @@ def test_unequal_agents_number_their_ranks_as_exercise_13_1_does(tmp_path):
     program.write_text(TELL)
     (tmp_path / "told").mkdir()
     with rendezvous.store() as store:
-        meeting = ["--nnodes", "2", "--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{store.port}",
-                   "--rdzv-conf", "is_host=false", "--local-addr", "127.0.0.1"]  # fmt: skip
+        meeting = [
+            "--nnodes",
+            "2",
+            "--rdzv-id",
+            "7",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"127.0.0.1:{store.port}",
+            "--rdzv-conf",
+            "is_host=false",
+            "--local-addr",
+            "127.0.0.1",
+        ]
         agents = [
-            subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *meeting, "--nproc-per-node", str(count), program,
-                              tmp_path / "told"], stderr=subprocess.DEVNULL) for count in gpus
-        ]  # fmt: skip
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "torch.distributed.run",
+                    *meeting,
+                    "--nproc-per-node",
+                    str(count),
+                    program,
+                    tmp_path / "told",
+                ],
+                stderr=subprocess.DEVNULL,
+            )
+            for count in gpus
+        ]
         assert [agent.wait(timeout=120) for agent in agents] == [0, 0]
     told = [json.loads((tmp_path / "told" / str(rank)).read_text()) for rank in range(3)]
-    met = [int(env["LOCAL_WORLD_SIZE"]) for env in told if env["LOCAL_RANK"] == "0"]  # nodes in the order of their numbers
+    # nodes in the order of their numbers
+    met = [int(env["LOCAL_WORLD_SIZE"]) for env in told if env["LOCAL_RANK"] == "0"]
     assert sorted(met) == gpus
     assert told == [solution("13.1")(rank, met) for rank in range(3)]
 
@@ -48,7 +73,9 @@ def test_unequal_agents_number_their_ranks_as_exercise_13_1_does(tmp_path):
 @pytest.mark.skipif(bool(MISSING), reason=REASON)
 def test_a_batch_file_of_exercise_13_3_gives_each_task_its_numbers(slurm, tmp_path):
     program = tmp_path / "tell"
-    program.write_text('#!/bin/sh\necho $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $SLURMD_NODENAME > $1/$RANK\n')
+    program.write_text(
+        "#!/bin/sh\necho $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $SLURMD_NODENAME > $1/$RANK\n"
+    )
     program.chmod(0o755)
     (tmp_path / "told").mkdir()
     (tmp_path / "job.sbatch").write_text(solution("13.3")(2, 2, 5, f"{program} {tmp_path / 'told'}"))

@@ -1,4 +1,6 @@
-"""Messages arrive, whatever the tensor looks like; a ring adds up as dist.all_reduce does, a tree hands out; all are counted."""
+"""Messages arrive, whatever the tensor looks like; a ring adds up as dist.all_reduce does, a tree hands out;
+all are counted.
+"""
 
 import pytest
 import torch
@@ -80,14 +82,19 @@ def test_an_exchange_may_have_one_direction_only():
 
 def call(function, rank):
     x, y = torch.ones(1), torch.ones(1)
-    {"send": lambda: messages.send(x, rank), "recv": lambda: messages.recv(x, rank),
-     "exchange": lambda: messages.exchange(x, 1 - dist.get_rank(), y, rank)}[function]()
+    {
+        "send": lambda: messages.send(x, rank),
+        "recv": lambda: messages.recv(x, rank),
+        "exchange": lambda: messages.exchange(x, 1 - dist.get_rank(), y, rank),
+    }[function]()
 
 
 @pytest.mark.parametrize("function", ["send", "recv", "exchange"])
 @pytest.mark.parametrize("rank", [0, 2, -1, "1", None])  # 0 sends to itself
 def test_a_rank_that_is_not_there_is_named(function, rank):
-    with pytest.raises(WorkerError, match=rf"ValueError: rank \d cannot (send to|receive from) rank {rank!r}: the other ranks of 2"):
+    with pytest.raises(
+        WorkerError, match=rf"ValueError: rank \d cannot (send to|receive from) rank {rank!r}: the other ranks of 2"
+    ):
         run(call, function, rank)
 
 
@@ -144,8 +151,12 @@ def count_the_ring(length):
 def test_each_rank_of_the_ring_sends_2_p_minus_1_over_p_of_the_bytes_to_the_next(world_size):
     num_bytes = 8 * 12
     share = 2 * (world_size - 1) * num_bytes // world_size
-    for rank, (sent, received, *totals, collectives, after) in enumerate(run(count_the_ring, 12, world_size=world_size)):
-        assert {dst for dst, _ in sent} == {(rank + 1) % world_size} and {src for src, _ in received} == {(rank - 1) % world_size}
+    for rank, (sent, received, *totals, collectives, after) in enumerate(
+        run(count_the_ring, 12, world_size=world_size)
+    ):
+        assert {dst for dst, _ in sent} == {(rank + 1) % world_size} and {src for src, _ in received} == {
+            (rank - 1) % world_size
+        }
         assert totals == [share, share] and not collectives
         assert after == list(range(1, 2 * (world_size - 1) + 1)), "a message in each step"
 
@@ -169,7 +180,12 @@ def call_everything():
         dist.send(x, 1) if rank == 0 else dist.recv(x)  # from whoever sends
         dist.barrier()
     dist.all_reduce(x)  # no longer counted
-    return traffic.sent, traffic.received, [num_bytes for _, num_bytes in traffic.collectives[:4]], [name for name, _ in traffic.collectives]
+    return (
+        traffic.sent,
+        traffic.received,
+        [num_bytes for _, num_bytes in traffic.collectives[:4]],
+        [name for name, _ in traffic.collectives],
+    )
 
 
 def test_traffic_counts_every_call_that_reaches_the_backend():

@@ -20,19 +20,31 @@ matplotlib.use("agg")
 
 
 def event(name, kind, start, end, is_user_annotation=False):
-    return types.SimpleNamespace(name=name, device_type=types.SimpleNamespace(name=kind), is_user_annotation=is_user_annotation,
-                                 time_range=types.SimpleNamespace(start=1e3 * start, end=1e3 * end))  # fmt: skip
+    return types.SimpleNamespace(
+        name=name,
+        device_type=types.SimpleNamespace(name=kind),
+        is_user_annotation=is_user_annotation,
+        time_range=types.SimpleNamespace(start=1e3 * start, end=1e3 * end),
+    )
 
 
 def spans_of(events, monkeypatch):
-    monkeypatch.setattr(overlap, "profile", lambda: contextlib.nullcontext(types.SimpleNamespace(events=lambda: events)))
+    monkeypatch.setattr(
+        overlap, "profile", lambda: contextlib.nullcontext(types.SimpleNamespace(events=lambda: events))
+    )
     return overlap.backward_spans(lambda: None)
 
 
 def test_what_a_gpu_computes_and_sends_is_told_by_its_kernels(monkeypatch):
-    events = [event("backward", "CPU", 1, 2), event("backward", "CUDA", 1, 10, is_user_annotation=True), event("all_reduce", "CPU", 2, 3),
-              event("sgemm", "CUDA", 0, 0.5), event("sgemm", "CUDA", 3, 5), event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "CUDA", 4, 9),
-              event("autograd::engine::evaluate_function: MmBackward0", "CPU", 1, 2)]  # fmt: skip
+    events = [
+        event("backward", "CPU", 1, 2),
+        event("backward", "CUDA", 1, 10, is_user_annotation=True),
+        event("all_reduce", "CPU", 2, 3),
+        event("sgemm", "CUDA", 0, 0.5),
+        event("sgemm", "CUDA", 3, 5),
+        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "CUDA", 4, 9),
+        event("autograd::engine::evaluate_function: MmBackward0", "CPU", 1, 2),
+    ]
     assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]
 
 
@@ -42,7 +54,8 @@ def test_ranks_that_share_a_gpu_send_with_gloo(monkeypatch):
 
 
 def profile_two_layers():
-    model, x = DistributedDataParallel(nn.Sequential(nn.Linear(4, 400), nn.Linear(400, 4)), bucket_cap_mb=0.001), torch.ones(2, 4)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 400), nn.Linear(400, 4)), bucket_cap_mb=0.001)
+    x = torch.ones(2, 4)
 
     def step():
         overlap.marked_backward(model(x).sum())
@@ -114,12 +127,15 @@ def test_the_distance_from_rank_0_changes_nothing():
 LAYERS = {"last": (1, 2), "first": (4, 1)}
 
 
-@pytest.mark.parametrize(("buckets", "waits", "sending"), [
-    ([["last", "first"]], True, [(5, 9, "last+first")]),
-    ([["last"], ["first"]], True, [(5, 8, "last"), (8, 10, "first")]),
-    ([["last"], ["first"]], False, [(1, 4, "last"), (5, 7, "first")]),
-    ([["last", "first"]], False, [(5, 9, "last+first")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("buckets", "waits", "sending"),
+    [
+        ([["last", "first"]], True, [(5, 9, "last+first")]),
+        ([["last"], ["first"]], True, [(5, 8, "last"), (8, 10, "first")]),
+        ([["last"], ["first"]], False, [(1, 4, "last"), (5, 7, "first")]),
+        ([["last", "first"]], False, [(5, 9, "last+first")]),
+    ],
+)
 def test_a_message_leaves_when_its_gradients_are_ready_and_the_link_is_free(buckets, waits, sending):
     assert schedule(LAYERS, buckets, waits, latency=1) == ([(0, 1, "last"), (1, 5, "first")], sending)
 

@@ -1,4 +1,6 @@
-"""A parameter server: equal to one process where nobody is stale, never staler than its bound, and clear about who is gone."""
+"""A parameter server: equal to one process where nobody is stale, never staler than its bound, and
+clear about who is gone.
+"""
 
 import os
 import random
@@ -17,7 +19,17 @@ from course_utils import WorkerError, launch, models
 from course_utils.data import load_images
 from course_utils.parallel import messages
 from course_utils.parallel.parameter_server import (
-    Asynchronous, BoundedDelay, Client, Plan, Served, ServerGone, Synchronous, WorkerGone, schedule, serve, wire,
+    Asynchronous,
+    BoundedDelay,
+    Client,
+    Plan,
+    Served,
+    ServerGone,
+    Synchronous,
+    WorkerGone,
+    schedule,
+    serve,
+    wire,
 )  # fmt: skip
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -178,7 +190,7 @@ def embed(num_workers, rows):
     head = nn.Linear(4, 1).double()
     parameters = {"table": table.weight, "head": head.weight}
     plan = Plan(parameters, [0], range(1, 1 + num_workers))
-    make = lambda parameters: torch.optim.SGD(parameters, lr=0.5)  # noqa: E731
+    make = lambda parameters: torch.optim.SGD(parameters, lr=0.5)
     if dist.get_rank() == 0:
         return serve(plan, parameters, make, Synchronous())
     client = Client(plan)
@@ -204,7 +216,9 @@ def test_of_sparse_keys_only_rows_travel():
         optimizer.zero_grad()
         (head(table(torch.tensor(step))).square().sum() * 3).backward()
         optimizer.step()
-    torch.testing.assert_close(results[0].parameters, {"table": table.weight.detach(), "head": head.weight.detach()}, **EXACT)
+    torch.testing.assert_close(
+        results[0].parameters, {"table": table.weight.detach(), "head": head.weight.detach()}, **EXACT
+    )
     distinct = sum(len(set(step)) for step in ROWS)
     about = 8 * (4 * len(ROWS) + distinct)  # two keys, each with its place and its number of rows
     values = 8 * (4 * distinct + 4 * len(ROWS))
@@ -379,7 +393,8 @@ def test_a_server_ends_the_training(rule, num_servers):
     assert first.num_updates == 20 and len(first.pushes) == num_gradients and not first.lost  # all of them whole
     assert {value for p in first.parameters.values() for value in p.tolist()} == {-num_gradients}
     steps = others[num_servers - 1 :]
-    assert steps == [20] * 3 if rule.adds_up else 20 <= sum(steps) <= 22  # one under way from each of the others, at most
+    # one under way from each of the others, at most
+    assert steps == [20] * 3 if rule.adds_up else 20 <= sum(steps) <= 22
 
 
 def leave_early(num_steps):
@@ -413,7 +428,9 @@ def expect(error, text):
 
 def test_what_a_plan_refuses():
     two = {"a": torch.zeros(1), "b": torch.zeros(2)}
-    with expect(ValueError, "3 servers cannot share 2 keys, since a key lies on one server, whole: take 2 servers at most"):
+    with expect(
+        ValueError, "3 servers cannot share 2 keys, since a key lies on one server, whole: take 2 servers at most"
+    ):
         Plan(two, range(3), [3])
     with expect(ValueError, r"servers \(0, 1\), workers \(1, 2\)"):
         Plan(two, [0, 1], [1, 2])
@@ -498,7 +515,9 @@ def test_what_fails_in_a_servers_thread_fails_the_server():
 # ---- What would be, without messages
 
 
-@pytest.mark.parametrize("rule, fast, slow", [(Synchronous(), 3, 3), (BoundedDelay(2), 5, 3), (Asynchronous(), 12, 3)], ids=repr)
+@pytest.mark.parametrize(
+    "rule, fast, slow", [(Synchronous(), 3, 3), (BoundedDelay(2), 5, 3), (Asynchronous(), 12, 3)], ids=repr
+)
 def test_a_schedule_keeps_the_rule(rule, fast, slow):
     steps = schedule(rule, [1, 1, 4], until=12)
     assert [sum(step.worker == worker for step in steps) for worker in range(3)] == [fast, fast, slow]

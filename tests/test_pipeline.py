@@ -50,7 +50,9 @@ def test_what_each_stage_holds(num_stages, num_micro_batches):
 
     assert peaks(pipeline.naive) == [1] * num_stages
     assert peaks(pipeline.gpipe) == [num_micro_batches] * num_stages
-    assert peaks(pipeline.one_forward_one_backward) == [min(num_stages - stage, num_micro_batches) for stage in range(num_stages)]
+    assert peaks(pipeline.one_forward_one_backward) == [
+        min(num_stages - stage, num_micro_batches) for stage in range(num_stages)
+    ]
 
 
 def test_spans_do_not_overlap_on_a_stage_and_begin_after_their_input_when_stages_differ():
@@ -78,10 +80,16 @@ F, B = "forward", "backward"
     [
         ([], "the schedule is empty"),
         ([1, 2], "each \\(stage, micro_batch, phase\\)"),
-        ([(0, 0, F), (0, 0, "back")], "the back of micro-batch 0 on stage 0 is in the schedule, but there are stages 0 to 0"),
+        (
+            [(0, 0, F), (0, 0, "back")],
+            "the back of micro-batch 0 on stage 0 is in the schedule, but there are stages 0 to 0",
+        ),
         ([(0, 0, F)], "the backward of micro-batch 0 on stage 0 is missing"),
         ([(0, 0, F), (0, 0, B), (0, 0, B)], "the backward of micro-batch 0 on stage 0 is in the schedule 2 times"),
-        ([(0, 0, B), (0, 0, F)], "stage 0 waits with the backward of micro-batch 0 for the forward of micro-batch 0 on stage 0"),
+        (
+            [(0, 0, B), (0, 0, F)],
+            "stage 0 waits with the backward of micro-batch 0 for the forward of micro-batch 0 on stage 0",
+        ),
     ],
 )
 def test_a_schedule_that_cannot_run_is_refused(schedule, words):
@@ -92,8 +100,11 @@ def test_a_schedule_that_cannot_run_is_refused(schedule, words):
 def test_a_deadlock_is_told_as_who_waits_for_whom():
     # Stage 1 wants micro-batch 1 first, which stage 0 only sends after micro-batch 0 has come back.
     stuck = [(0, 0, F), (0, 0, B), (0, 1, F), (0, 1, B), (1, 1, F), (1, 1, B), (1, 0, F), (1, 0, B)]
-    with pytest.raises(ValueError, match="stage 0 waits with the backward of micro-batch 0 for the backward of micro-batch 0 on "
-                                         "stage 1; stage 1 waits with the forward of micro-batch 1 for the forward of"):
+    with pytest.raises(
+        ValueError,
+        match="stage 0 waits with the backward of micro-batch 0 for the backward of micro-batch 0 on "
+        "stage 1; stage 1 waits with the forward of micro-batch 1 for the forward of",
+    ):
         pipeline.validate(stuck, 2, 2)
     with pytest.raises(ValueError, match="never ends"):
         pipeline.place(stuck)
@@ -143,7 +154,9 @@ def test_micro_batches_are_equal_or_refused():
     batch = torch.arange(12).reshape(6, 2)
     parts = pipeline.split_batch(batch, 3)
     assert [len(part) for part in parts] == [2, 2, 2] and torch.equal(torch.cat(parts), batch)
-    with pytest.raises(ValueError, match="6 samples cannot be cut into 4 equal micro-batches: choose one of 1, 2, 3, 6"):
+    with pytest.raises(
+        ValueError, match="6 samples cannot be cut into 4 equal micro-batches: choose one of 1, 2, 3, 6"
+    ):
         pipeline.split_batch(batch, 4)
     with pytest.raises(ValueError, match="6 samples cannot be cut into 0"):
         pipeline.split_batch(batch, 0)

@@ -25,7 +25,8 @@ def test_a_plan_is_its_own_replay(make):
     plan = pipeline.place(make(3, 5), [1.0, 2.0, 1.5], [2.0, 3.0, 4.0])
     assert sorted(pipeline.replay(plan)) == sorted(plan)
     assert pipeline.gap(pipeline.length(plan), plan, plan) == pytest.approx(
-        {"formula": pipeline.length(plan), "imbalance": 0, "variation": 0, "messages": 0})
+        {"formula": pipeline.length(plan), "imbalance": 0, "variation": 0, "messages": 0}
+    )
 
 
 def test_the_gaps_parts_add_up_and_each_finds_its_cause():
@@ -34,7 +35,9 @@ def test_the_gaps_parts_add_up_and_each_finds_its_cause():
     slow = pipeline.place(schedule, [1.0, 2.25], [2.5, 3.5])
     measured = late(slow, 0.5)
     end = max(span.end for span in measured if span.stage)  # stage 0's backwards wait for stage 1's
-    measured = [s._replace(begin=s.begin + 1, end=s.end + 1) if (s.stage, s.phase) == (0, "backward") else s for s in measured]
+    measured = [
+        s._replace(begin=s.begin + 1, end=s.end + 1) if (s.stage, s.phase) == (0, "backward") else s for s in measured
+    ]
     gap = pipeline.gap(pipeline.length(equal), own, measured)
     assert end <= max(span.end for span in measured)
     assert gap["imbalance"] == pytest.approx(pipeline.length(own) - pipeline.length(equal))
@@ -44,7 +47,10 @@ def test_the_gaps_parts_add_up_and_each_finds_its_cause():
 
 
 def test_titles_tell_length_and_idle_share():
-    assert pipeline.title("1F1B", pipeline.place(pipeline.one_forward_one_backward(2, 4), 0.001, 0.002)) == "1F1B: 15 ms, 20% idle"
+    assert (
+        pipeline.title("1F1B", pipeline.place(pipeline.one_forward_one_backward(2, 4), 0.001, 0.002))
+        == "1F1B: 15 ms, 20% idle"
+    )
 
 
 def test_held_bytes_rise_with_each_forward_and_fall_with_each_backward():

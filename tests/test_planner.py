@@ -1,4 +1,6 @@
-"""The planner against published tables: formulas to the printed digit, measurements within the errors that the course states."""
+"""The planner against published tables: formulas to the printed digit, measurements within the
+errors that the course states.
+"""
 
 import math
 from statistics import median
@@ -8,7 +10,20 @@ import torch
 
 from course_utils import planner
 from course_utils.planner import (
-    NCCL_NVLINK, NCCL_PCIE, Cluster, Group, Layer, Method, Network, State, Work, all_reduce, half, plan, published, transformer,
+    NCCL_NVLINK,
+    NCCL_PCIE,
+    Cluster,
+    Group,
+    Layer,
+    Method,
+    Network,
+    State,
+    Work,
+    all_reduce,
+    half,
+    plan,
+    published,
+    transformer,
 )  # fmt: skip
 from course_utils.planner.counting import count
 from course_utils.planner.memory import kept_bytes
@@ -28,10 +43,14 @@ def printed(value, text):
     return f"{value:.{decimals}f}" == f"{float(text):.{decimals}f}"
 
 
-@pytest.mark.parametrize("shard, row", [
-    ("optimizer", "120 52.5 35.6 31.4 30.4 30.1"), ("gradients", "120 41.3 21.6 16.6 15.4 15.1"),
-    ("full", "120 30 7.5 1.88 .47 .12"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "shard, row",
+    [
+        ("optimizer", "120 52.5 35.6 31.4 30.4 30.1"),
+        ("gradients", "120 41.3 21.6 16.6 15.4 15.1"),
+        ("full", "120 30 7.5 1.88 .47 .12"),
+    ],
+)
 def test_states_are_those_of_zero(shard, row):
     for data, text in zip((1, 4, 16, 64, 256, 1024), row.split()):
         held = plan(network(7.5e9), A100, Method(data, shard=shard), data).memory
@@ -60,10 +79,14 @@ def test_fsdp_gathers_its_largest_unit(replicas):
 ])  # fmt: skip
 def test_parameters_and_products_are_those_of_narayanan(h, layers, heads, s, V, billions):
     model = transformer(h, layers, heads, s, V)
-    assert model.parameters == pytest.approx(12 * layers * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * layers * h)), rel=1e-12)
+    assert model.parameters == pytest.approx(
+        12 * layers * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * layers * h)), rel=1e-12
+    )
     assert printed(model.parameters / 1e9, billions)
     said = plan(model, A100, Method(checkpointing="full"), 1)
-    assert said.flops_per_s * said.step.value == pytest.approx(96 * s * layers * h**2 * (1 + s / (6 * h) + V / (16 * layers * h)))
+    assert said.flops_per_s * said.step.value == pytest.approx(
+        96 * s * layers * h**2 * (1 + s / (6 * h) + V / (16 * layers * h))
+    )
 
 
 def test_llama_has_its_parameters():
@@ -72,13 +95,16 @@ def test_llama_has_its_parameters():
     assert transformer(4096, 32, 32, 8192, 128256, **sizes).parameters == 8_030_261_248 - 4096
 
 
-@pytest.mark.parametrize("method, per_token", [
-    (Method(), lambda h, a, s, t: 34 + 5 * a * s / h),
-    (Method(tensor=2), lambda h, a, s, t: 10 + 24 / t + 5 * a * s / (h * t)),
-    (Method(tensor=2, sequence_parallel=True), lambda h, a, s, t: (34 + 5 * a * s / h) / t),
-    (Method(tensor=2, sequence_parallel=True, checkpointing="selective"), lambda h, a, s, t: 34 / t),
-    (Method(checkpointing="full"), lambda h, a, s, t: 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method, per_token",
+    [
+        (Method(), lambda h, a, s, t: 34 + 5 * a * s / h),
+        (Method(tensor=2), lambda h, a, s, t: 10 + 24 / t + 5 * a * s / (h * t)),
+        (Method(tensor=2, sequence_parallel=True), lambda h, a, s, t: (34 + 5 * a * s / h) / t),
+        (Method(tensor=2, sequence_parallel=True, checkpointing="selective"), lambda h, a, s, t: 34 / t),
+        (Method(checkpointing="full"), lambda h, a, s, t: 2),
+    ],
+)
 def test_activations_are_those_of_korthikanti(method, per_token):
     block = GPT.layers[1]
     assert kept_bytes(block, method) == pytest.approx(32 * 64 * per_token(64, 4, 32, method.tensor), rel=1e-12)
@@ -121,11 +147,16 @@ def test_rows_that_are_missed_say_why():
 
 
 # NCCL's own formulas, `src/graph/tuning.cc`, for messages without bytes, in µs.
-@pytest.mark.parametrize("way, group, expected", [
-    (NCCL_NVLINK[0], Group(8, 8), 4.4 + 2 * 7 * 0.52), (NCCL_NVLINK[1], Group(32, 8), 4.4 + 2 * (3 * 0 + 7 * 1.2 + 2 * 8.5)),
-    (NCCL_NVLINK[3], Group(8, 8), 3.6 + 14 * 0.47), (NCCL_NVLINK[5], Group(8, 4), 8.4 + (14 - 2) * 3.4 + 2 * 9.6),
-    (NCCL_PCIE[4], Group(4, 4), 10 + 6 * 2.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "way, group, expected",
+    [
+        (NCCL_NVLINK[0], Group(8, 8), 4.4 + 2 * 7 * 0.52),
+        (NCCL_NVLINK[1], Group(32, 8), 4.4 + 2 * (3 * 0 + 7 * 1.2 + 2 * 8.5)),
+        (NCCL_NVLINK[3], Group(8, 8), 3.6 + 14 * 0.47),
+        (NCCL_NVLINK[5], Group(8, 4), 8.4 + (14 - 2) * 3.4 + 2 * 9.6),
+        (NCCL_PCIE[4], Group(4, 4), 10 + 6 * 2.5),
+    ],
+)
 def test_latencies_are_those_of_nccl(way, group, expected):
     line = all_reduce(0, group, Cluster("H100", ways=(way,)))
     assert line.value == pytest.approx(1e-6 * expected) and line.formula.endswith(f"{way.algorithm}, {way.protocol}")
@@ -148,7 +179,9 @@ def test_a_group_shares_its_nodes_network_cards():
 
 
 def test_counting_finds_parameters_products_and_kept_bytes_and_changes_nothing():
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10))
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10)
+    )
     before = [p.clone() for p in module.parameters()]
     found = count(module, torch.rand(4, 3, 8, 8))
     assert found.parameters == sum(p.numel() for p in module.parameters())
@@ -163,7 +196,15 @@ def test_counting_finds_parameters_products_and_kept_bytes_and_changes_nothing()
 
 def test_every_total_is_the_sum_of_its_parts_and_every_line_says_why():
     method = Method(
-        4, 2, 2, shard="full", replicas=2, checkpointing="selective", sequence_parallel=True, micro_batch=2, overlap=False
+        4,
+        2,
+        2,
+        shard="full",
+        replicas=2,
+        checkpointing="selective",
+        sequence_parallel=True,
+        micro_batch=2,
+        overlap=False,
     )
     said = plan(GPT, A100, method, 32)
     for tree in (said.memory, said.step):
@@ -183,7 +224,8 @@ def test_more_of_each_costs_what_it_should():
     base = plan(model, A100, Method(2), 8)
     assert plan(model, A100, Method(2, overlap=False), 8).step.value > base.step.value
     slow = Cluster("A100-80", between=6.25e9)
-    assert plan(model, slow, Method(16), 64).step.value > plan(model, slow, Method(8), 32).step.value  # gradients leave the node
+    # gradients leave the node
+    assert plan(model, slow, Method(16), 64).step.value > plan(model, slow, Method(8), 32).step.value
     assert plan(model, A100, Method(2, checkpointing="full"), 8).memory.value < base.memory.value
     assert plan(model, Cluster("H100"), Method(2), 8).step.value < base.step.value
     assert base.fits and not plan(transformer(20480, 105, 128, 2048, 51200), A100, Method(), 1).fits
@@ -202,24 +244,33 @@ def test_the_price_is_hours_times_gpus():
     assert 0 < said.mfu < 1 and not math.isnan(said.flops_per_s)
 
 
-@pytest.mark.parametrize("ask, words", [
-    (lambda: plan(GPT, A100, Method(4, micro_batch=2), 12), "batch is 12, which data × micro_batch, 4 × 2, does not divide"),
-    (lambda: plan(GPT, A100, Method(), 0), "batch is 0"),
-    (lambda: plan(GPT, A100, Method(pipeline=7), 8), "pipeline is 7, and the model has 6 blocks"),
-    (lambda: plan(GPT, A100, Method(tensor=3), 8), "tensor is 3, which does not divide the model's 4 heads"),
-    (lambda: transformer(64, 6, 5, 32, 100), "heads is 5, which does not divide hidden, 64"),
-    (lambda: transformer(-64, 6, 4, 32, 100), "hidden is a whole number above 0, not -64"),
-    (lambda: transformer(64, 6, 4, 32.0, 100), "sequence is a whole number above 0, not 32.0"),
-    (lambda: Cluster("B300"), "gpu is 'B300', which the table does not know: it has V100-16"),
-    (lambda: Cluster("T4", between=0), "between is a number above 0, not 0"),
-    (lambda: plan(GPT, Cluster("T4"), Method(precision="bf16"), 8), "precision is 'bf16', and for T4 the table has fp32, fp16"),
-    (lambda: Method(data=True), "data is a whole number above 0, not True"),
-    (lambda: Method(8, replicas=3), "replicas is 3, which does not divide data, 8"),
-    (lambda: Method(shard="all"), "shard is 'all'; it can be none, optimizer, gradients, full"),
-    (lambda: Method(optimizer="lion"), "optimizer is 'lion'; it can be sgd, momentum or adam"),
-    (lambda: Method(pipeline=2, chunks=2), "chunks is 2 with schedule '1f1b'"),
-    (lambda: Method(pipeline=2, schedule="zero"), "schedule is 'zero'; it can be gpipe, 1f1b, interleaved"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ask, words",
+    [
+        (
+            lambda: plan(GPT, A100, Method(4, micro_batch=2), 12),
+            "batch is 12, which data × micro_batch, 4 × 2, does not divide",
+        ),
+        (lambda: plan(GPT, A100, Method(), 0), "batch is 0"),
+        (lambda: plan(GPT, A100, Method(pipeline=7), 8), "pipeline is 7, and the model has 6 blocks"),
+        (lambda: plan(GPT, A100, Method(tensor=3), 8), "tensor is 3, which does not divide the model's 4 heads"),
+        (lambda: transformer(64, 6, 5, 32, 100), "heads is 5, which does not divide hidden, 64"),
+        (lambda: transformer(-64, 6, 4, 32, 100), "hidden is a whole number above 0, not -64"),
+        (lambda: transformer(64, 6, 4, 32.0, 100), "sequence is a whole number above 0, not 32.0"),
+        (lambda: Cluster("B300"), "gpu is 'B300', which the table does not know: it has V100-16"),
+        (lambda: Cluster("T4", between=0), "between is a number above 0, not 0"),
+        (
+            lambda: plan(GPT, Cluster("T4"), Method(precision="bf16"), 8),
+            "precision is 'bf16', and for T4 the table has fp32, fp16",
+        ),
+        (lambda: Method(data=True), "data is a whole number above 0, not True"),
+        (lambda: Method(8, replicas=3), "replicas is 3, which does not divide data, 8"),
+        (lambda: Method(shard="all"), "shard is 'all'; it can be none, optimizer, gradients, full"),
+        (lambda: Method(optimizer="lion"), "optimizer is 'lion'; it can be sgd, momentum or adam"),
+        (lambda: Method(pipeline=2, chunks=2), "chunks is 2 with schedule '1f1b'"),
+        (lambda: Method(pipeline=2, schedule="zero"), "schedule is 'zero'; it can be gpipe, 1f1b, interleaved"),
+    ],
+)
 def test_what_cannot_be_is_refused_with_the_arguments_name(ask, words):
     with pytest.raises(ValueError) as caught:
         ask()

@@ -10,10 +10,13 @@ from course_utils.plots import style
 matplotlib.use("agg")
 
 
-@pytest.mark.parametrize("unit, ticks", [
-    ("bytes", {512: "512 B", 2**16: "64 KiB", 2**20: "1 MiB", 3 * 2**30: "3 GiB", 2**50: "1.02e+03 TiB", 0: "0"}),
-    ("seconds", {1e-9: "1 ns", 1e-5: "10 µs", 0.002: "2 ms", 0.9999: "1 s", 1: "1 s", 250: "250 s"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "unit, ticks",
+    [
+        ("bytes", {512: "512 B", 2**16: "64 KiB", 2**20: "1 MiB", 3 * 2**30: "3 GiB", 2**50: "1.02e+03 TiB", 0: "0"}),
+        ("seconds", {1e-9: "1 ns", 1e-5: "10 µs", 0.002: "2 ms", 0.9999: "1 s", 1: "1 s", 250: "250 s"}),
+    ],
+)
 def test_ticks_have_the_unit_that_suits_them(unit, ticks):
     figure, axes = plt.subplots()
     style.tick_units(axes, {"x": unit})

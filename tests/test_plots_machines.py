@@ -9,12 +9,15 @@ from course_utils.plots import machines
 matplotlib.use("agg")
 
 
-@pytest.mark.parametrize("groups, num_hops, num_leaving", [
-    ([list(range(8))], 8, 2),  # a ring of all leaves each node once
-    ([[0, 1, 2, 3], [4, 5, 6, 7]], 8, 0),
-    ([[0, 4], [1, 5], [2, 6], [3, 7]], 8, 8),
-    ([[0], [1, 2]], 2, 0),  # a rank alone sends to nobody
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "groups, num_hops, num_leaving",
+    [
+        ([list(range(8))], 8, 2),  # a ring of all leaves each node once
+        ([[0, 1, 2, 3], [4, 5, 6, 7]], 8, 0),
+        ([[0, 4], [1, 5], [2, 6], [3, 7]], 8, 8),
+        ([[0], [1, 2]], 2, 0),  # a rank alone sends to nobody
+    ],
+)
 def test_a_hop_leaves_its_node_where_its_ends_are_on_two(groups, num_hops, num_leaving):
     hops = machines.hops_of(groups, num_gpus=4)
     assert len(hops) == num_hops and sum(leaves for _, _, leaves in hops) == num_leaving

@@ -15,7 +15,8 @@ def test_every_run_is_a_point_and_every_case_has_its_median(shown):
     plots.outcomes(RUNS, "batch size", "Two sizes.", prediction=[512])
     (axes,) = shown[0].axes
     points = [line for line in axes.lines if len(line.get_xdata()) == 3]
-    assert [sorted(line.get_ydata()) for line in points] == [[2, 3, 10], [0.5, 1, 1], [40, 80, 90]]  # 0 is not on the axis
+    # 0 is not on the axis
+    assert [sorted(line.get_ydata()) for line in points] == [[2, 3, 10], [0.5, 1, 1], [40, 80, 90]]
     bars = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"]
     assert [tuple(line.get_ydata()) for line in bars] == [(3, 3), (1, 1), (80, 80)]
     low, high = axes.get_ylim()
@@ -40,4 +41,5 @@ def test_the_large_step_replaces_the_small_ones_only_where_the_gradient_changes_
         assert len(small) == large_steps.NUM_STEPS + 1 and len(large) == 2
         distances.append(math.dist(small[-1], large[-1]))
     assert distances[0] < 0.2 < 0.8 < distances[1]
-    assert [sum(parts) for parts in zip(*large_steps.NOISE)] == pytest.approx([0, 0])  # the mean of the batches has none
+    # the mean of the batches has none
+    assert [sum(parts) for parts in zip(*large_steps.NOISE)] == pytest.approx([0, 0])

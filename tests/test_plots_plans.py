@@ -25,7 +25,9 @@ def test_each_way_ends_earlier_than_the_one_before():
     assert ends == sorted(ends, reverse=True) and len(set(ends)) == 4
 
 
-@pytest.mark.parametrize("name, peak, time", [(PLANS[0], 4, 12), (PLANS[1], 2, 12), (PLANS[2], 1.75, 16), (PLANS[3], 4, 16)])
+@pytest.mark.parametrize(
+    "name, peak, time", [(PLANS[0], 4, 12), (PLANS[1], 2, 12), (PLANS[2], 1.75, 16), (PLANS[3], 4, 16)]
+)
 def test_what_a_plan_holds_and_takes(name, peak, time):
     spans, curve = plan(name, 4)
     assert max(held for _, held in curve) == peak

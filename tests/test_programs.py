@@ -1,4 +1,6 @@
-"""The programs beside the chapters run as a reader would run them, and say in every line what one device would not need."""
+"""The programs beside the chapters run as a reader would run them, and say in every line what one
+device would not need.
+"""
 
 import difflib
 import os
@@ -15,18 +17,27 @@ from tools import notebooks
 PROGRAMS = notebooks.NOTEBOOKS / "programs"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 MARKS = {  # of what one device's program would not need
-    "ddp.py": "# DDP", "elastic.py": "# DDP", "fsdp2.py": "# FSDP", "pipeline.py": "# PIPE", "tensor_parallel.py": "# TP",
+    "ddp.py": "# DDP",
+    "elastic.py": "# DDP",
+    "fsdp2.py": "# FSDP",
+    "pipeline.py": "# PIPE",
+    "tensor_parallel.py": "# TP",
     "horovod_digits.py": "# HVD",
-}  # fmt: skip
+}
 # Of one device's program nothing speaks of these.
 OF_SEVERAL = re.compile(
-    r"\b(dist|rank|local_rank|world_size|num_local|env|sampler|os|device_ids|mesh|unit|fully_shard|options|stage|schedule|tp|plan|parts)\b"
+    r"\b(dist|rank|local_rank|world_size|num_local|env|sampler|os|device_ids|mesh|unit|fully_shard|options)\b"
+    r"|\b(stage|schedule|tp|plan|parts)\b"
     r"|\bhvd\b|Distributed(Data|Sampler)|StateDict|get_model_state_dict|Pipeline|1F1B|DTensor"
 )
 
 
 def environment(**more):
-    env = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    }
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), env.get("PYTHONPATH")]))
     env["CUDA_VISIBLE_DEVICES"] = ""  # float64 on the CPU is what both can be held to
     return env | {"OMP_NUM_THREADS": "1"} | more  # as torchrun sets it
@@ -88,8 +99,17 @@ def test_every_line_of_the_elastic_program_that_a_restart_needs_is_marked():
     assert len(lines) >= 5 and not [line for line in lines if "ELASTIC" not in line]
 
 
-def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_the_program_without_checkpoints(tmp_path, undisturbed):
-    command = [sys.executable, *TORCHRUN, "--max-restarts", "1", str(PROGRAMS / "elastic.py"), *(str(tmp_path / n) for n in "ab")]
+def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_the_program_without_checkpoints(
+    tmp_path, undisturbed
+):
+    command = [
+        sys.executable,
+        *TORCHRUN,
+        "--max-restarts",
+        "1",
+        str(PROGRAMS / "elastic.py"),
+        *(str(tmp_path / n) for n in "ab"),
+    ]
     env = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")  # as elastic.py says
     agent = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     before, steps = None, []

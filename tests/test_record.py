@@ -60,14 +60,20 @@ def test_a_notebook_is_recorded(tmp_path):
 
     path = write_notebook(folder, MEASURES.replace("10.0", "11.0"), name="04_other")
     problems, _ = record.record(path, records=tmp_path / "recorded")
-    assert problems == [f"the name {name!r} is taken by {here.name}/03_{name}.json: keep it under another name, "
-                        "or delete that file" for name in ("bandwidth", "steps")]
+    assert problems == [
+        f"the name {name!r} is taken by {here.name}/03_{name}.json: keep it under another name, or delete that file"
+        for name in ("bandwidth", "steps")
+    ]
     assert everything_in(tmp_path / "recorded") == before
 
 
-@pytest.mark.parametrize("cell, reason", [
-    ("import time; time.sleep(60)", "cell 1: .*timed out"), ("import os; os._exit(3)", "cell 1: Kernel died"),
-])
+@pytest.mark.parametrize(
+    "cell, reason",
+    [
+        ("import time; time.sleep(60)", "cell 1: .*timed out"),
+        ("import os; os._exit(3)", "cell 1: Kernel died"),
+    ],
+)
 def test_a_cell_that_does_not_end_is_named(tmp_path, cell, reason):
     nb = new_notebook(cells=[new_code_cell("x = 1"), new_code_cell(cell)])
     with pytest.raises(notebooks.CellFailed, match=f"(?s){reason}"):
@@ -81,25 +87,39 @@ def test_the_command_prints_what_changed(tmp_path):
     (tmp_path / "notebooks").mkdir()
     path = write_notebook(tmp_path / "notebooks", MEASURES, CLAIMS)
     nb = notebooks.read(path)
-    nb.cells[1].outputs = [new_output("stream", name="stdout", text="→ Two are faster: 9 against 20 ms.\n→ It takes 3 ms.\n")]
+    nb.cells[1].outputs = [
+        new_output("stream", name="stdout", text="→ Two are faster: 9 against 20 ms.\n→ It takes 3 ms.\n")
+    ]
     notebooks.write(nb, path)
     before = {"bandwidth": {"copy": [8.0, 20.0], "device": "cpu"}, "steps": {"median_s": 0.5}}
     records.save_chapter("03", before, "a test", tmp_path / "data" / "recorded")
-    done = subprocess.run([sys.executable, "-m", "tools.record", "03"], cwd=tmp_path, capture_output=True, text=True,
-                          timeout=120, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.record", "03"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert lines[0].startswith("03_sample …") and lines[1].startswith("against the record of 20")
-    assert lines[2:] == ["bandwidth['copy'][0]: 8 → 10 (+25 %)", "3 as before",
-                         "now claimed: Two are faster than one: 10 against 20 ms."]
+    assert lines[2:] == [
+        "bandwidth['copy'][0]: 8 → 10 (+25 %)",
+        "3 as before",
+        "now claimed: Two are faster than one: 10 against 20 ms.",
+    ]
     assert not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize("machine, folder", [
-    ("2 × NVIDIA H200", "2-nvidia-h200"), ("NVIDIA A100-SXM4-80GB MIG 1g.10gb, Tesla T4",
-                                           "nvidia-a100-sxm4-80gb-mig-1g-10gb-tesla-t4"),
-    ("2 CPU cores (AMD EPYC), no GPU", "2-cpu-cores-amd-epyc-no-gpu"),
-])
+@pytest.mark.parametrize(
+    "machine, folder",
+    [
+        ("2 × NVIDIA H200", "2-nvidia-h200"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb, Tesla T4", "nvidia-a100-sxm4-80gb-mig-1g-10gb-tesla-t4"),
+        ("2 CPU cores (AMD EPYC), no GPU", "2-cpu-cores-amd-epyc-no-gpu"),
+    ],
+)
 def test_the_folder_of_a_machine(tmp_path, machine, folder):
     assert records.machine_folder(tmp_path, machine) == tmp_path / folder
 
@@ -154,18 +174,22 @@ def test_a_damaged_record_is_replaced_and_said(tmp_path):
 # keep
 
 
-@pytest.mark.parametrize("name, values, error, said", [
-    ("Copy GB/s", {}, ValueError, "name is 'Copy GB/s': a record's name is one word"),
-    ("../up", {}, ValueError, "one word"),
-    (3, {}, ValueError, "one word"),
-    ("curve", [1, 2], TypeError, "the values of 'curve' are a list: give a dict"),
-    ("curve", {"x": [1.0, float("nan")]}, ValueError, r"curve\['x'\]\[1\] is nan"),
-    ("curve", {"x": float("inf")}, ValueError, "is inf"),
-    ("curve", {"x": {64: 1.0}}, TypeError, r"curve\['x'\] has the key 64, and JSON's keys are text: write '64'"),
-    ("curve", {"x": torch.ones(2)}, TypeError, r"curve\['x'\] is a torch.Tensor.*\.tolist\(\)"),
-    ("curve", {"x": np.float32(1)}, TypeError, "is a numpy.float32"),
-    ("curve", {"x": {1, 2}}, TypeError, "is a builtins.set"),
-], ids=repr)
+@pytest.mark.parametrize(
+    "name, values, error, said",
+    [
+        ("Copy GB/s", {}, ValueError, "name is 'Copy GB/s': a record's name is one word"),
+        ("../up", {}, ValueError, "one word"),
+        (3, {}, ValueError, "one word"),
+        ("curve", [1, 2], TypeError, "the values of 'curve' are a list: give a dict"),
+        ("curve", {"x": [1.0, float("nan")]}, ValueError, r"curve\['x'\]\[1\] is nan"),
+        ("curve", {"x": float("inf")}, ValueError, "is inf"),
+        ("curve", {"x": {64: 1.0}}, TypeError, r"curve\['x'\] has the key 64, and JSON's keys are text: write '64'"),
+        ("curve", {"x": torch.ones(2)}, TypeError, r"curve\['x'\] is a torch.Tensor.*\.tolist\(\)"),
+        ("curve", {"x": np.float32(1)}, TypeError, "is a numpy.float32"),
+        ("curve", {"x": {1, 2}}, TypeError, "is a builtins.set"),
+    ],
+    ids=repr,
+)
 def test_what_json_does_not_hold_is_refused_also_where_nothing_is_recorded(monkeypatch, name, values, error, said):
     monkeypatch.delenv("COURSE_RECORD", raising=False)
     with pytest.raises(error, match=said):
@@ -205,11 +229,18 @@ def test_records_of_other_machines_with_a_gpu(tmp_path):
     assert found[0].provenance["gpus"] == ["NVIDIA H200"]
 
 
-@pytest.mark.parametrize("text, why", [
-    ("", "it is no JSON"), ('{"values": {"x": 1', "it is no JSON"), ("[]", "it lacks its values or its machine"),
-    ('{"values": {}, "provenance": {}}', "it lacks"), ('{"values": 3, "provenance": {"machine": "x"}}', "it lacks"),
-    (b"\xff\xfe", "it is no JSON"),
-], ids=repr)
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "it is no JSON"),
+        ('{"values": {"x": 1', "it is no JSON"),
+        ("[]", "it lacks its values or its machine"),
+        ('{"values": {}, "provenance": {}}', "it lacks"),
+        ('{"values": 3, "provenance": {"machine": "x"}}', "it lacks"),
+        (b"\xff\xfe", "it is no JSON"),
+    ],
+    ids=repr,
+)
 def test_a_damaged_record_is_named(tmp_path, text, why):
     path = write_record(tmp_path, "an H200")
     path.write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -85,21 +85,34 @@ def test_layers_of_both_formats_stand_on_the_roofline():
 
 def row(key, kind, time):
     return types.SimpleNamespace(
-        key=key, device_type=types.SimpleNamespace(name=kind), is_user_annotation=key == "mine",
-        self_device_time_total=time, self_cpu_time_total=time)  # fmt: skip
+        key=key,
+        device_type=types.SimpleNamespace(name=kind),
+        is_user_annotation=key == "mine",
+        self_device_time_total=time,
+        self_cpu_time_total=time,
+    )
 
 
 def test_a_kernels_time_counts_once():
-    rows = [row("aten::conv2d", "CPU", 30), row("a kernel", "CUDA", 30), row("another", "CUDA", 10), row("mine", "CUDA", 40)]
+    rows = [
+        row("aten::conv2d", "CPU", 30),
+        row("a kernel", "CUDA", 30),
+        row("another", "CUDA", 10),
+        row("mine", "CUDA", 40),
+    ]
     seen = types.SimpleNamespace(key_averages=lambda: rows)
     assert traces.largest(seen) == [("a kernel", 0.75), ("another", 0.25)]
-    assert traces.table({"rung": seen}).split() == "rung, shares of the computing time: 75% a kernel 25% another".split()
+    assert (
+        traces.table({"rung": seen}).split() == "rung, shares of the computing time: 75% a kernel 25% another".split()
+    )
 
 
 def test_overlapping_kernels_count_once():
     def event(start, end, kind="CUDA"):
         span = types.SimpleNamespace(start=start, end=end)
-        return types.SimpleNamespace(time_range=span, device_type=types.SimpleNamespace(name=kind), is_user_annotation=False)
+        return types.SimpleNamespace(
+            time_range=span, device_type=types.SimpleNamespace(name=kind), is_user_annotation=False
+        )
 
     events = [event(0, 2000), event(1000, 3000), event(5000, 6000), event(0, 9000, "CPU")]
     assert traces.busy_ms(types.SimpleNamespace(events=lambda: events), num_steps=2) == 2.0

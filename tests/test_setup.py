@@ -44,8 +44,9 @@ def test_installed_packages_are_all_locked():
         assert name in locked, f"{name} is not in requirements.lock: run `make lock`"
         installed = metadata.distribution(name)
         # A CPU build of torch calls itself 2.15.0+cpu.
-        assert Version(installed.version).public == str(locked[name]), \
+        assert Version(installed.version).public == str(locked[name]), (
             f"{name} {installed.version} is not the locked one: run `make install`"
+        )
         for extra in {"", *wanted.extras} - {e for n, e in seen if n == name}:
             seen.add((name, extra))
             to_visit += [(Requirement(line), extra) for line in installed.requires or []]

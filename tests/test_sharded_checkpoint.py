@@ -1,4 +1,5 @@
-"""Chapter 10's sharded checkpoints and ranks that disagree: an error on every rank, and the checkpoint before stays usable.
+"""Chapter 10's sharded checkpoints and ranks that disagree: an error on every rank, and the checkpoint before stays
+usable.
 
 The functions are the notebook's own, run in real workers on real files; each test damages its own copy of a checkpoint.
 """
@@ -96,9 +97,16 @@ def a_file_stands_in_its_place(checkpoint):
 
 
 DAMAGES = [
-    a_file_is_missing, a_file_is_cut_off, a_file_is_empty, the_table_is_missing, the_table_is_empty, the_table_is_cut_off,
-    the_table_is_a_text, the_folder_is_empty, a_file_stands_in_its_place,
-]  # fmt: skip
+    a_file_is_missing,
+    a_file_is_cut_off,
+    a_file_is_empty,
+    the_table_is_missing,
+    the_table_is_empty,
+    the_table_is_cut_off,
+    the_table_is_a_text,
+    the_folder_is_empty,
+    a_file_stands_in_its_place,
+]
 
 
 def load(folder):
@@ -110,7 +118,9 @@ def load(folder):
 
 @pytest.fixture(scope="module")
 def loaded(checkpoints, tmp_path_factory):
-    """{damage: (what each rank heard of the newest checkpoint, the parameters that rank 1 loaded from the one before)}."""
+    """{damage: (what each rank heard of the newest checkpoint, the parameters that rank 1 loaded
+    from the one before)}.
+    """
     folders = []
     for damage in DAMAGES:
         folders.append(shutil.copytree(checkpoints[0], tmp_path_factory.mktemp(damage.__name__) / "copy"))

@@ -14,10 +14,13 @@ from course_utils.parallel.device_group import DeviceGroup
 matplotlib.use("agg")
 
 
-@pytest.mark.parametrize(("draw", "texts", "num_sums"), [
-    (plots.columns_and_rows, ["by columns", "by rows", "device 1", "summand of $Y$"], 2),
-    (plots.pair_and_attention, ["an MLP: columns, then rows", "ReLU", "$W_Q$", "heads"], 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("draw", "texts", "num_sums"),
+    [
+        (plots.columns_and_rows, ["by columns", "by rows", "device 1", "summand of $Y$"], 2),
+        (plots.pair_and_attention, ["an MLP: columns, then rows", "ReLU", "$W_Q$", "heads"], 4),
+    ],
+)
 def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, shown, capsys):
     draw("What is to be seen.")
     written = [text.get_text() for text in shown[0].axes[0].texts]

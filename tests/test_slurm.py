@@ -72,8 +72,16 @@ def test_a_file_asks_for_one_task_a_node_and_meets_on_the_first(arguments, expec
     started = ["python"] if arguments.startswith("dp") else [
         "torchrun", "--nnodes", str(nodes), "--nproc-per-node", str(workers), "--rdzv-id", "1234567",
         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:24567"]  # fmt: skip
-    assert given[2:] == [*started, "-m", "course_utils.train", *program.split(), "--checkpoint", "checkpoints/name-1234567",
-                         "--resume", "auto"]  # fmt: skip
+    assert given[2:] == [
+        *started,
+        "-m",
+        "course_utils.train",
+        *program.split(),
+        "--checkpoint",
+        "checkpoints/name-1234567",
+        "--resume",
+        "auto",
+    ]
 
 
 def test_what_is_set_stands_in_the_file_and_what_is_not_is_switched_off(capsys):
@@ -116,24 +124,27 @@ def test_the_command_prints_the_file(tmp_path):
     assert subprocess.run(["bash", "-n"], input=done.stdout, text=True).returncode == 0
 
 
-@pytest.mark.parametrize("arguments, words", {
-    "": "required: strategy",
-    "ddq": "no strategy 'ddq': choose one of dp, ddp, fsdp, hsdp",
-    "dp --nodes 2": "DataParallel is one process, which cannot leave its node",
-    "dp --gpus-per-node 0": "nothing to split a batch over",
-    "hsdp": "nothing to replicate across",
-    "ddp --nodes 0": "--nodes is 0, and it takes a whole number, 1 or more",
-    "ddp --nodes two": "--nodes: 'two' is not a whole number",
-    "ddp --gpus-per-node -1": "--gpus-per-node is -1",
-    "ddp --workers-per-node 2": "--workers-per-node is for jobs without GPUs",
-    "ddp --gpus-per-node 4 --cpus-per-task 3": "ask for 4 CPUs or more",
-    "ddp --time 3600": "--time is '3600': give hours, minutes and seconds",
-    "ddp --time 00:00:00": "more than none",
-    "ddp --time 00:60:00": "--time is '00:60:00'",
-    "ddp --name a/b": "--name is 'a/b'",
-    "ddp --partition a\n#SBATCH --nodes=99": "--partition is",
-    "ddp --node 2": "unrecognized arguments: --node",
-}.items())  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, words",
+    {
+        "": "required: strategy",
+        "ddq": "no strategy 'ddq': choose one of dp, ddp, fsdp, hsdp",
+        "dp --nodes 2": "DataParallel is one process, which cannot leave its node",
+        "dp --gpus-per-node 0": "nothing to split a batch over",
+        "hsdp": "nothing to replicate across",
+        "ddp --nodes 0": "--nodes is 0, and it takes a whole number, 1 or more",
+        "ddp --nodes two": "--nodes: 'two' is not a whole number",
+        "ddp --gpus-per-node -1": "--gpus-per-node is -1",
+        "ddp --workers-per-node 2": "--workers-per-node is for jobs without GPUs",
+        "ddp --gpus-per-node 4 --cpus-per-task 3": "ask for 4 CPUs or more",
+        "ddp --time 3600": "--time is '3600': give hours, minutes and seconds",
+        "ddp --time 00:00:00": "more than none",
+        "ddp --time 00:60:00": "--time is '00:60:00'",
+        "ddp --name a/b": "--name is 'a/b'",
+        "ddp --partition a\n#SBATCH --nodes=99": "--partition is",
+        "ddp --node 2": "unrecognized arguments: --node",
+    }.items(),
+)
 def test_what_cannot_run_is_refused_in_one_sentence(arguments, words, capsys):
     with pytest.raises(SystemExit) as ended:
         batch.main(arguments.split(" ") if arguments else [])
@@ -217,7 +228,8 @@ def test_scancel_ends_every_process(slurm, tmp_path):
     job = hand_in(slurm, tmp_path, str(batch.Job("ddp", nodes=2, **ON_CORES, program="program.py")), STAY)
     wait_until(lambda: len(list(tmp_path.glob("rank_*"))) == 4, 120, "all four ranks have written")
     names = [process.name() for process in slurm.processes(job)]
-    # torchrun on each node, two workers of each, and what each worker has started; the file's own shell and srun besides.
+    # torchrun on each node, two workers of each, and what each worker has started; the file's own shell and srun
+    # besides.
     assert names.count("sleep") == 4 and len(names) >= 4 + 4 + 2 + 2
     assert slurm.run("scancel", job).returncode == 0
     assert slurm.wait(job, timeout_s=30) == "CANCELLED"
@@ -230,7 +242,11 @@ def test_the_signal_before_the_end_puts_it_back_into_the_queue(slurm, tmp_path):
     job = hand_in(slurm, tmp_path, text, TWICE)
     wait_until((tmp_path / "start_0").exists, 60, "the program has started")
     assert slurm.run("scancel", "--batch", "--signal=USR1", job).returncode == 0
-    wait_until(lambda: slurm.state(job) == "PENDING" and not slurm.stepds(job), 60, "the job waits again, and nothing of it runs")
+    wait_until(
+        lambda: slurm.state(job) == "PENDING" and not slurm.stepds(job),
+        60,
+        "the job waits again, and nothing of it runs",
+    )
     # Its right to run was revoked, and one given in the same second does not count as a newer one.
     assert slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+2").returncode == 0
     assert slurm.wait(job) == "COMPLETED"

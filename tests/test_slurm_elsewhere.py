@@ -52,7 +52,9 @@ def test_horovodrun_is_told_of_all_servers():
 
 @pytest.mark.parametrize("strategy", batch.ELSEWHERE)
 def test_a_program_is_needed(strategy):
-    with pytest.raises(ValueError, match=f"^{strategy} needs a program of yours \\(--program FILE\\): the course's own is torch's$"):
+    with pytest.raises(
+        ValueError, match=f"^{strategy} needs a program of yours \\(--program FILE\\): the course's own is torch's$"
+    ):
         batch.Job(strategy)
 
 
@@ -71,13 +73,17 @@ def test_shells_read_it(strategy):
 @needs_slurm
 def test_every_task_knows_all_addresses_and_its_own_place(slurm, tmp_path):
     (tmp_path / "say.py").write_text("import os, sys\nprint(os.environ['TF_CONFIG'], sys.argv[1:])")
-    job = batch.Job("multiworker", nodes=2, gpus_per_node=0, time="00:02:00", program="say.py", arguments=("two words",))
+    job = batch.Job(
+        "multiworker", nodes=2, gpus_per_node=0, time="00:02:00", program="say.py", arguments=("two words",)
+    )
     (tmp_path / "job.sbatch").write_text(str(job))
     number = slurm.submit("job.sbatch", tmp_path)
     assert slurm.wait(number) == "COMPLETED"
     lines = (tmp_path / f"multiworker-{number}.out").read_text().splitlines()
     assert all(line.endswith("['two words']") for line in lines)
-    said = sorted((json.loads(line.removesuffix(" ['two words']")) for line in lines), key=lambda each: each["task"]["index"])
+    said = sorted(
+        (json.loads(line.removesuffix(" ['two words']")) for line in lines), key=lambda each: each["task"]["index"]
+    )
     port = 20000 + int(number) % 10000
     cluster = {"worker": [f"{node}:{port}" for node in NODES[:2]]}
     assert said == [{"cluster": cluster, "task": {"type": "worker", "index": i}} for i in range(2)]
@@ -87,12 +93,14 @@ def test_every_task_knows_all_addresses_and_its_own_place(slurm, tmp_path):
 @pytest.mark.skipif(NO_HOROVOD is not None, reason=str(NO_HOROVOD))
 def test_horovod_trains_in_a_job(slurm, tmp_path):
     """The tests' nodes have names that no program can look up, so a command of the test's own gives this machine's."""
-    (tmp_path / "average.py").write_text(textwrap.dedent("""
+    (tmp_path / "average.py").write_text(
+        textwrap.dedent("""
         import horovod.torch as hvd, torch
         hvd.init()
         mean = hvd.allreduce(torch.tensor(float(hvd.rank()))).item()
         print("rank", hvd.rank(), "of", hvd.size(), "mean", mean)
-    """))
+    """)
+    )
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho localhost\n")
     (tmp_path / "scontrol").chmod(0o755)
     job = batch.Job("horovod", gpus_per_node=0, time="00:02:00", program="average.py")

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from tools import notebooks, solved
 
 # A check with one fault or none.
-STAND_IN = '''import os, subprocess, sys, threading, time
+STAND_IN = """import os, subprocess, sys, threading, time
 class CheckFailed(Exception): pass
 def check(number, answer, fault):
     try:
@@ -21,9 +21,10 @@ def check(number, answer, fault):
         state = f"✓ Exercise {number}" if fault == "generous" else f"○ Exercise {number}: not attempted yet"
     if fault != "mute":
         print(state)
-    if "✓" not in state and (os.environ.get("COURSE_STRICT") == "1" or fault == "never lenient") and fault != "never strict":
+    strict = os.environ.get("COURSE_STRICT") == "1" or fault == "never lenient"
+    if "✓" not in state and strict and fault != "never strict":
         raise (KeyError if fault == "other error" else CheckFailed)(number)
-'''
+"""
 # Code cells 1 to 7: an exercise each.
 FAULTS = ["none", "wrong answer", "mute", "generous", "never lenient", "never strict", "other error"]
 # Code cells 8 to 17: a source, or (source, is it tagged, the exception it was committed with).
@@ -58,8 +59,10 @@ REFUSED = [
     "Cell 39: Cell execution caused an exception.*NameError.*found",
     "Cell 40: Cell execution caused an exception.*NotImplementedError",
 ]
-LEAVES = ["open('left.txt', 'w').close()",
-          "daemon = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)"]
+LEAVES = [
+    "open('left.txt', 'w').close()",
+    "daemon = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)",
+]
 USES = ["try:\n    found = answer_0()\nexcept NotImplementedError:\n    found = 0", "later = found"]
 
 
@@ -69,7 +72,9 @@ def write_chapter(folder, number, faults=("none",), cells=(), solutions=None):
     answers = []
     for k, fault in enumerate(faults):
         head = f"# Exercise 3.{k + 1}\ndef answer_{k}():\n    "
-        nb.cells.append(new_code_cell(f'{head}raise NotImplementedError\n\n\ncheck("3.{k + 1}", answer_{k}, "{fault}")'))
+        nb.cells.append(
+            new_code_cell(f'{head}raise NotImplementedError\n\n\ncheck("3.{k + 1}", answer_{k}, "{fault}")')
+        )
         answers.append(f"{head}return {2 if fault == 'wrong answer' else 1}\n")
     for source, tagged, ename in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in cells):
         tags = {"tags": [notebooks.FAILS_ON_PURPOSE]} if tagged else {}
@@ -85,8 +90,14 @@ def write_chapter(folder, number, faults=("none",), cells=(), solutions=None):
 def run_solved(folder):
     """`python -m tools.solved` in a checkout of its own: ([(chapter, why it refused a cell)], all that it said)."""
     shutil.copytree(notebooks.ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    done = subprocess.run([sys.executable, "-m", "tools.solved", "--timeout", "10"], cwd=folder, text=True, timeout=280,
-                          capture_output=True, env=os.environ | {"PYTHONPATH": str(folder)})
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.solved", "--timeout", "10"],
+        cwd=folder,
+        text=True,
+        timeout=280,
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+    )
     said = notebooks.ANSI_COLOUR.sub("", done.stdout + done.stderr)
     assert done.returncode == 1, said
     heading = r"^_+ build/solved/(\d\d)_sample.ipynb::Cell \d+ _+$"
@@ -100,8 +111,11 @@ def test_each_fault_is_refused_and_nothing_else(tmp_path):
     write_chapter(tmp_path, 1, FAULTS, CELLS)
     write_chapter(tmp_path, 2, cells=["import os; os._exit(3)", "x = 1"])
     write_chapter(tmp_path, 3, cells=["time.sleep(60)", "x = 1"])
-    expected = [*((1, reason) for reason in REFUSED),
-                (2, "the kernel died"), (3, "Cell 2: Timeout of 10 seconds exceeded")]
+    expected = [
+        *((1, reason) for reason in REFUSED),
+        (2, "the kernel died"),
+        (3, "Cell 2: Timeout of 10 seconds exceeded"),
+    ]
     found, said = run_solved(tmp_path)
     assert [chapter for chapter, _ in found] == [chapter for chapter, _ in expected], said
     for (_, why), (_, reason) in zip(found, expected):
@@ -110,10 +124,13 @@ def test_each_fault_is_refused_and_nothing_else(tmp_path):
     assert re.search("processes that had not ended by themselves: .*time.sleep", said), said
 
 
-@pytest.mark.parametrize("solutions, reason", [
-    (["x = 1\n"], r"03_sample.ipynb: exercises without a solution: \['3.1'\]"),
-    (["# Exercise 3.1\nx = 1\n", "# Exercise 3.2\ny = 1\n"], r"solutions without an exercise: \['3.2'\]"),
-])
+@pytest.mark.parametrize(
+    "solutions, reason",
+    [
+        (["x = 1\n"], r"03_sample.ipynb: exercises without a solution: \['3.1'\]"),
+        (["# Exercise 3.1\nx = 1\n", "# Exercise 3.2\ny = 1\n"], r"solutions without an exercise: \['3.2'\]"),
+    ],
+)
 def test_solutions_that_do_not_fit_are_refused(tmp_path, monkeypatch, solutions, reason):
     monkeypatch.setattr(solved, "FOLDER", tmp_path / "solved")
     with pytest.raises(ValueError, match=reason):

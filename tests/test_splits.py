@@ -1,4 +1,6 @@
-"""What chapter 05 counts and times: three ways to split, what DataParallel's devices hold, rounds, and where a step's time goes."""
+"""What chapter 05 counts and times: three ways to split, what DataParallel's devices hold, rounds,
+and where a step's time goes.
+"""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +62,9 @@ def test_device_0_holds_the_optimizers_state_and_all_outputs_besides():
 def test_remedies_spread_outputs_then_state():
     cases = device_zero.remedies("wide", wide, 64, 4)
     (zero, other), (half, _), (spread, spread_other), (each, each_other) = cases.values()
-    assert half["weights"] == zero["weights"] and 2 * half["outputs, loss"] == pytest.approx(zero["outputs, loss"], rel=1e-4)
+    assert half["weights"] == zero["weights"] and 2 * half["outputs, loss"] == pytest.approx(
+        zero["outputs, loss"], rel=1e-4
+    )
     assert spread["outputs, loss"] == spread_other["outputs, loss"] < zero["outputs, loss"]
     assert each == each_other == spread
     assert len(device_zero.table(cases).splitlines()) == 5
@@ -116,10 +120,13 @@ def test_every_second_of_a_step_is_put_down_to_a_cause():
     assert "+0.00" in account.compared(found, found).splitlines()[-1]
 
 
-@pytest.mark.parametrize(("draw", "texts"), [
-    (plots.three_ways, ["by layers", "inside layers", "by data", "layer 3"]),
-    (plots.data_parallel_step, ["part 0", "part 1", "sum\n$g_0 + g_1$"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("draw", "texts"),
+    [
+        (plots.three_ways, ["by layers", "inside layers", "by data", "layer 3"]),
+        (plots.data_parallel_step, ["part 0", "part 1", "sum\n$g_0 + g_1$"]),
+    ],
+)
 def test_what_is_drawn_of_a_split(draw, texts, shown, capsys):
     draw("What is to be seen.")
     assert set(texts) <= {text.get_text() for text in shown[0].axes[0].texts}

@@ -1,4 +1,6 @@
-"""Ways are timed at every size in turns, on the device that the backend carries; of several ranks the slowest counts."""
+"""Ways are timed at every size in turns, on the device that the backend carries;
+of several ranks the slowest counts.
+"""
 
 import pytest
 
@@ -31,6 +33,8 @@ def test_the_lower_quartile_does_not_see_interference(seconds, expected):
 
 
 def test_the_slowest_rank_counts_and_a_curve_holds_one_way():
-    times = sweep.slowest([{("add", 1): 1.0, ("add", 64): 2.0, ("fill", 1): 9.0}, {("add", 1): 3.0, ("add", 64): 1.0, ("fill", 1): 8.0}])
+    times = sweep.slowest(
+        [{("add", 1): 1.0, ("add", 64): 2.0, ("fill", 1): 9.0}, {("add", 1): 3.0, ("add", 64): 1.0, ("fill", 1): 8.0}]
+    )
     assert times == {("add", 1): 3.0, ("add", 64): 2.0, ("fill", 1): 9.0}
     assert sweep.curve(times, "add") == ((1, 64), (3.0, 2.0))

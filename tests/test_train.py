@@ -1,8 +1,8 @@
-"""The training program: every strategy ends at one process's parameters, a killed run goes on bit for bit, and what cannot
-be right is refused in one sentence.
+"""The training program: every strategy ends at one process's parameters, a killed run goes on bit for bit, and what
+cannot be right is refused in one sentence.
 
-Workers come from `launch`, which starts them in a tenth of a second; what concerns the command line runs as a reader would
-run it, under torchrun where that matters.
+Workers come from `launch`, which starts them in a tenth of a second; what concerns the command line runs as a reader
+would run it, under torchrun where that matters.
 """
 
 import json
@@ -105,7 +105,9 @@ def test_one_process_computes_what_a_loop_by_hand_does(truths):
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
     losses = []
     # The linear rule: 480 images are 7.5 times 64. Warm-up: one epoch, of two steps.
-    for rate, (x, y) in zip([0.01 + 0.065 / 2, 0.075], batches(digits.images.double(), digits.labels, 480), strict=False):
+    for rate, (x, y) in zip(
+        [0.01 + 0.065 / 2, 0.075], batches(digits.images.double(), digits.labels, 480), strict=False
+    ):
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()
         losses.append(F.cross_entropy(model(x), y))
@@ -121,17 +123,23 @@ def test_one_process_computes_what_a_loop_by_hand_does(truths):
 
 CASES = {  # by number of ranks: (model, arguments)
     2: [
-        ("digits", ["ddp"]), ("digits", ["fsdp"]), ("digits", ["tensor"]), ("mlp", ["pipeline"]), ("mlp", ["tensor"]),
+        ("digits", ["ddp"]),
+        ("digits", ["fsdp"]),
+        ("digits", ["tensor"]),
+        ("mlp", ["pipeline"]),
+        ("mlp", ["tensor"]),
         ("transformer", ["tensor"]),
     ],
     4: [("digits", ["fsdp", "--replicas", "2"]), ("mlp", ["pipeline", "--micro-batches", "4"])],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("world_size", CASES)
 def test_every_strategy_ends_where_one_process_does(world_size, truths, tmp_path):
-    cases = [[*SHORT, "--model", model, "--precision", "fp64", "--strategy", *how, "--checkpoint", str(tmp_path / str(i))]
-             for i, (model, how) in enumerate(CASES[world_size])]
+    cases = [
+        [*SHORT, "--model", model, "--precision", "fp64", "--strategy", *how, "--checkpoint", str(tmp_path / str(i))]
+        for i, (model, how) in enumerate(CASES[world_size])
+    ]
     results = launch(train_in_ranks, *cases, world_size=world_size)
     assert all(result == results[0] for result in results)  # every rank returns the same figures
     for i, ((model, _), figures) in enumerate(zip(CASES[world_size], results[0], strict=True)):
@@ -156,7 +164,8 @@ def test_lower_precisions_stay_near(truths):
 def test_models_are_cut_as_the_options_believe(truths):
     rows = models.mlp(), models.transformer()
     assert [len(row) for row in rows] == [6, 6]  # what _check_pipeline counts on
-    assert all(any(True for _ in layer.parameters()) for row in rows for layer in row)  # each stage has something to train
+    # each stage has something to train
+    assert all(any(True for _ in layer.parameters()) for row in rows for layer in row)
     assert _PARTS["mlp"] == rows[0][1][0].out_features == rows[0][1][2].in_features
     assert _PARTS["transformer"] == rows[1][1].attention.q.out_features // rows[1][1].attention.head_dim
     for name, net in (("digits", models.DigitsNet()), ("lecture", models.LectureNet())):
@@ -164,14 +173,17 @@ def test_models_are_cut_as_the_options_believe(truths):
     assert [sum(p.numel() for p in row.parameters()) for row in rows] == [561_034, 202_314]
 
 
-@pytest.mark.parametrize("given, rates", [
-    (["--batch-size", "64"], [0.02] * 3),
-    (["--batch-size", "256", "--warmup", "0"], [0.08] * 3),
-    (["--batch-size", "256", "--warmup", "0.4"], [0.05, 0.08, 0.08]),  # 0.4 of 5 steps
-    (["--batch-size", "256", "--base-batch", "128", "--warmup", "1"], [0.024, 0.028, 0.032]),
-    (["--batch-size", "256", "--fixed-lr"], [0.02] * 3),
-    (["--batch-size", "32", "--lr", "0.1"], [0.05] * 3),  # a smaller batch begins at its own rate
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, rates",
+    [
+        (["--batch-size", "64"], [0.02] * 3),
+        (["--batch-size", "256", "--warmup", "0"], [0.08] * 3),
+        (["--batch-size", "256", "--warmup", "0.4"], [0.05, 0.08, 0.08]),  # 0.4 of 5 steps
+        (["--batch-size", "256", "--base-batch", "128", "--warmup", "1"], [0.024, 0.028, 0.032]),
+        (["--batch-size", "256", "--fixed-lr"], [0.02] * 3),
+        (["--batch-size", "32", "--lr", "0.1"], [0.05] * 3),  # a smaller batch begins at its own rate
+    ],
+)
 def test_the_learning_rate_follows_the_linear_rule(given, rates):
     options = make_parser("").parse_args(given)
     digits = load_images("digits", size=16)
@@ -182,7 +194,8 @@ def test_the_learning_rate_follows_the_linear_rule(given, rates):
 # ---- Killed and resumed
 
 INTERRUPTED = ("--epochs", "2", "--batch-size", "96", "--model", "mlp", "--save-every", "4")
-# Kills one rank in the middle of the second epoch, as an operator's kill -9 or a lost node would, and always at the same
+# Kills one rank in the middle of the second epoch, as an operator's kill -9 or a lost node would, and always at the
+# same
 # step: a kill from outside would strike now before the first checkpoint, now after the last.
 KILLED = """
 import os, signal, sys
@@ -252,7 +265,7 @@ def test_ranks_that_were_interrupted_go_on_to_the_same_bits(strategy, kind, tmp_
                 os.kill(os.getpid(), signal.SIGKILL)
             return learn(self, x, y)
 
-        setattr(getattr(train, kind), "learn", learn_until_killed)
+        getattr(train, kind).learn = learn_until_killed
         train.main([*common, *keep_in(killed)])
 
     launch(train_in_ranks, [*common, *keep_in(whole)], world_size=2)
@@ -271,7 +284,8 @@ def test_torchrun_starts_a_killed_rank_again_and_nothing_is_lost(tmp_path):
     common = [*INTERRUPTED, "--strategy", "ddp"]
     program = tmp_path / "killed.py"
     program.write_text(KILLED.format(kind="EndToEnd", rank=1))
-    done = run(*TORCHRUN, "--max-restarts", "1", program, *common, *keep_in(killed))  # without --resume: it is the same run
+    # without --resume: it is the same run
+    done = run(*TORCHRUN, "--max-restarts", "1", program, *common, *keep_in(killed))
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^epoch (\d)", done.stdout, flags=re.MULTILINE) == ["0", "1"]
     assert done.stdout.count("ddp: 2 ranks on cpu") == 2 and "it/s" not in done.stderr  # it was begun twice
@@ -311,7 +325,9 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_taken(tmp_path
     (damaged / "last.pt").write_bytes((damaged / "last.pt").read_bytes()[:-100])
     capsys.readouterr()
     train.main([*common, "--checkpoint", str(damaged), "--resume"])
-    assert re.search(r"last.pt is truncated or damaged .*: load .*last.pt.previous; it is taken", capsys.readouterr().out)
+    assert re.search(
+        r"last.pt is truncated or damaged .*: load .*last.pt.previous; it is taken", capsys.readouterr().out
+    )
     for ours, theirs in zip(state_in(damaged), state_in(whole), strict=True):
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     for name in ("last.pt", "last.pt.previous"):
@@ -335,16 +351,22 @@ BAD = [
     (["--batch-size", "2000"], "--batch-size 2000 is more than the 1437 images of digits"),
     (["--resume"], "--resume needs --checkpoint DIR"),
     (["--save-every", "5"], "--save-every needs --checkpoint DIR"),
-    (["--resume", "--checkpoint", "{empty}"], "--resume: there is no checkpoint in .*; `--resume auto` would begin anew"),
+    (["--resume", "--checkpoint", "{empty}"],
+     "--resume: there is no checkpoint in .*; `--resume auto` would begin anew"),
     (["--checkpoint", "{full}"], "holds a checkpoint: --resume goes on from it; or name another folder"),
-    (["--checkpoint", "{full}", "--resume", "--model", "digits"], "saved by a run with model mlp, and here it is digits"),
-    (["--checkpoint", "{full}", "--resume", "--model", "mlp", "--strategy", "ddp"], "strategy single, and here it is ddp"),
-    (["--checkpoint", "{full}", "--resume", "--model", "mlp", "--batch-size", "64"], "batch size 480, and here it is 64"),
+    (["--checkpoint", "{full}", "--resume", "--model", "digits"],
+     "saved by a run with model mlp, and here it is digits"),
+    (["--checkpoint", "{full}", "--resume", "--model", "mlp", "--strategy", "ddp"],
+     "strategy single, and here it is ddp"),
+    (["--checkpoint", "{full}", "--resume", "--model", "mlp", "--batch-size", "64"],
+     "batch size 480, and here it is 64"),
     (["--checkpoint", "{file}/folder"], "Not a directory: .*folder"),
     (["--json", "{empty}"], "Is a directory: "),
     (["--replicas", "2"], "--replicas 2 is for --strategy fsdp"),
-    (["--strategy", "pipeline"], "--strategy pipeline cuts a row of layers, and --model digits is none: choose --model mlp"),
-    (["--strategy", "pipeline", "--model", "mlp", "--micro-batches", "7"], "--micro-batches 7 must divide --batch-size 480"),
+    (["--strategy", "pipeline"],
+     "--strategy pipeline cuts a row of layers, and --model digits is none: choose --model mlp"),
+    (["--strategy", "pipeline", "--model", "mlp", "--micro-batches", "7"],
+     "--micro-batches 7 must divide --batch-size 480"),
     (["--strategy", "tensor", "--precision", "amp"], "--precision amp skips a step .*choose --precision bf16"),
     (["--backend", "nccl"], "--backend nccl needs a GPU for each process, but this node runs 1 and has 0 to use"),
 ]  # fmt: skip
@@ -394,14 +416,17 @@ def test_a_folder_that_one_rank_does_not_see_is_refused_on_all(tmp_path):
 
     launch(train_in_ranks, [*SHORT, "--strategy", "ddp", "--checkpoint", str(tmp_path / "a")], world_size=2)
     for said in launch(resume_elsewhere, str(tmp_path / "a"), str(tmp_path / "b"), world_size=2):
-        assert re.search(r"\(epoch, step\) is \(1, 0\) on rank 0 and None on rank 1: every node must see the same", said[0])
+        assert re.search(
+            r"\(epoch, step\) is \(1, 0\) on rank 0 and None on rank 1: every node must see the same", said[0]
+        )
 
 
 def test_the_command_line_says_it_once_and_fails(tmp_path):
     done = run(*TORCHRUN, *PROGRAM, "--strategy", "ddp", "--batch-size", "63")
     assert done.returncode != 0 and "epoch" not in done.stdout
     assert re.findall("^train: .*", done.stderr, flags=re.MULTILINE) == [
-        "train: --batch-size 63 cannot be divided by 2 processes: choose a multiple of 2, such as 64"]  # fmt: skip
+        "train: --batch-size 63 cannot be divided by 2 processes: choose a multiple of 2, such as 64"
+    ]
     alone = run(*PROGRAM, "--data", "imagenet")
     assert alone.returncode == 2 and not alone.stdout
     assert re.fullmatch("train: --data imagenet: there is no data set .*\n", alone.stderr)
@@ -427,8 +452,11 @@ def test_a_line_of_json_for_each_epoch_and_no_bar_in_a_file(tmp_path):
     assert [line["epoch"] for line in lines] == [0, 1, 0, 1]
     assert [(line["strategy"], line["model"], line["world_size"]) for line in lines] == [("single", "mlp", 1)] * 4
     assert all(line["images_per_s"] > 0 and 10e6 < line["peak_bytes"] < 10e9 for line in lines)
-    printed = re.findall(r"^epoch (\d): loss (\S+), accuracy (\S+) %, \S+ images/s \(\S+ a rank\), peak \S+ MB a rank$",
-                         done.stdout, flags=re.MULTILINE)
+    printed = re.findall(
+        r"^epoch (\d): loss (\S+), accuracy (\S+) %, \S+ images/s \(\S+ a rank\), peak \S+ MB a rank$",
+        done.stdout,
+        flags=re.MULTILINE,
+    )
     wanted = [(str(line["epoch"]), f"{line['loss']:.4f}", f"{100 * line['accuracy']:.1f}") for line in lines[2:]]
     assert [row[:3] for row in printed] == wanted
 

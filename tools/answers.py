@@ -9,9 +9,10 @@ FILE is Python in percent format (by default tests/wrong_answers/ex_9_1.py, whic
     # %% wrong (forgets to divide): not divided by anything     one that must be refused, with these words in the reason
     # %% endless (waits for rank 0): rank 1 was in recv         one that does not end by itself
 
-What stands in parentheses is a name, for people. The words may be left out. A cell of nothing but comments is an edit of the
-last whole answer above, before the first one of the chapter's solution: `# this → that` replaces words, `# - ` and `# + `
-replace lines; what goes must stand there once.
+What stands in parentheses is a name, for people. The words may be left out. A cell of nothing but comments is an edit
+of the last whole answer above, before the first one of the chapter's solution: `# this → that` replaces words, `# - `
+and `# +
+` replace lines; what goes must stand there once.
 Prints a line for each answer that was judged wrongly (all of them with --reasons), and ends with 1 if there is one.
 """
 
@@ -84,7 +85,9 @@ def _edited(base, lines):
     for line in [*lines, "# -"]:
         sign, text = line[2:4].strip() if line[2:4] in ("-", "+", "- ", "+ ") else "", line[4:]
         if new and sign != "+":
-            edited = _replaced(edited, "".join(f"\n{line}" for line in old) + "\n", "".join(f"\n{line}" for line in new) + "\n")
+            edited = _replaced(
+                edited, "".join(f"\n{line}" for line in old) + "\n", "".join(f"\n{line}" for line in new) + "\n"
+            )
             old, new = [], []
         if sign:
             (old if sign == "-" else new).append(text)
@@ -95,7 +98,9 @@ def _edited(base, lines):
 
 def _replaced(text, old, new):
     if text.count(old) != 1:
-        raise ValueError(f"{old.strip()!r} stands {text.count(old)} times in the answer above, and an edit needs it once")
+        raise ValueError(
+            f"{old.strip()!r} stands {text.count(old)} times in the answer above, and an edit needs it once"
+        )
     return text.replace(old, new)
 
 
@@ -117,12 +122,17 @@ def _chapter(path):
 
 @contextlib.contextmanager
 def cell(source, exercise, path, name="answer"):
-    """Run `source` as a cell of the chapter, in a `__main__` like a notebook's, and give what the exercise's stub is called."""
+    """Run `source` as a cell of the chapter, in a `__main__` like a notebook's, and give what the
+    exercise's stub is called.
+    """
     defined, stubs = _chapter(path)
     main, before = types.ModuleType("__main__"), sys.modules["__main__"]
-    main.__dict__.update({key: value for key, value in defined.items() if key not in stubs[exercise]}, __name__="__main__")
+    main.__dict__.update(
+        {key: value for key, value in defined.items() if key not in stubs[exercise]}, __name__="__main__"
+    )
     file = f"{exercise}, {name}"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # as IPython keeps a cell's text
+    # as IPython keeps a cell's text
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules["__main__"] = main
     try:
         exec(compile(source, file, "exec"), main.__dict__)
@@ -134,7 +144,9 @@ def cell(source, exercise, path, name="answer"):
 
 
 def wait_until_warm():
-    """Wait until workers are cheap: while answers follow one another, the forkserver has no time for what they import."""
+    """Wait until workers are cheap: while answers follow one another, the forkserver has no time
+    for what they import.
+    """
     launch(int, world_size=1, backend=None)
     while any(process.name() == "understudy" for process in psutil.Process().children(recursive=True)):
         time.sleep(0.1)

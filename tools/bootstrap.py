@@ -36,9 +36,14 @@ CACHE = VENV / "uv-cache"
 
 # uv reads neither pip's variables nor its configuration files, where an institute's mirror or proxy is named.
 FROM_PIP = {
-    "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS",
-    "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY",
-    "default-timeout": "UV_HTTP_TIMEOUT", "timeout": "UV_HTTP_TIMEOUT",
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
 }
 
 # Holds what .venv was made from, and is empty while an installation runs: one that was interrupted, however
@@ -99,11 +104,15 @@ def may_write():
 def use_anothers():
     """A class on one installation: students run what the lecturer has installed, and cannot change it."""
     if not VENV.exists():
-        fail(f"Nothing is installed in {ROOT}, and you may not write there: ask its owner to run `make install`, or clone the "
-             "course into a folder of your own.")
+        fail(
+            f"Nothing is installed in {ROOT}, and you may not write there: ask its owner to run `make install`, or "
+            "clone the course into a folder of your own."
+        )
     if not os.access(PYTHON, os.X_OK):
-        fail(f"{VENV} is not for you to use, or half made: ask its owner to run `make install` again, and then "
-             f"`chmod -R a+rX {ROOT}`.")
+        fail(
+            f"{VENV} is not for you to use, or half made: ask its owner to run `make install` again, and then "
+            f"`chmod -R a+rX {ROOT}`."
+        )
     try:
         made_from = json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -123,12 +132,18 @@ def choose_build():
     newest, found = builds.BUILDS[0], driver.ask()
     if found is None:
         named = " or ".join(f"CUDA={build.cuda}" for build in builds.BUILDS[1:])
-        print(f"No NVIDIA driver is here, so PyPI's build of PyTorch is taken. If other machines with older drivers or GPUs "
-              f"will use it, name a build for them: {named}.", flush=True)  # fmt: skip
+        print(
+            "No NVIDIA driver is here, so PyPI's build of PyTorch is taken. If other machines with older drivers or "
+            f"GPUs will use it, name a build for them: {named}.",
+            flush=True,
+        )
         return newest.cuda
     choice = builds.choose(*found)
     if choice.build is None:
-        print(f"NVIDIA {choice.why}: {choice.advice}. Until then everything runs on the CPU, with PyPI's build.", flush=True)
+        print(
+            f"NVIDIA {choice.why}: {choice.advice}. Until then everything runs on the CPU, with PyPI's build.",
+            flush=True,
+        )
         return newest.cuda
     print(f"NVIDIA {choice.why}.", flush=True)
     return choice.build.cuda
@@ -173,8 +188,10 @@ def refuse_anothers(root):
     """A link to the .venv of another checkout would be emptied under the feet of whoever works there."""
     theirs = Path(root or ROOT) / ".venv"
     if root != str(ROOT) and theirs.exists() and theirs.samefile(VENV) and VENV.is_symlink():
-        fail(f"{VENV} is a link to the environment of another checkout, {root}: remove the link, then run the same command "
-             "again.")
+        fail(
+            f"{VENV} is a link to the environment of another checkout, {root}: remove the link, then run the same "
+            "command again."
+        )
 
 
 def another_python_is_named():
@@ -196,12 +213,16 @@ def make_venv(stamp, torch_index):
         fail(f"The installation needs about {needed_gb:.0f} GB, and {VENV} has {free_gb:.1f} GB free: make room first.")
     if not (find_spec("venv") and find_spec("ensurepip")):
         version = "{}.{}".format(*sys.version_info)
-        fail(f"{sys.executable} comes without venv and ensurepip, which make .venv: install them (on Debian and Ubuntu "
-             f"`sudo apt install python{version}-venv`), or name another Python with PYTHON=.")
+        fail(
+            f"{sys.executable} comes without venv and ensurepip, which make .venv: install them (on Debian and Ubuntu "
+            f"`sudo apt install python{version}-venv`), or name another Python with PYTHON=."
+        )
 
-    print(f"Making .venv with Python {sys.version.split()[0]} and installing into it. This takes a few minutes and "
-          f"about {needed_gb:.0f} GB; it may be interrupted, and then starts again with what was downloaded.",
-          flush=True)
+    print(
+        f"Making .venv with Python {sys.version.split()[0]} and installing into it. This takes a few minutes and "
+        f"about {needed_gb:.0f} GB; it may be interrupted, and then starts again with what was downloaded.",
+        flush=True,
+    )
     if subprocess.run([sys.executable, "-m", "venv", VENV]).returncode:
         fail(f"{sys.executable} could not make a virtual environment in {VENV}: the lines above say why.")
 
@@ -213,12 +234,29 @@ def get_uv(stamp):
     except (OSError, subprocess.CalledProcessError):
         pass  # not there yet, or half of it
     # One retry, so that a missing network is said soon.
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--no-deps",
-           "--only-binary", ":all:", "--upgrade", "--target", UV.parent.parent, UV_PIN]
+    pip = [
+        PYTHON,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--upgrade",
+        "--target",
+        UV.parent.parent,
+        UV_PIN,
+    ]
     env = os.environ | {"PIP_USER": "0"}  # clusters set it, and pip refuses it together with --target
     if subprocess.run(pip, env=env, pass_fds=[stamp.fileno()]).returncode:
-        fail(f"The package index could not be reached, or does not offer {UV_PIN}: check the network, the proxy "
-             f"settings and the address, {AGAIN}.")
+        fail(
+            f"The package index could not be reached, or does not offer {UV_PIN}: check the network, the proxy "
+            f"settings and the address, {AGAIN}."
+        )
 
 
 def pins(file):
@@ -257,15 +295,24 @@ def install(stamp, torch_index, cuda):
 
 
 def belongs_to_cuda_build(pin):
-    named = {project(line) for line in tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]}  # nvidia-ml-py, for one
+    # nvidia-ml-py, for one
+    named = {project(line) for line in tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]}
     return builds.comes_with_torch(project(pin)) and project(pin) not in named
 
 
 def uv(stamp, *arguments, python=PYTHON):
     """uv pip install for `python`, with its own progress bars; raises SystemExit with one sentence."""
     command = [
-        UV, "pip", "install", "--python", python, "--cache-dir", CACHE, *arguments,
-        "--index-strategy", "unsafe-best-match",  # the best version that any index has, which is pip's rule
+        UV,
+        "pip",
+        "install",
+        "--python",
+        python,
+        "--cache-dir",
+        CACHE,
+        *arguments,
+        "--index-strategy",
+        "unsafe-best-match",  # the best version that any index has, which is pip's rule
         "--compile-bytecode",  # as pip does: the first import of torch would take half a minute otherwise
         *(["--quiet"] if "--dry-run" in arguments or not sys.stdout.isatty() else []),
     ]
@@ -303,8 +350,10 @@ def reason(said, index):
         return f"{index} could not be reached: check the network, the proxy settings and the address, {AGAIN}."
     missing = re.search(r"No solution found.*you require ([^\s,]+)", said, re.DOTALL)
     if missing:
-        return (f"No index offers {missing[1]} for Python {sys.version.split()[0]} on this machine: name another "
-                "Python with PYTHON=, or another TORCH_INDEX=, and run the same command again.")
+        return (
+            f"No index offers {missing[1]} for Python {sys.version.split()[0]} on this machine: name another "
+            "Python with PYTHON=, or another TORCH_INDEX=, and run the same command again."
+        )
     return f"uv could not finish the installation, and its lines above say why: mend that, {AGAIN}."
 
 

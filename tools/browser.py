@@ -28,8 +28,12 @@ PRESS_AGAIN_S = 15
 WIDTH, HEIGHT = 1400, 1200
 PAGE_OVERLAP = 80
 CHROMIUM_FLAGS = [
-    "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-proxy-server",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-proxy-server",
 ]
 
 
@@ -38,8 +42,13 @@ def main(argv=None):
     parser.add_argument("names", nargs="*", help="chapters, such as 09; all by default")
     parser.add_argument("--pages", action="store_true", help="also keep the whole notebook, page by page")
     parser.add_argument("--if-available", action="store_true", help="without chromium, say so and succeed")
-    parser.add_argument("--timeout", type=float, default=NOTEBOOK_TIMEOUT_S, metavar="S",
-                        help="seconds that one notebook may take (%(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=NOTEBOOK_TIMEOUT_S,
+        metavar="S",
+        help="seconds that one notebook may take (%(default)s)",
+    )
     options = parser.parse_args(argv)
     # A terminated run must clean up like an interrupted one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("browser: terminated"))
@@ -102,8 +111,10 @@ def drive(paths, options):
                 try:
                     found = run_notebook(page, server, path, options.timeout)
                 except Error as error:
-                    found = [f"the page did not do as expected: {error.message.splitlines()[0]}, "
-                             f"see {SHOTS.relative_to(notebooks.ROOT)}/{path.stem}.png"]
+                    found = [
+                        f"the page did not do as expected: {error.message.splitlines()[0]}, "
+                        f"see {SHOTS.relative_to(notebooks.ROOT)}/{path.stem}.png"
+                    ]
                 try:
                     take_screenshots(page, path.stem, options.pages)
                 except Error as error:
@@ -136,7 +147,8 @@ def run_notebook(page, server, path, timeout_s):
         # A prompt is empty before its cell is asked for, holds a star until it ends, then a number;
         # between two cells there may be no star for a moment, so the saved file decides.
         prompts = page.eval_on_selector_all(
-            ".jp-CodeCell .jp-InputPrompt", "nodes => nodes.map(node => node.innerText)")
+            ".jp-CodeCell .jp-InputPrompt", "nodes => nodes.map(node => node.innerText)"
+        )
         if any("*" in prompt for prompt in prompts):
             continue
         if not any(map(has_number, prompts)):
@@ -165,14 +177,21 @@ def has_number(prompt):
 
 
 def unrun(nb):
-    cells = [i for i, cell in enumerate(nb.cells)
-             if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None]
+    cells = [
+        i
+        for i, cell in enumerate(nb.cells)
+        if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None
+    ]
     return [f"{len(cells)} cells did not run to their end, the first is cell {cells[0]}"] if cells else []
 
 
 def unannounced(nb):
-    return [f"cell {i} shows a {name}" for i, cell in enumerate(nb.cells)
-            for name in notebooks.exception_names(cell) if not notebooks.is_tagged(cell)]
+    return [
+        f"cell {i} shows a {name}"
+        for i, cell in enumerate(nb.cells)
+        for name in notebooks.exception_names(cell)
+        if not notebooks.is_tagged(cell)
+    ]
 
 
 def errors(nb):

@@ -18,7 +18,9 @@ def ask():
     if program:
         query = [program, "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
         try:
-            said = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60).stdout
+            said = subprocess.run(
+                query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60
+            ).stdout
         except (OSError, subprocess.TimeoutExpired):  # a GPU that hangs
             said = ""
         rows = re.findall(r"^([\d.]+), (\d+\.\d+)$", said, re.MULTILINE)

@@ -31,8 +31,8 @@ NEEDED_GB = 2.3
 NEEDED_WITH_CUDA_GB = 9.0
 AGAIN = "then run `make elsewhere` again"
 
-# Of Horovod 0.28.1: torch 2.15 and TensorFlow 2.21 want C++20; beside torch's CUDA build, too, only the CPU is served, without
-# a CUDA toolkit; operations for XLA want headers that TensorFlow's package no longer has.
+# Of Horovod 0.28.1: torch 2.15 and TensorFlow 2.21 want C++20; beside torch's CUDA build, too, only the CPU is served,
+# without a CUDA toolkit; operations for XLA want headers that TensorFlow's package no longer has.
 ADAPTED = (
     ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
     ("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
@@ -43,9 +43,13 @@ ADAPTED = (
      'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")', ""),
 )  # fmt: skip
 OPTIONS = {
-    "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_CPU_OPERATIONS": "GLOO", "HOROVOD_WITHOUT_MXNET": "1",
-    "HOROVOD_WITH_PYTORCH": "1", "HOROVOD_WITH_TENSORFLOW": "1",
-}  # fmt: skip
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITHOUT_MPI": "1",
+    "HOROVOD_CPU_OPERATIONS": "GLOO",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_WITH_PYTORCH": "1",
+    "HOROVOD_WITH_TENSORFLOW": "1",
+}
 # No CUDA toolkit is looked for, and no debugging symbols are made, which would take longer than the code.
 CMAKE = """#!/bin/sh
 [ "$1" = --build ] && exec {cmake} "$@"
@@ -88,9 +92,14 @@ def install_tensorflow(stamp, wanted):
     needed_gb = float(os.environ.get("COURSE_NEEDED_GB", NEEDED_WITH_CUDA_GB if wanted["cuda"] else NEEDED_GB))
     free_gb = shutil.disk_usage(FOLDER).free / 1e9
     if free_gb < needed_gb:
-        bootstrap.fail(f"{shown(FOLDER)} needs about {needed_gb:.0f} GB, and {free_gb:.1f} GB are free: make room first.")
-    print(f"Installing TensorFlow into {shown(FOLDER)}: it downloads about {'3 GB' if wanted['cuda'] else '0.4 GB'}; then Horovod is "
-          f"built for some minutes. In the end it has about {needed_gb:.0f} GB.", flush=True)
+        bootstrap.fail(
+            f"{shown(FOLDER)} needs about {needed_gb:.0f} GB, and {free_gb:.1f} GB are free: make room first."
+        )
+    print(
+        f"Installing TensorFlow into {shown(FOLDER)}: it downloads about {'3 GB' if wanted['cuda'] else '0.4 GB'}; "
+        f"then Horovod is built for some minutes. In the end it has about {needed_gb:.0f} GB.",
+        flush=True,
+    )
     venv.create(FOLDER, symlinks=True)
     pins = bootstrap.pins(environment.LOCK)
     if wanted["cuda"]:
@@ -100,7 +109,11 @@ def install_tensorflow(stamp, wanted):
 
 def version_of(package):
     """Without importing it: TensorFlow takes seconds."""
-    found = [path for path in Path(purelib()).glob(f"{package}*.dist-info") if re.fullmatch(rf"{package}(_cpu)?-[\d.]+\.dist-info", path.name)]
+    found = [
+        path
+        for path in Path(purelib()).glob(f"{package}*.dist-info")
+        if re.fullmatch(rf"{package}(_cpu)?-[\d.]+\.dist-info", path.name)
+    ]
     return found[0].name.removesuffix(".dist-info").rpartition("-")[2]
 
 
@@ -112,21 +125,38 @@ def build_horovod(stamp):
     """Build and install Horovod. Raises SystemExit with one sentence."""
     works = "TensorFlow is installed, and its half of the chapter works already"
     if not shutil.which("g++"):
-        bootstrap.fail(f"Horovod has to be built, and there is no C++ compiler: install one (on Debian and Ubuntu `sudo apt install "
-                       f"g++`), {AGAIN}. {works}.")
+        bootstrap.fail(
+            "Horovod has to be built, and there is no C++ compiler: install one (on Debian and Ubuntu `sudo apt "
+            f"install g++`), {AGAIN}. {works}."
+        )
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         version = "{}.{}".format(*sys.version_info)
-        bootstrap.fail(f"Horovod has to be built, and Python's headers are not here: install them (on Debian and Ubuntu `sudo apt "
-                       f"install python{version}-dev`), {AGAIN}. {works}.")
+        bootstrap.fail(
+            f"Horovod has to be built, and Python's headers are not here: install them (on Debian and Ubuntu `sudo apt "
+            f"install python{version}-dev`), {AGAIN}. {works}."
+        )
     unpack(stamp)
-    print(f"Building Horovod for torch and TensorFlow, for some minutes; {shown(LOG)} has what the compiler says.", flush=True)
+    print(
+        f"Building Horovod for torch and TensorFlow, for some minutes; {shown(LOG)} has what the compiler says.",
+        flush=True,
+    )
     with LOG.open("w") as log, torch_is_seen():
-        built = subprocess.run([PYTHON, "setup.py", "-q", "bdist_wheel"], cwd=SOURCE, env=build_environment(), stdout=log,
-                               stderr=log, pass_fds=[stamp.fileno()])  # fmt: skip
+        built = subprocess.run(
+            [PYTHON, "setup.py", "-q", "bdist_wheel"],
+            cwd=SOURCE,
+            env=build_environment(),
+            stdout=log,
+            stderr=log,
+            pass_fds=[stamp.fileno()],
+        )
     if built.returncode:
-        errors = [line.strip() for line in LOG.read_text(errors="replace").splitlines() if re.search("error:|Error ", line)]
-        bootstrap.fail(f"Horovod could not be built ({errors[0] if errors else 'its compiler was stopped'}): mend what "
-                       f"{shown(LOG)} says, {AGAIN}. {works}.")
+        errors = [
+            line.strip() for line in LOG.read_text(errors="replace").splitlines() if re.search("error:|Error ", line)
+        ]
+        bootstrap.fail(
+            f"Horovod could not be built ({errors[0] if errors else 'its compiler was stopped'}): mend what "
+            f"{shown(LOG)} says, {AGAIN}. {works}."
+        )
     bootstrap.uv(stamp, "--no-deps", next((SOURCE / "dist").glob("*.whl")), python=PYTHON)
     shutil.rmtree(SOURCE)
 
@@ -135,8 +165,9 @@ def unpack(stamp):
     """Horovod's source, adapted, in SOURCE."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     SOURCE.mkdir()
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1", "--no-deps",
-           "--no-build-isolation", "--no-binary", ":all:", "--require-hashes", "--requirement", HOROVOD, "--dest", SOURCE]  # fmt: skip
+    quietly = "--quiet --disable-pip-version-check --retries 1".split()
+    source = "--no-deps --no-build-isolation --no-binary :all: --require-hashes".split()
+    pip = [sys.executable, "-m", "pip", "download", *quietly, *source, "--requirement", HOROVOD, "--dest", SOURCE]
     if subprocess.run(pip, pass_fds=[stamp.fileno()]).returncode:
         bootstrap.fail(f"Horovod's source could not be downloaded: check the network and the proxy settings, {AGAIN}.")
     with tarfile.open(next(SOURCE.glob("*.tar.gz"))) as archive:
@@ -151,7 +182,10 @@ def adapt():
     for name, old, new in ADAPTED:
         text = (SOURCE / name).read_text()
         if old not in text:
-            bootstrap.fail(f"Horovod's {name} is not the one that tools/elsewhere.py adapts: restore requirements-horovod.txt, {AGAIN}.")
+            bootstrap.fail(
+                f"Horovod's {name} is not the one that tools/elsewhere.py adapts: restore "
+                f"requirements-horovod.txt, {AGAIN}."
+            )
         (SOURCE / name).write_text(text.replace(old, new))
 
 

@@ -74,7 +74,11 @@ def nccl_one_rank():
 
         device, done = rank_device(), []
         x = torch.ones(4, device=device)
-        for call in (dist.all_reduce, lambda t: dist.broadcast(t, 0), lambda t: dist.all_gather([torch.empty_like(t)], t)):
+        for call in (
+            dist.all_reduce,
+            lambda t: dist.broadcast(t, 0),
+            lambda t: dist.all_gather([torch.empty_like(t)], t),
+        ):
             call(x)
             done.append(x.sum().item())
         dist.barrier()
@@ -128,7 +132,9 @@ def nccl_two_ranks_on_one_gpu():
         timing = throughput.measure(lambda: dist.all_reduce(x), repeats=5)
         partner = 1 - dist.get_rank()
         mine, theirs = torch.full((4,), float(dist.get_rank()), device="cuda:0"), torch.empty(4, device="cuda:0")
-        for request in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, partner), dist.P2POp(dist.irecv, theirs, partner)]):
+        for request in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, mine, partner), dist.P2POp(dist.irecv, theirs, partner)]
+        ):
             request.wait()
         return {"sum": total, "received": theirs[0].item(), "ms for 64 MiB": round(1e3 * timing.median_s, 1)}
 
@@ -216,10 +222,11 @@ def ladder_of_steps():
     """Images/s of the lecture's network at batch 64, rung by rung: is 20 × 5,369 images/s within reach?"""
     found = {}
     for name, choices in {
-        "plain": {}, "bf16": {"dtype": torch.bfloat16},
+        "plain": {},
+        "bf16": {"dtype": torch.bfloat16},
         "bf16, channels_last, fused": {"dtype": torch.bfloat16, "last": True},
         "compiled": {"dtype": torch.bfloat16, "last": True, "compiled": True},
-    }.items():  # fmt: skip
+    }.items():
         step = make_step(**choices)
         timing = throughput.measure(lambda: [step() for _ in range(50)], 50 * 64, warmup=3, repeats=5)
         found[name] = round(timing.samples_per_s)
@@ -258,12 +265,17 @@ def names_in_a_profile():
             torch.cuda.synchronize()
         return sorted({(e.device_type.name, e.name) for e in trace.events() if "reduce" in e.name.lower()})
 
-    return {"names": launch(work, world_size=1, backend="nccl")[0], "NCCL2": os.environ.get("TORCH_DIST_USE_NCCL2", "not set")}
+    return {
+        "names": launch(work, world_size=1, backend="nccl")[0],
+        "NCCL2": os.environ.get("TORCH_DIST_USE_NCCL2", "not set"),
+    }
 
 
 @on_a_gpu
 def small_things():
-    """The error of convolutions in float32 and TF32, the lecture network's bytes in the allocator, the price of waiting."""
+    """The error of convolutions in float32 and TF32, the lecture network's bytes in the allocator,
+    the price of waiting.
+    """
     torch.manual_seed(0)
     before = torch.cuda.memory_allocated()
     net = LectureNet().cuda()

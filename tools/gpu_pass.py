@@ -6,8 +6,8 @@
 It needs this checkout, torch 2.11 or newer and what the course imports; for the chapters Jupyter, which --prepare puts
 into build/wheels. A step that fails is named in one line, and the next begins. Everything is written as it comes:
 DIR/results.jsonl has a line for each step, log.txt all output, experiments.json and recorded.tar.gz what was measured.
-Killed, it goes on where it was when it is called again with the same DIR: steps that have ended are not repeated, unless
-they are named.
+Killed, it goes on where it was when it is called again with the same DIR: steps that have ended are not repeated,
+unless they are named.
 """
 
 import argparse
@@ -65,8 +65,8 @@ def steps():
         Step("doctor", python("-m", "course_utils.doctor")),
         Step("tests gpu", [*pytest, "-m", "gpu", "tests"]),
         *(Step(f"experiment {name}", python("-m", "tools.gpu_experiments", name), 150) for name in EXPERIMENTS),
-        *(Step(f"record {chapter}", python("-m", "tools.record", chapter), 240, needs="nbclient") for chapter in chapters),
-        *(Step(f"solved {chapter}", python("-m", "tools.solved", chapter), 300, needs="nbval") for chapter in chapters),
+        *(Step(f"record {each}", python("-m", "tools.record", each), 240, needs="nbclient") for each in chapters),
+        *(Step(f"solved {each}", python("-m", "tools.solved", each), 300, needs="nbval") for each in chapters),
         Step("tests hardware", [*pytest, "tests/test_hardware.py"]),
         Step("tests launch", [*pytest, "-n", "4", "tests/launch"], 400, needs="xdist"),
         *(Step(f"on the CPU {chapter}", python("-m", "tools.solved", chapter), 300, {"COURSE_DEVICE": "cpu"}, "nbval")
@@ -78,7 +78,9 @@ def steps():
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="only these, such as 'record 04', also if they ended before")
+    parser.add_argument(
+        "steps", nargs="*", metavar="STEP", help="only these, such as 'record 04', also if they ended before"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu_pass", metavar="DIR")
     parser.add_argument("--minutes", type=float, default=25)
     parser.add_argument("--prepare", action="store_true", help="fetch wheels into build/wheels, and note the commit")
@@ -114,12 +116,18 @@ def main(argv=None):
 
 
 def run(step, out, env, end):
-    """Run a step, everything it prints going to the log; {"status", "seconds", "said"}, with a line about what it said."""
+    """Run a step, everything it prints going to the log; {"status", "seconds", "said"}, with a
+    line about what it said.
+    """
     left = end - time.monotonic()
     if left < 5:
         return {"status": "not run", "seconds": 0.0, "said": "time was up"}
     if step.needs and not is_there(step.needs, env):
-        return {"status": "not run", "seconds": 0.0, "said": f"{step.needs} is missing: carry build/wheels along (--prepare)"}
+        return {
+            "status": "not run",
+            "seconds": 0.0,
+            "said": f"{step.needs} is missing: carry build/wheels along (--prepare)",
+        }
     begin = time.monotonic()
     with (out / "log.txt").open("ab") as log:
         log.write(f"\n===== {step.name}\n".encode())
@@ -144,13 +152,17 @@ def run(step, out, env, end):
         return {"status": "not run", "seconds": seconds, "said": f"cut off after {seconds:.0f} s: time was up"}
     if was_running:
         return {"status": "failed", "seconds": seconds, "said": f"no end after {seconds:.0f} s; {last_line(text)}"}
-    ended_well = process.returncode == 0 or process.returncode == 5 and "tests" in step.name  # pytest's word for no test
+    # pytest's word for no test
+    ended_well = process.returncode == 0 or process.returncode == 5 and "tests" in step.name
     if ended_well and step.name.startswith("experiment "):
         keep_experiment(out, step.name.partition(" ")[2], json.loads(text.strip().splitlines()[-1]))
     if ended_well and step.name.startswith("record "):
         pack(out)
-    return {"status": "passed" if ended_well else "failed", "seconds": seconds,
-            "said": last_line(text) if ended_well else reason(text) or f"exit code {process.returncode}"}  # fmt: skip
+    return {
+        "status": "passed" if ended_well else "failed",
+        "seconds": seconds,
+        "said": last_line(text) if ended_well else reason(text) or f"exit code {process.returncode}",
+    }
 
 
 def kill(process, mark):
@@ -174,7 +186,9 @@ def last_line(text):
 
 
 def reason(text):
-    """What a failed step's output says most about it: which test failed, and the first exception; else its last line."""
+    """What a failed step's output says most about it: which test failed, and the first exception;
+    else its last line.
+    """
     text = ANSI_COLOUR.sub("", text)
     patterns = r"^FAILED (\S+.*?)(?: - |$)", r"^\s*(?:E\s+)?([\w.]*(?:Error|Exception): .*)"
     found = [re.search(pattern, text, re.MULTILINE) for pattern in patterns]
@@ -268,7 +282,9 @@ def prepare(version):
     version = version or "{}.{}".format(*sys.version_info)
     pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--implementation", "cp",
            "--python-version", version, "--dest", str(WHEELS)]  # fmt: skip
-    done = subprocess.run(python(*pip, *(f"--platform={each}" for each in platforms), *pins), capture_output=True, text=True)
+    done = subprocess.run(
+        python(*pip, *(f"--platform={each}" for each in platforms), *pins), capture_output=True, text=True
+    )
     if done.returncode:
         print(done.stderr, file=sys.stderr)
     COMMIT.write_text(commit() + "\n")
@@ -306,8 +322,14 @@ def describe():
             print(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             print(f"{name}: not installed")
-    print("Python.h:", Path(sysconfig.get_path("include"), "Python.h").exists(), "| gcc:", shutil.which("gcc") is not None)
-    for command in ("nvidia-smi -L", "nvidia-smi --query-gpu=driver_version,mig.mode.current --format=csv", "df -h /dev/shm"):
+    print(
+        "Python.h:", Path(sysconfig.get_path("include"), "Python.h").exists(), "| gcc:", shutil.which("gcc") is not None
+    )
+    for command in (
+        "nvidia-smi -L",
+        "nvidia-smi --query-gpu=driver_version,mig.mode.current --format=csv",
+        "df -h /dev/shm",
+    ):
         done = subprocess.run(["bash", "-c", f"timeout 20 {command}"], capture_output=True, text=True)
         print(f"$ {command}\n{(done.stdout or done.stderr).strip()}")
     print(hardware.describe(True))

@@ -15,10 +15,15 @@ def main():
     try:
         where = install(user=True, kernel_name=NAME, display_name=TITLE)
     except OSError as error:
-        sys.exit(f"\nThe kernel could not be written to {error.filename} ({error.strerror}): mend that, then run the same command again.")
-    print(f'The kernel "{TITLE}" is registered in {where}.\n'
-          f"In JupyterHub, Open OnDemand or VS Code open {folder / lab.FIRST}, and choose that kernel at the top right; reload the "
-          "page if it is not listed yet.")  # fmt: skip
+        sys.exit(
+            f"\nThe kernel could not be written to {error.filename} ({error.strerror}): mend that, then run the "
+            "same command again."
+        )
+    print(
+        f'The kernel "{TITLE}" is registered in {where}.\n'
+        f"In JupyterHub, Open OnDemand or VS Code open {folder / lab.FIRST}, and choose that kernel at the top right; "
+        "reload the page if it is not listed yet."
+    )
 
 
 if __name__ == "__main__":

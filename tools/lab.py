@@ -2,8 +2,8 @@
 
     python -m tools.lab [--slurm="--gpus=1 --time=2:00:00"] [arguments for JupyterLab]
 
-It listens on 127.0.0.1 alone and asks for its token. With --slurm it runs as a job on a node of a cluster, and this command
-says how to reach it; what is given goes to sbatch.
+It listens on 127.0.0.1 alone and asks for its token. With --slurm it runs as a job on a node of a cluster, and this
+command says how to reach it; what is given goes to sbatch.
 """
 
 import argparse
@@ -31,7 +31,10 @@ def main(argv=None):
     if options.slurm:
         return lab_on_slurm.run(options.slurm, folder, for_jupyter)
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not os.path.exists("/dev/nvidia0"):
-        print('Slurm is here and no GPU: `make lab SLURM="--gpus=1 --time=2:00:00"` opens JupyterLab on a GPU node instead.')
+        print(
+            'Slurm is here and no GPU: `make lab SLURM="--gpus=1 --time=2:00:00"` opens JupyterLab on a GPU node '
+            "instead."
+        )
     print(f"Opening JupyterLab on {folder / FIRST}, for this machine alone; Ctrl-C twice stops it.", flush=True)
     os.environ.update(environment(folder))
     os.execv(sys.executable, command(folder, for_jupyter))
@@ -44,10 +47,14 @@ def make_copy(folder):
         offered = working_copy.bring_up_to_date(folder)
         open_contents(folder)
     except OSError as error:
-        sys.exit(f"\nYour copy of the notebooks could not be written to {folder} ({error.strerror}): mend that, or name "
-                 "another folder with MY_COURSE=.")  # fmt: skip
+        sys.exit(
+            f"\nYour copy of the notebooks could not be written to {folder} ({error.strerror}): mend that, or name "
+            "another folder with MY_COURSE=."
+        )
     if is_new:
-        print(f"Your own copy of the notebooks is {folder}: what you write there stays as it is when the course changes.")
+        print(
+            f"Your own copy of the notebooks is {folder}: what you write there stays as it is when the course changes."
+        )
     for theirs, newer in offered:
         print(f"The course has a newer {theirs}: it lies beside yours as {newer}, and yours is as you left it.")
 

@@ -19,15 +19,22 @@ POLL_S = 1.0
 
 
 def run(arguments, folder, for_jupyter):
-    """Hand in the job and print its URL when it answers; sbatch gets `arguments`. An interrupt before that cancels it."""
+    """Hand in the job and print its URL when it answers; sbatch gets `arguments`.
+
+    An interrupt before that cancels it.
+    """
     if not shutil.which("sbatch"):
         sys.exit("\nThere is no Slurm on this machine (no command sbatch): leave SLURM= out, and JupyterLab runs here.")
     runtime = folder / ".jupyterlab" / f"job-{secrets.token_hex(4)}"
     runtime.mkdir(parents=True, mode=0o700)
     log = runtime / "log.txt"
     batch_file = script(folder, runtime, for_jupyter)
-    done = subprocess.run(["sbatch", "--parsable", f"--output={log}", *shlex.split(arguments)], input=batch_file,
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        ["sbatch", "--parsable", f"--output={log}", *shlex.split(arguments)],
+        input=batch_file,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.strip().splitlines())
         sys.exit(f"\nSlurm did not take the job: {said}")
@@ -59,19 +66,23 @@ def script(folder, runtime, for_jupyter):
     variables = lab.environment(folder) | {"JUPYTER_RUNTIME_DIR": str(runtime)}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     command = shlex.join(lab.command(folder, ["--no-browser", "--ServerApp.port=0", *for_jupyter]))
-    return "\n".join([
-        "#!/bin/bash",
-        "#SBATCH --job-name=jupyterlab --nodes=1 --ntasks=1",
-        *lines,
-        "unset XDG_RUNTIME_DIR  # the login node's, and not there on another",
-        f"cd {shlex.quote(str(folder))}",
-        f"exec {command}",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            "#SBATCH --job-name=jupyterlab --nodes=1 --ntasks=1",
+            *lines,
+            "unset XDG_RUNTIME_DIR  # the login node's, and not there on another",
+            f"cd {shlex.quote(str(folder))}",
+            f"exec {command}",
+            "",
+        ]
+    )
 
 
 def wait_for(job, runtime, log):
-    """Wait until the server has written where it listens, and return that; ends the program where the job ends first."""
+    """Wait until the server has written where it listens, and return that;
+    ends the program where the job ends first.
+    """
     from course_utils.launch.cluster import HAS_NOT_ENDED  # not above: a lab on this machine begins without it
 
     said = None
@@ -85,7 +96,11 @@ def wait_for(job, runtime, log):
         if state is not None and state not in HAS_NOT_ENDED:
             lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
             sys.exit(f"\nJob {job} has ended without JupyterLab{': ' if lines else ''}{' / '.join(lines[-3:])}")
-        now = "Slurm does not answer" if state is None else f"Job {job}: {state.lower()}" + (f" ({why})" if state == "PENDING" and why != "None" else "")
+        now = (
+            "Slurm does not answer"
+            if state is None
+            else f"Job {job}: {state.lower()}" + (f" ({why})" if state == "PENDING" and why != "None" else "")
+        )
         if now != said:
             print(now, flush=True)
         said = now
@@ -93,6 +108,8 @@ def wait_for(job, runtime, log):
 
 
 def ask(job, what):
-    """What squeue says of a job, in its own letters for formats; "" where it knows the job no more, None where it cannot say."""
+    """What squeue says of a job, in its own letters for formats; "" where it knows the job no more,
+    None where it cannot say.
+    """
     done = subprocess.run(["squeue", "--noheader", f"--job={job}", f"--format={what}"], capture_output=True, text=True)
     return None if done.returncode and "Invalid job id" not in done.stderr else done.stdout.strip()

@@ -88,14 +88,27 @@ def jupyterlab(folder, paths):
     }
     env.pop("COURSE_STRICT", None)
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0",
-        f"--ServerApp.root_dir={work}", *(["--allow-root"] if os.geteuid() == 0 else []),
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--ServerApp.ip=127.0.0.1",
+        "--ServerApp.port=0",
+        f"--ServerApp.root_dir={work}",
+        *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
     log = folder / "server.log"
     with open(log, "wb") as file:
         # Its own session: Ctrl-C reaches this program, which then ends the server in order.
-        process = subprocess.Popen(command, cwd=work, env=env, stdin=subprocess.DEVNULL,
-                                   stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         yield Server(wait_for_url(process, folder / "runtime", log), token)
     finally:

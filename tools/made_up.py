@@ -37,7 +37,9 @@ def write_records(folder, source=FOLDER):
     """Copy the records of all machines, and write one of each name that a chapter has as if MACHINE had kept it."""
     folder = Path(folder)
     shutil.copytree(source, folder)
-    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/[0-9][0-9]_*.json"))}
+    read = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/[0-9][0-9]_*.json"))
+    }
     (folder / "a-made-up-gpu").mkdir()
     for name in {**read, **ONLY_A_GPU}:
         values = (read[name]["values"] if name in read else {}) | ONLY_A_GPU.get(name, {})

@@ -5,7 +5,6 @@ jupytext's percent format, one code cell per exercise, whose first line is `# Ex
 """
 
 import ast
-import dis
 import os
 import re
 import subprocess
@@ -17,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbstripout import strip_output
 
+from course_utils.grade.notebook import answer_and_check, exercises, is_definition, names_bound, names_read  # noqa: F401
 from tools.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,8 +26,6 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 CELL_TIMEOUT_S = 300
 ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
-EXERCISE = re.compile(r"# Exercise (\d+\.\d+)\s*(?:\n|$)")
-CHECK = re.compile(r"\n+(check\(.*\))\n*\Z")  # the last line of an exercise's cell
 # Where people and systems keep homes, checkouts, scratch files and installed packages. Prose may
 # name /dev/shm or /proc, which every Linux has, and a URL's path is none.
 MACHINE_PATH = re.compile(
@@ -85,7 +83,10 @@ def normalise(nb):
     kept = {"tags"}
     noise = sorted({key for cell in nb.cells for key in cell.metadata} - kept)
     nb = strip_output(
-        nbformat.from_dict(nb), keep_output=True, keep_count=True, keep_id=True,
+        nbformat.from_dict(nb),
+        keep_output=True,
+        keep_count=True,
+        keep_id=True,
         extra_keys=[f"cell.metadata.{key}" for key in noise],
     )
     nb.metadata = nbformat.from_dict(METADATA)
@@ -146,8 +147,12 @@ def raised_on_purpose(nb):
 def silent_failures(cell):
     """Signs on a code cell's stderr of a failure that did not stop the cell, as in a thread."""
     signs = ("Traceback (most recent call last)", "Exception in thread", "Exception ignored")
-    return [sign for sign in signs for output in cell.get("outputs", [])
-            if output.get("name") == "stderr" and sign in output.text and not is_tagged(cell)]
+    return [
+        sign
+        for sign in signs
+        for output in cell.get("outputs", [])
+        if output.get("name") == "stderr" and sign in output.text and not is_tagged(cell)
+    ]
 
 
 def texts(output):
@@ -159,24 +164,6 @@ def texts(output):
     else:
         said = [text for mime, text in output.data.items() if mime.startswith("text/")]
     return [ANSI_COLOUR.sub("", text) for text in said]
-
-
-def exercises(nb):
-    """{"9.2": index of its cell, a stub and its check}, in the notebook's order; ValueError if one stands twice."""
-    found = {}
-    for i, cell in enumerate(nb.cells):
-        match = EXERCISE.match(cell.source) if cell.cell_type == "code" else None
-        if match and match[1] in found:
-            raise ValueError(f"cells {found[match[1]]} and {i} are both exercise {match[1]}")
-        if match:
-            found[match[1]] = i
-    return found
-
-
-def answer_and_check(source):
-    """An exercise's cell in its two parts: what is to be written, and the line that checks it ("" if there is none)."""
-    match = CHECK.search(source)
-    return (source[: match.start()], match[1]) if match else (source, "")
 
 
 def solutions_path(path):
@@ -194,7 +181,10 @@ def read_solutions(path):
 
 
 def put_in(nb, solutions):
-    """Replace every stub by its solution; its check stays. Raises ValueError where stubs and solutions do not pair up."""
+    """Replace every stub by its solution; its check stays.
+
+    Raises ValueError where stubs and solutions do not pair up.
+    """
     stubs = exercises(nb)
     if stubs.keys() != solutions.keys():
         raise ValueError(
@@ -207,25 +197,9 @@ def put_in(nb, solutions):
     return nb
 
 
-def names_read(source):
-    """The names that a cell, its functions included, takes from the notebook or the builtins."""
-    names, codes = set(), [compile(source, "a cell", "exec")]
-    for code in codes:
-        loads = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
-        names |= {step.argval for step in dis.get_instructions(code) if step.opname in loads}
-        codes += [constant for constant in code.co_consts if isinstance(constant, type(code))]
-    return names
-
-
-def names_bound(source):
-    """The names that a cell gives a value to at its top level."""
-    steps = list(dis.get_instructions(compile(source, "a cell", "exec")))
-    stored, deleted = ({s.argval for s in steps if s.opname == name} for name in ("STORE_NAME", "DELETE_NAME"))
-    return stored - deleted
-
-
 def definitions(path, assigned=()):
-    """{name: value} of what a notebook imports and defines, for those who use its functions; its measurements do not run.
+    """{name: value} of what a notebook imports and defines, for those who use its functions; its measurements do not
+    run.
 
     Kept are imports, functions, classes, assignments of literals, and those to the names in `assigned`.
     """
@@ -235,18 +209,6 @@ def definitions(path, assigned=()):
             body = [node for node in ast.parse(cell.source).body if is_definition(node, assigned)]
             exec(compile(ast.Module(body, type_ignores=[]), Path(path).stem, "exec"), names)
     return names
-
-
-def is_definition(node, assigned=()):
-    if not isinstance(node, ast.Assign):
-        return isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
-    if any(getattr(part, "id", None) in assigned for target in node.targets for part in ast.walk(target)):
-        return True
-    try:
-        ast.literal_eval(node.value)
-    except ValueError:
-        return False
-    return True
 
 
 class CellFailed(Exception):
@@ -267,7 +229,11 @@ def execute(nb, folder=NOTEBOOKS, timeout_s=CELL_TIMEOUT_S, keep_in=None):
     env["COURSE_RECORD"] = str(keep_in or "")
     started = []
     client = NotebookClient(
-        nb, timeout=timeout_s, kernel_name="python3", allow_errors=False, record_timing=False,
+        nb,
+        timeout=timeout_s,
+        kernel_name="python3",
+        allow_errors=False,
+        record_timing=False,
         resources={"metadata": {"path": str(folder)}},
         on_cell_execute=lambda cell, cell_index: started.append(cell_index),
     )

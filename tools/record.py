@@ -3,8 +3,8 @@
     python -m tools.record [09 00 ...]
 
 The outputs go into the notebooks, what they give to `recorded.keep` into data/recorded/<machine>/, and
-what changed against this machine's last record is printed, with every claim that now reads otherwise. A notebook that fails, or whose outputs
-must not be committed, keeps its old file and its old records; the exit code is then 1.
+what changed against this machine's last record is printed, with every claim that now reads otherwise. A notebook that
+fails, or whose outputs must not be committed, keeps its old file and its old records; the exit code is then 1.
 """
 
 import base64
@@ -69,15 +69,23 @@ def record(path, folder=None, records=recorded.FOLDER):
         values = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(Path(kept).glob("*.json"))}
     relative_paths(nb)
     chapter = path.stem[:2]
-    problems = [*silent_cells(nb), *lonely_widgets(nb), *paths_left(nb), *recorded.names_taken(chapter, values, records)]
+    problems = [
+        *silent_cells(nb),
+        *lonely_widgets(nb),
+        *paths_left(nb),
+        *recorded.names_taken(chapter, values, records),
+    ]
     nb = notebooks.normalise(nb)
     size = len(notebooks.dumps(nb).encode())
     if size >= MAX_BYTES:
-        problems.append(f"{size} bytes, and {MAX_BYTES} is the limit: {heaviest_cell(nb)}; "
-                        "draw it smaller or with fewer points")
+        problems.append(
+            f"{size} bytes, and {MAX_BYTES} is the limit: {heaviest_cell(nb)}; draw it smaller or with fewer points"
+        )
     is_readmes = path == notebooks.NOTEBOOKS / f"{PICTURE[0]}.ipynb"
     if is_readmes and picture(nb) is None:
-        problems.append(f"no figure's alternative text begins with {PICTURE[1]!r}, so the README would keep its old picture")
+        problems.append(
+            f"no figure's alternative text begins with {PICTURE[1]!r}, so the README would keep its old picture"
+        )
     if problems:
         return problems, []
     notebooks.write(nb, path)
@@ -89,8 +97,14 @@ def record(path, folder=None, records=recorded.FOLDER):
 
 def claims(nb):
     """The lines of the outputs that say what the chapter's argument rests on, as `claim` prints them."""
-    return [line for cell in nb.cells for output in cell.get("outputs", []) for text in notebooks.texts(output)
-            for line in text.splitlines() if line.startswith(HERE)]
+    return [
+        line
+        for cell in nb.cells
+        for output in cell.get("outputs", [])
+        for text in notebooks.texts(output)
+        for line in text.splitlines()
+        if line.startswith(HERE)
+    ]
 
 
 def picture(nb):
@@ -103,23 +117,32 @@ def picture(nb):
 
 def silent_cells(nb):
     """A cell that should fail and did not teaches the opposite of its text."""
-    return [f"cell {i} is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing"
-            for i, names in notebooks.raised_on_purpose(nb).items() if not names]
+    return [
+        f"cell {i} is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing"
+        for i, names in notebooks.raised_on_purpose(nb).items()
+        if not names
+    ]
 
 
 def lonely_widgets(nb):
     """Widgets move only while a kernel runs: readers of the file need a figure in their place."""
-    return [f"cell {i} shows a widget and no figure: display the figure for the starting values too"
-            for i, cell in enumerate(nb.cells)
-            if any(map(notebooks.is_widget, cell.get("outputs", [])))
-            and not any("image/png" in output.get("data", {}) for output in cell.outputs)]
+    return [
+        f"cell {i} shows a widget and no figure: display the figure for the starting values too"
+        for i, cell in enumerate(nb.cells)
+        if any(map(notebooks.is_widget, cell.get("outputs", [])))
+        and not any("image/png" in output.get("data", {}) for output in cell.outputs)
+    ]
 
 
 def paths_left(nb):
-    return [f"cell {i} printed the path {path}, which is true on this machine only: "
-            "print its name, or repair the warning that shows it"
-            for i, cell in enumerate(nb.cells) for output in cell.get("outputs", [])
-            for text in notebooks.texts(output) for path in notebooks.machine_paths(text)]
+    return [
+        f"cell {i} printed the path {path}, which is true on this machine only: "
+        "print its name, or repair the warning that shows it"
+        for i, cell in enumerate(nb.cells)
+        for output in cell.get("outputs", [])
+        for text in notebooks.texts(output)
+        for path in notebooks.machine_paths(text)
+    ]
 
 
 def relative_paths(nb):

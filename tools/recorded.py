@@ -48,10 +48,16 @@ def save_chapter(chapter, values, command, folder=FOLDER):
 
 def names_taken(chapter, names, folder=FOLDER):
     """One complaint for each of `names` under which something else than `chapter` has a record, on any machine."""
-    found = {name: path for name in names for path in sorted(Path(folder).glob(f"*/*{name}.json"))
-             if path.stem == name or path.stem[2:] == f"_{name}" and path.stem[:2] != chapter}
-    return [f"the name {name!r} is taken by {'/'.join(path.parts[-2:])}: keep it under another name, or delete that file"
-            for name, path in found.items()]
+    found = {
+        name: path
+        for name in names
+        for path in sorted(Path(folder).glob(f"*/*{name}.json"))
+        if path.stem == name or path.stem[2:] == f"_{name}" and path.stem[:2] != chapter
+    }
+    return [
+        f"the name {name!r} is taken by {'/'.join(path.parts[-2:])}: keep it under another name, or delete that file"
+        for name, path in found.items()
+    ]
 
 
 def machine_folder(folder=FOLDER, machine=None):
@@ -108,8 +114,12 @@ def details(pairs):
     """What changed between the two records of each name, MAX_LINES and the count of the rest."""
     old = {where: leaf for name, (record, _) in pairs.items() for where, leaf in leaves(record.values, name)}
     new = {where: leaf for name, (_, record) in pairs.items() for where, leaf in leaves(record.values, name)}
-    versions = {f"{key} {then.provenance.get(key)} → {now.provenance.get(key)}": None
-                for then, now in pairs.values() for key in VERSIONS if then.provenance.get(key) != now.provenance.get(key)}
+    versions = {
+        f"{key} {then.provenance.get(key)} → {now.provenance.get(key)}": None
+        for then, now in pairs.values()
+        for key in VERSIONS
+        if then.provenance.get(key) != now.provenance.get(key)
+    }
     lines = [*versions, *listed("new", new.keys() - old.keys()), *listed("gone", old.keys() - new.keys())]
     changes = {where: relative_change(old[where], new[where]) for where in old.keys() & new.keys()}
     # What is no number comes first, as inf; those that changed alike in their order of names.

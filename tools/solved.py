@@ -36,8 +36,13 @@ GRACE_S = 100  # for the kernel's start, and for nbval to say which cell took to
 def main(argv=None):
     parser = argparse.ArgumentParser(description="Run the chapters with their solutions under nbval.")
     parser.add_argument("names", nargs="*", help="chapters, such as 09; all by default")
-    parser.add_argument("--timeout", type=float, default=notebooks.CELL_TIMEOUT_S, metavar="S",
-                        help="seconds that one cell may take (%(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=notebooks.CELL_TIMEOUT_S,
+        metavar="S",
+        help="seconds that one cell may take (%(default)s)",
+    )
     options = parser.parse_args(argv)
     try:
         files = write_solved(notebooks.notebook_paths(options.names))
@@ -54,7 +59,10 @@ def main(argv=None):
 
 
 def write_solved(paths):
-    """Write the chapters with their solutions into an empty FOLDER; the files. Raises ValueError, naming the chapter."""
+    """Write the chapters with their solutions into an empty FOLDER; the files.
+
+    Raises ValueError, naming the chapter.
+    """
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     for path in paths:
@@ -87,8 +95,12 @@ def solved(path):
             new_code_cell(stub),
             new_code_cell(lenient, metadata={"shows": f"Exercise {number}: not attempted yet"}),
             # nbval wants a cell with outputs to be counted.
-            new_code_cell(strict, metadata={"tags": [notebooks.FAILS_ON_PURPOSE]}, execution_count=1,
-                          outputs=[new_output("error", ename="CheckFailed", evalue="", traceback=[])]),
+            new_code_cell(
+                strict,
+                metadata={"tags": [notebooks.FAILS_ON_PURPOSE]},
+                execution_count=1,
+                outputs=[new_output("error", ename="CheckFailed", evalue="", traceback=[])],
+            ),
         ]
     nb.cells += [new_code_cell(STRICTLY.format("") + source) for source in readers]
     return nb
@@ -125,8 +137,13 @@ def run(files, timeout_s):
     os.environ["COURSE_RECORDS"] = str(RECORDS)
     # The package beside the notebooks is what runs, whatever else is installed.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")]))
-    options = ["-Wignore:Module already imported", "--nbval-lax", "--nbval-current-env",
-               f"--nbval-cell-timeout={timeout_s}", f"--timeout={timeout_s + GRACE_S}"]
+    options = [
+        "-Wignore:Module already imported",
+        "--nbval-lax",
+        "--nbval-current-env",
+        f"--nbval-cell-timeout={timeout_s}",
+        f"--timeout={timeout_s + GRACE_S}",
+    ]
     return pytest.main([*options, *map(str, files)], plugins=[sys.modules[__name__]])
 
 

@@ -1,8 +1,9 @@
 """Checks of the exercises: each runs the student's answer, in real workers where it concerns workers.
 
-`check("9.2", my_function)` calls `check_9_2(my_function)` in `chapter_09`, which reads as a list of cases: `judge` runs the
-answer, `expect` says what is held against what, `watch` has what is seen meanwhile. A check raises `Wrong` with the
-reason, in words that lead on and do not give the answer away, and returns what it has verified. No check knows a solution.
+`check("9.2", my_function)` calls `check_9_2(my_function)` in `chapter_09`, which reads as a list of cases: `judge` runs
+the answer, `expect` says what is held against what, `watch` has what is seen meanwhile. A check raises `Wrong` with the
+reason, in words that lead on and do not give the answer away, and returns what it has verified. No check knows a
+solution.
 """
 
 import html
@@ -63,14 +64,20 @@ def evaluate(exercise, answer):
             return _not_attempted(exercise)
         text = error.text  # without advice to whoever called launch, which here is the check
         if error.exitcode == -signal.SIGABRT:  # so ends a rank that receives more or fewer bytes than it expects
-            text += ("\n\nThe ranks must agree: on the collectives they call, their order, shapes and dtypes, and on how many bytes "
-                     "one sends and another receives.")
+            text += (
+                "\n\nThe ranks must agree: on the collectives they call, their order, shapes and dtypes, and on how "
+                "many bytes one sends and another receives."
+            )
         where = "in the simulator" if isinstance(error, KernelError) else "in a worker"
         return Result(exercise, "wrong", f"your code failed {where}:\n{text}")
 
 
 def _not_attempted(exercise):
-    return Result(exercise, "open", "not attempted yet. Put your answer in the place of raise NotImplementedError, and run the cell again.")
+    return Result(
+        exercise,
+        "open",
+        "not attempted yet. Put your answer in the place of raise NotImplementedError, and run the cell again.",
+    )
 
 
 def _find(exercise):

@@ -17,11 +17,16 @@ def _call(whoami):
 
 
 def _judge_pairs(answers, world_size):
-    expect(None not in answers, "a worker returned None: what a worker prints is shown, but only what it returns comes back")
+    expect(
+        None not in answers,
+        "a worker returned None: what a worker prints is shown, but only what it returns comes back",
+    )
     for rank, answer in enumerate(answers):
         expect_row(answer, 2, f"what rank {rank} returned", of="rank and world_size")
-        expect(not any(isinstance(number, str) for number in answer), f"rank {rank} returned {answer!r}: the environment holds "
-               "texts, and the answer must be two whole numbers")  # fmt: skip
+        expect(
+            not any(isinstance(number, str) for number in answer),
+            f"rank {rank} returned {answer!r}: the environment holds texts, and the answer must be two whole numbers",
+        )
     ranks, sizes = zip(*[[expect_whole(number, "a number that came back") for number in answer] for answer in answers])
     expect(set(ranks) != {world_size}, f"{answers} came back: which of the two numbers comes first?")
     expect(set(sizes) == {world_size}, f"the second numbers are {list(sizes)}: ask, do not assume how many there are")

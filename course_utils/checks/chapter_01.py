@@ -1,4 +1,6 @@
-"""Checks of chapter 01: where tensors live, and the bytes they take; on the CPU, on `meta`, and on GPUs that need not exist."""
+"""Checks of chapter 01: where tensors live, and the bytes they take;
+on the CPU, on `meta`, and on GPUs that need not exist.
+"""
 
 from collections import namedtuple
 
@@ -51,7 +53,10 @@ def _judge_rows_of_all(list_state):
         with case(f"for {text}, once it has become float64"):
             _judge_rows(list_state, model.double())
     with case("for a model on two GPUs"):
-        try_on_gpus(lambda devices: _judge_rows(list_state, nn.ModuleList(put_on(nn.Linear(3, 2), d) for d in devices), False), 2)
+        try_on_gpus(
+            lambda devices: _judge_rows(list_state, nn.ModuleList(put_on(nn.Linear(3, 2), d) for d in devices), False),
+            2,
+        )
 
 
 def _judge_rows(list_state, model, has_numbers=True):
@@ -157,7 +162,10 @@ def _take_step(train_step, place, model, optimizer, images, labels):
         line, said = own_line(error), str(error).partition("\n")[0]
         expect(model.num_moves == 0, _MOVED)
         expect(devices.fault is None, devices.fault)
-        expect("__format__" not in said, f"{line} asks for a number that is on {place}: on a GPU the program would wait for it")
+        expect(
+            "__format__" not in said,
+            f"{line} asks for a number that is on {place}: on a GPU the program would wait for it",
+        )
         if place.type == "cuda" or isinstance(error, TypeError):
             raise
         raise Wrong(f"{line} fails: {said}") from None
@@ -202,7 +210,14 @@ def _batches():
         "a dict": {"image": image, "label": label},
         "a list in a dict": {"images": [image, image + 1], "label": label},
         "a text": "seven",
-        "a batch with other things": {"image": image, "name": "seven", "count": 7, 3: None, "raw": np.zeros(2), (1, 2): b"7"},
+        "a batch with other things": {
+            "image": image,
+            "name": "seven",
+            "count": 7,
+            3: None,
+            "raw": np.zeros(2),
+            (1, 2): b"7",
+        },
         "empty containers": [{}, [], ()],
         "a namedtuple": Sample(image, label),
         "containers in containers": [({"pair": (image, [label, {"deep": Sample([image], None)}])}, "x"), 1.5],
@@ -212,7 +227,7 @@ def _batches():
         "a tensor with a gradient": [torch.rand(2, requires_grad=True)],
         "a layer among the rest": {"image": image, "layer": nn.Linear(2, 1), "numbers": {1, 2}, "kind": torch.float32},
         "many containers, one in the other": deep,
-    }  # fmt: skip
+    }
 
 
 def _judge_moves(move):
@@ -251,8 +266,10 @@ def _expect_moved(got, given, device, path="the result"):
         is_known = given.device == device == torch.device("cpu")
         expect(not is_known or torch.equal(got, given), f"{path} holds other numbers than before")
     elif isinstance(given, (dict, list, tuple)):
-        expect(type(got) is type(given),
-               f"{path} is a {type(got).__name__}, and was a {type(given).__name__}: the kind of container must stay")
+        expect(
+            type(got) is type(given),
+            f"{path} is a {type(got).__name__}, and was a {type(given).__name__}: the kind of container must stay",
+        )
         keys = list(given) if isinstance(given, dict) else range(len(given))
         expect(len(got) == len(given), f"{path} has {len(got)} items, and had {len(given)}")
         expect(not isinstance(given, dict) or list(got) == keys, f"{path} has other keys than before")
@@ -273,10 +290,17 @@ def check_1_4(model_bytes):
 
 
 def _byte_cases():
-    tied, buffered, frozen, whole = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(5, 3), nn.Linear(9, 4), nn.ReLU()
+    tied = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    buffered = nn.Linear(5, 3)
+    frozen = nn.Linear(9, 4)
+    whole = nn.ReLU()
     tied[1].weight = tied[0].weight
-    for name, buffer in (("table", torch.zeros(7, dtype=torch.int32)), ("mask", torch.ones(3, 5, dtype=torch.bool)),
-                         ("narrow", torch.zeros(2).half()), ("empty", torch.zeros(0))):  # fmt: skip
+    for name, buffer in (
+        ("table", torch.zeros(7, dtype=torch.int32)),
+        ("mask", torch.ones(3, 5, dtype=torch.bool)),
+        ("narrow", torch.zeros(2).half()),
+        ("empty", torch.zeros(0)),
+    ):
         buffered.register_buffer(name, buffer)
     buffered.register_buffer("scratch", torch.zeros(11), persistent=False)
     tied[0].table = tied[1].table = nn.Buffer(buffered.table)
@@ -304,22 +328,38 @@ def _judge_bytes(model_bytes):
                     answer = expect_whole(model_bytes(model, dtype), "the number of bytes")
                 truth, elements = _count(model, dtype), sum(t.numel() for t in [*model.parameters(), *model.buffers()])
                 far = f"that is {abs(answer - truth)} bytes too {'many' if answer > truth else 'few'}"
-                explain(answer, truth, {
-                    "that leaves out the buffers": _count(model, dtype, buffers=False),
-                    "that counts twice what is shared": _count(model, dtype, twice=True),
-                    "that converts whole numbers, too": _count(model, dtype, whole=False),
-                    "that is what it takes now, before the conversion": _count(model, dtype, convert=False),
-                    "that leaves out a buffer that is not saved, but takes memory": _count(model, dtype, saved_only=True),
-                    "that is half of what it takes now, whatever it takes now": _count(model, dtype, convert=False) // 2,
-                    "that is a number of elements and not of bytes": elements,
-                }, f"{answer} came back", far)  # fmt: skip
+                explain(
+                    answer,
+                    truth,
+                    {
+                        "that leaves out the buffers": _count(model, dtype, buffers=False),
+                        "that counts twice what is shared": _count(model, dtype, twice=True),
+                        "that converts whole numbers, too": _count(model, dtype, whole=False),
+                        "that is what it takes now, before the conversion": _count(model, dtype, convert=False),
+                        "that leaves out a buffer that is not saved, but takes memory": _count(
+                            model, dtype, saved_only=True
+                        ),
+                        "that is half of what it takes now, whatever it takes now": _count(model, dtype, convert=False)
+                        // 2,
+                        "that is a number of elements and not of bytes": elements,
+                    },
+                    f"{answer} came back",
+                    far,
+                )
 
 
 def _count(model, dtype, buffers=True, twice=False, whole=True, convert=True, saved_only=False):
     """The bytes of `model` in `dtype`, or what one gets who overlooks something."""
-    tensors = [*model.named_parameters(remove_duplicate=not twice), *(model.named_buffers(remove_duplicate=not twice) if buffers else [])]
+    tensors = [
+        *model.named_parameters(remove_duplicate=not twice),
+        *(model.named_buffers(remove_duplicate=not twice) if buffers else []),
+    ]
     state, total = model.state_dict(), 0
     for name, tensor in tensors:
         converted = convert and (tensor.is_floating_point() or not whole)
-        total += tensor.numel() * (dtype.itemsize if converted else tensor.element_size()) * (not saved_only or name in state)
+        total += (
+            tensor.numel()
+            * (dtype.itemsize if converted else tensor.element_size())
+            * (not saved_only or name in state)
+        )
     return total

@@ -1,4 +1,6 @@
-"""Checks of chapter 02: kernels, simulated with sizes that do not divide, every access watched, and compiled for a GPU."""
+"""Checks of chapter 02: kernels, simulated with sizes that do not divide, every access watched,
+and compiled for a GPU.
+"""
 
 import collections
 import functools
@@ -34,11 +36,15 @@ class _Launch:
 
 
 def _try(kernel, cases, judge_launch):
-    """Simulate `kernel` in each of `cases`, (grid, block, what else to say of it, args), judge each launch, and compile it."""
+    """Simulate `kernel` in each of `cases`, (grid, block, what else to say of it, args), judge each
+    launch, and compile it.
+    """
     expect_function(kernel)
     failure = None
     try:
-        results = simulate_many(kernel, [(grid, block, args) for grid, block, _, args in cases], timeout=judge.DEADLINE_S)
+        results = simulate_many(
+            kernel, [(grid, block, args) for grid, block, _, args in cases], timeout=judge.DEADLINE_S
+        )
     except KernelError as error:
         if error.results is None or (error.type_name == "NotImplementedError" and not error.message):
             raise  # it cannot be launched at all, or is not written yet
@@ -51,7 +57,9 @@ def _try(kernel, cases, judge_launch):
     try:
         check_compiles(kernel, *cases[0][-1])
     except KernelError as error:
-        raise Wrong(f"the simulator, which is Python, runs it, and for a GPU it cannot be compiled: {error.text}") from None
+        raise Wrong(
+            f"the simulator, which is Python, runs it, and for a GPU it cannot be compiled: {error.text}"
+        ) from None
 
 
 def _shape(grid, block):
@@ -72,8 +80,14 @@ def _expect_unwritten(launch, position):
     expect(not written, f"{name}[{min(written, default=0)}] is written, and {name} is an input")
 
 
-def _expect_written_once(launch, position, elements, may_stay=(), foreign="it lies behind the first n",
-                         question="which elements does thread 0 of block 1 take, and the last thread of all?"):  # fmt: skip
+def _expect_written_once(
+    launch,
+    position,
+    elements,
+    may_stay=(),
+    foreign="it lies behind the first n",
+    question="which elements does thread 0 of block 1 take, and the last thread of all?",
+):
     """Every one of `elements` is written by one thread, those that `may_stay` perhaps by none, and no other is."""
     written, name = launch.touched(position, "write"), launch.names[position]
     for element, (who, *_) in sorted(written.items()):
@@ -82,12 +96,18 @@ def _expect_written_once(launch, position, elements, may_stay=(), foreign="it li
     missing = [element for element in elements if element not in written and element not in may_stay]
     expect(written or not missing, "nothing is written")
     more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
-    expect(not missing, f"{name}[{missing[0] if missing else 0}]{more} written by no thread, the last one that is written being "
-           f"{name}[{max(written, default=0)}]: {question}")  # fmt: skip
+    expect(
+        not missing,
+        f"{name}[{missing[0] if missing else 0}]{more} written by no thread, the last one that is written being "
+        f"{name}[{max(written, default=0)}]: {question}",
+    )
     for element, threads in sorted(written.items()):
         who = list(dict.fromkeys(threads))
-        expect(len(who) == 1, f"{name}[{element}] is written {len(threads)} times, by {' and '.join(map(_thread, who[:2]))}: "
-               "each element belongs to one thread")  # fmt: skip
+        expect(
+            len(who) == 1,
+            f"{name}[{element}] is written {len(threads)} times, by {' and '.join(map(_thread, who[:2]))}: "
+            "each element belongs to one thread",
+        )
 
 
 def _expect_no_race(launch, question):
@@ -111,7 +131,8 @@ def _expect_most(launch, position, most, num_threads, question):
 
 # ---- 2.1 ----------------------------------------------------------------------------------------------------------
 
-_SHAPES = ((3, 8, 50, 1), (1, 4, 11, 1), (5, 1, 12, 1), (2, 7, 40, 3), (1, 1, 3, 1), (4, 64, 600, 83))  # grid, block, n, step
+# grid, block, n, step
+_SHAPES = ((3, 8, 50, 1), (1, 4, 11, 1), (5, 1, 12, 1), (2, 7, 40, 3), (1, 1, 3, 1), (4, 64, 600, 83))
 
 
 def check_2_1(find_writer):
@@ -130,7 +151,9 @@ def check_2_1(find_writer):
 
 def _judge_writer(answer, writer, grid, block, is_swapped):
     pair = expect_row(answer, 2, of="a block index and a thread index")
-    pair = tuple(expect_whole(index, f"{name} index in {tuple(pair)}") for index, name in zip(pair, ("the block", "the thread")))
+    pair = tuple(
+        expect_whole(index, f"{name} index in {tuple(pair)}") for index, name in zip(pair, ("the block", "the thread"))
+    )
     hint = "follow that thread through the figure"
     if not 0 <= pair[0] < grid:
         hint = f"there are blocks 0 to {grid - 1}: what becomes of elements that are more than the threads?"
@@ -153,22 +176,33 @@ def _grid_stride(out):
 
 
 def _ask_for_writers(find_writer):
-    return [{element: find_writer(element, grid, block) for element in range(0, n, step)} for grid, block, n, step in _SHAPES]
+    return [
+        {element: find_writer(element, grid, block) for element in range(0, n, step)}
+        for grid, block, n, step in _SHAPES
+    ]
 
 
 # ---- 2.2 ----------------------------------------------------------------------------------------------------------
 
 _SCALED = (  # grid, block, n, numbers in x, a
-    (7, 8, 50, 50, 2.5), (2, 32, 40, 61, -3.0), (5, 1, 5, 5, 0.5), (3, 4, 12, 12, 2.5), (1, 16, 3, 20, 4.0), (1, 1, 1, 1, 2.5),
+    (7, 8, 50, 50, 2.5),
+    (2, 32, 40, 61, -3.0),
+    (5, 1, 5, 5, 0.5),
+    (3, 4, 12, 12, 2.5),
+    (1, 16, 3, 20, 4.0),
+    (1, 1, 1, 1, 2.5),
     (2, 4, 0, 3, 2.5),
-)  # fmt: skip
+)
 
 
 def check_2_2(scale):
     """`scale(n, a, x)` multiplies the first n numbers of x by a, each by a thread of its own."""
     cases = [(grid, block, _of(n, size), (n, a, _numbers(size))) for grid, block, n, size, a in _SCALED]
     _try(scale, cases, _judge_scale)
-    return f"{len(cases)} launches scaled the first n numbers, each once, and touched nothing behind them; a GPU could run it."
+    return (
+        f"{len(cases)} launches scaled the first n numbers, each once, and touched nothing behind them; a GPU could "
+        "run it."
+    )
 
 
 def _of(n, size):
@@ -185,8 +219,15 @@ def _judge_scale(launch, grid, block):
 # ---- 2.3 ----------------------------------------------------------------------------------------------------------
 
 _REVERSED = (  # grid, block, n, numbers in x
-    (2, 4, 20, 20), (1, 1, 6, 8), (4, 8, 11, 14), (3, 5, 47, 50), (1, 8, 0, 3), (2, 3, 1, 2), (2, 2, 2, 2), (3, 1, 9, 9),
-)  # fmt: skip
+    (2, 4, 20, 20),
+    (1, 1, 6, 8),
+    (4, 8, 11, 14),
+    (3, 5, 47, 50),
+    (1, 8, 0, 3),
+    (2, 3, 1, 2),
+    (2, 2, 2, 2),
+    (3, 1, 9, 9),
+)
 
 
 def check_2_3(reverse):
@@ -196,7 +237,10 @@ def check_2_3(reverse):
         x = _numbers(size) * 16.0 ** (torch.arange(size) % 9)  # so far apart that sums and differences lose digits
         cases.append((grid, block, _of(n, size), (n, x)))
     _try(reverse, cases, _judge_reverse)
-    return f"{len(cases)} launches turned the first n numbers round, n even, odd, 1 and 0, without a race; a GPU could run it."
+    return (
+        f"{len(cases)} launches turned the first n numbers round, n even, odd, 1 and 0, without a race; a GPU could "
+        "run it."
+    )
 
 
 def _judge_reverse(launch, grid, block):
@@ -204,7 +248,9 @@ def _judge_reverse(launch, grid, block):
     middle = (n // 2,) if n % 2 else ()
     _expect_written_once(launch, 1, range(n), may_stay=middle, question="which pair is swapped by nobody?")
     _expect_no_race(launch, "Who must do the reading and writing of a pair?")
-    _expect_values(launch, 1, torch.cat([x[:n].flip(0), x[n:]]), "where should it have gone, and what should have come?")
+    _expect_values(
+        launch, 1, torch.cat([x[:n].flip(0), x[n:]]), "where should it have gone, and what should have come?"
+    )
     pairs = -(-((n + 1) // 2) // (grid * block))  # for each thread
     _expect_most(launch, 1, 2 * pairs, grid * block, "all threads are to share the work")
 
@@ -212,9 +258,13 @@ def _judge_reverse(launch, grid, block):
 # ---- 2.4 ----------------------------------------------------------------------------------------------------------
 
 _SUMS = (  # grid, block, n, incx, incy, numbers behind the last of y, a
-    (3, 8, 50, 1, 1, 0, 2.5), (2, 4, 21, 2, 3, 0, 2.5), (4, 4, 7, 3, 1, 12, -0.5), (1, 1, 3, 1, 2, 2, 2.5),
-    (2, 3, 1, 7, 5, 4, 8.0), (1, 4, 0, 2, 2, 3, 2.5),
-)  # fmt: skip
+    (3, 8, 50, 1, 1, 0, 2.5),
+    (2, 4, 21, 2, 3, 0, 2.5),
+    (4, 4, 7, 3, 1, 12, -0.5),
+    (1, 1, 3, 1, 2, 2, 2.5),
+    (2, 3, 1, 7, 5, 4, 8.0),
+    (1, 4, 0, 2, 2, 3, 2.5),
+)
 
 
 def check_2_4(saxpy):
@@ -224,7 +274,9 @@ def check_2_4(saxpy):
         x, y = _numbers(max(1, (n - 1) * incx + 1)), _numbers(max(0, (n - 1) * incy + 1) + behind, begin=1000)
         cases.append((grid, block, f"n = {n}, incx = {incx}, incy = {incy}", (n, a, x, incx, y, incy)))
     _try(saxpy, cases, _judge_saxpy)
-    return f"{len(cases)} launches, with increments of 1 to 7, added a * x to y and to nothing else; a GPU could run it."
+    return (
+        f"{len(cases)} launches, with increments of 1 to 7, added a * x to y and to nothing else; a GPU could run it."
+    )
 
 
 def _judge_saxpy(launch, grid, block):
@@ -237,8 +289,11 @@ def _judge_saxpy(launch, grid, block):
     stride, taken = grid * block, {}
     for place, (who, *_) in launch.touched(4, "write").items():
         first = taken.setdefault(who, place // incy)
-        expect((place // incy - first) % stride == 0, f"{_thread(who)} takes the elements {first} and {place // incy} of y: how "
-               "far apart are a thread's elements in a grid-stride loop?")  # fmt: skip
+        expect(
+            (place // incy - first) % stride == 0,
+            f"{_thread(who)} takes the elements {first} and {place // incy} of y: how "
+            "far apart are a thread's elements in a grid-stride loop?",
+        )
 
 
 # ---- 2.5 ----------------------------------------------------------------------------------------------------------
@@ -255,19 +310,26 @@ def check_2_5(block_sums):
         x = torch.cat([_numbers(n) + 0.5, torch.full((behind,), torch.nan)])
         cases.append((grid, block, _of(n, n + behind), (n, x, _numbers(grid + behind // 2, begin=7000))))
     _try(block_sums, cases, _judge_block_sums)
-    return f"{len(cases)} launches, with blocks full, partly filled and empty, left every block's sum; a GPU could run it."
+    return (
+        f"{len(cases)} launches, with blocks full, partly filled and empty, left every block's sum; a GPU could run it."
+    )
 
 
 def _judge_block_sums(launch, grid, block):
     n, x, _ = launch.args
     _expect_unwritten(launch, 1)
     _expect_own_reads(launch, n, block)
-    name, is_atomic = launch.names[2], any(touch.atomic and touch.arg == launch.names[2] for touch in launch.result.touches)
+    name = launch.names[2]
+    is_atomic = any(touch.atomic and touch.arg == launch.names[2] for touch in launch.result.touches)
     for element, threads in launch.touched(2, "write").items():
         foreign, many = [who for who in threads if who[0] != element], len(set(threads))
-        expect(not foreign, f"block {foreign[0][0] if foreign else 0} writes {name}[{element}], which is another block's")
-        expect(many == 1 or not is_atomic,
-               f"{many} threads add to {name}[{element}] itself: add up in shared memory, and write the sum once")
+        expect(
+            not foreign, f"block {foreign[0][0] if foreign else 0} writes {name}[{element}], which is another block's"
+        )
+        expect(
+            many == 1 or not is_atomic,
+            f"{many} threads add to {name}[{element}] itself: add up in shared memory, and write the sum once",
+        )
         expect(many == 1, f"{many} threads write {name}[{element}]: which of them is to have the last word?")
     _expect_no_race(launch, "What must happen before a thread may read what another has written?")
     _expect_sums(launch, torch.cat([x[:n], torch.zeros(grid * block - n)]).view(grid, block).sum(1))
@@ -277,8 +339,11 @@ def _expect_own_reads(launch, n, block):
     read, name = launch.touched(1, "read"), launch.names[1]
     for element, threads in sorted(read.items()):
         expect(element < n, f"{_thread(threads[0])} reads {name}[{element}], behind the first n")
-        expect(all(who == divmod(element, block) for who in threads), f"{name}[{element}] is read by {_thread(threads[-1])}: each "
-               "thread reads its own number alone, and learns the others' in shared memory")  # fmt: skip
+        expect(
+            all(who == divmod(element, block) for who in threads),
+            f"{name}[{element}] is read by {_thread(threads[-1])}: each "
+            "thread reads its own number alone, and learns the others' in shared memory",
+        )
         expect(len(threads) == 1, f"{name}[{element}] is read {len(threads)} times: once is asked")
     missing = [element for element in range(n) if element not in read]
     expect(not missing, f"{name}[{missing[0] if missing else 0}] is read by no thread")
@@ -289,6 +354,11 @@ def _expect_sums(launch, truth):
     for block, (before, got, should) in enumerate(zip(launch.args[2], launch.after(2), truth)):
         with case(f"{name}[{block}]"):
             expect(got != before, "it is what it was before")
-            expect(not got.isnan(), "it is not a number: somebody adds a place of the shared array that nobody has written")
+            expect(
+                not got.isnan(), "it is not a number: somebody adds a place of the shared array that nobody has written"
+            )
             expect(got != should + before, f"it is {got:g}: does what stood there before count?")
-            expect(got == should, f"it is {got:g}, and the block's numbers add up to {should:g}: which of them are missing?")
+            expect(
+                got == should,
+                f"it is {got:g}, and the block's numbers add up to {should:g}: which of them are missing?",
+            )

@@ -44,18 +44,31 @@ def _judge_clock(images_per_s, batch_size, typical_s, older_work_s):
     expect(device.num_steps, "step() was never called")
     said, left = f"it says {answer:,.4g} images/s", device.num_not_waited_for
     expect(device.has_waited, f"{said}, and never called synchronize(): it timed how long the asking takes")
-    expect(not left, f"{said}, but nobody waited for the last of its {device.num_steps} steps: was the clock read too early?")
+    expect(
+        not left,
+        f"{said}, but nobody waited for the last of its {device.num_steps} steps: was the clock read too early?",
+    )
     later = [wait for wait in device.waits if wait.num_before >= _NUM_WARM]
     num_later = sum(wait.num_steps for wait in later) or device.num_steps - _NUM_WARM
-    expect(num_later >= 3, f"{said}, from {max(num_later, 0)} steps without the slow first ones: too few to say what is typical")
-    typical = [wait.seconds for wait in later if wait.asked == typical_s] or [typical_s]  # on the real clock they differ
+    expect(
+        num_later >= 3,
+        f"{said}, from {max(num_later, 0)} steps without the slow first ones: too few to say what is typical",
+    )
+    # on the real clock they differ
+    typical = [wait.seconds for wait in later if wait.asked == typical_s] or [typical_s]
     if 0.95 * min(typical) < batch_size / answer < 1.05 * max(typical):
         return
     truth = batch_size / statistics.median(typical)
     many = "is the device done at both readings of the clock?"
     few = "which steps, and what else, lie between the readings of the clock?"
-    explain(answer, truth, _slips(device, later, batch_size, truth), close=0.03,
-            said=f"{said}, {answer / truth:.3g} times what is right", otherwise=many if answer > truth else few)  # fmt: skip
+    explain(
+        answer,
+        truth,
+        _slips(device, later, batch_size, truth),
+        close=0.03,
+        said=f"{said}, {answer / truth:.3g} times what is right",
+        otherwise=many if answer > truth else few,
+    )
 
 
 def _slips(device, later, batch_size, truth):
@@ -63,7 +76,9 @@ def _slips(device, later, batch_size, truth):
         return [batch_size * wait.num_steps / wait.seconds for wait in waits]
 
     def mean(waits):
-        return batch_size * sum(wait.num_steps for wait in waits) / sum(wait.seconds for wait in waits) if waits else None
+        return (
+            batch_size * sum(wait.num_steps for wait in waits) / sum(wait.seconds for wait in waits) if waits else None
+        )
 
     first, enough = device.waits[: -len(later)], len(later) >= 3
     older = "" if device.is_idle_at_first else "the older work, "
@@ -77,9 +92,11 @@ def _slips(device, later, batch_size, truth):
         "how many images went through in that time?": mean(device.waits) / device.num_steps,
         f"{older}the slow first steps and the hiccups are in it": mean(device.waits),
         "that is a mean: what do the hiccups do to it?": mean(later),
-        "that is a mean of rates: what do a few quick steps do to it?": statistics.fmean(rates(later)) if enough else None,
+        "that is a mean of rates: what do a few quick steps do to it?": statistics.fmean(rates(later))
+        if enough
+        else None,
         "that is one of the slow first steps": statistics.median(rates(first)) if first else None,
-    }  # fmt: skip
+    }
 
 
 # ---- 3.2 ----------------------------------------------------------------------------------------------------------
@@ -102,12 +119,24 @@ def check_3_2(predict_bytes):
         "the lecture's network": _shapes(LectureNet()),
         "DigitsNet": _shapes(DigitsNet()),
         "a network with a single bias": _shapes(nn.Linear(300, 1)),
-        "a tensor of five dims and one of exactly 512 bytes": [(4, 2, 3, 3, 3), (128,), (129,), (127,), (1, 1, 7, 5), (129,), ()],
+        "a tensor of five dims and one of exactly 512 bytes": [
+            (4, 2, 3, 3, 3),
+            (128,),
+            (129,),
+            (127,),
+            (1, 1, 7, 5),
+            (129,),
+            (),
+        ],
         "a network of more bytes than float32 counts": [(4099, 4111), (2,)],
     }
-    cases = [(what, shapes, name, _counted_bytes(shapes, name)) for what, shapes in networks.items() for name in _OPTIMIZERS]
+    cases = [
+        (what, shapes, name, _counted_bytes(shapes, name)) for what, shapes in networks.items() for name in _OPTIMIZERS
+    ]
     run(_judge_bytes, predict_bytes, cases)
-    return f"{len(networks)} networks and {len(_OPTIMIZERS)} optimizers, each agrees to the byte with what PyTorch holds."
+    return (
+        f"{len(networks)} networks and {len(_OPTIMIZERS)} optimizers, each agrees to the byte with what PyTorch holds."
+    )
 
 
 def _counted_bytes(shapes, optimizer):
@@ -138,8 +167,13 @@ def _judge_bytes(predict_bytes, cases):
                 expect(key in answer, f"the answer has no {key!r}; its keys are {sorted(map(str, answer))}")
             for key, right in truth.items():
                 given = expect_whole(answer[key], f"its {key!r}")
-                explain(given, right, _mistakes(key, optimizer, right, [4 * math.prod(shape) for shape in shapes]), close=0,
-                        said=f"its {key!r} is {given:,}, {_apart(given, right)}")
+                explain(
+                    given,
+                    right,
+                    _mistakes(key, optimizer, right, [4 * math.prod(shape) for shape in shapes]),
+                    close=0,
+                    said=f"its {key!r} is {given:,}, {_apart(given, right)}",
+                )
 
 
 def _apart(given, right):
@@ -199,8 +233,14 @@ def _judge_activations(predict_activations):
                 "what does the loss keep, of its input and of the labels?": -48,
                 "BatchNorm's statistics are there once per batch, not once per image": 8 * C,
             }
-            explain(got_a, a, {numbers: a // 4} | {reason: a + more for reason, more in apart.items()}, close=0,
-                    said=f"a is {got_a:,}, {_apart(got_a, a)}", otherwise="go through the layers one by one")
+            explain(
+                got_a,
+                a,
+                {numbers: a // 4} | {reason: a + more for reason, more in apart.items()},
+                close=0,
+                said=f"a is {got_a:,}, {_apart(got_a, a)}",
+                otherwise="go through the layers one by one",
+            )
             once = {
                 numbers: c // 4,
                 "what does BatchNorm keep for each channel?": 4,
@@ -209,12 +249,20 @@ def _judge_activations(predict_activations):
                 "what does the loss keep, and what does BatchNorm?": 0,
                 "BatchNorm's weight and bias are parameters, and counted as such": 16 * C + 4,
             }
-            explain(got_c, c, once, close=0, said=f"a is right; c is {got_c:,}, {_apart(got_c, c)}",
-                    otherwise="what is kept once per batch?")
+            explain(
+                got_c,
+                c,
+                once,
+                close=0,
+                said=f"a is right; c is {got_c:,}, {_apart(got_c, c)}",
+                otherwise="what is kept once per batch?",
+            )
 
 
 def _counted_activations(C, S, batch_size):
-    net = nn.Sequential(nn.Conv2d(3, C, 3, padding=1), nn.BatchNorm2d(C), nn.ReLU(), nn.Flatten(), nn.Linear(C * S * S, 10))
+    net = nn.Sequential(
+        nn.Conv2d(3, C, 3, padding=1), nn.BatchNorm2d(C), nn.ReLU(), nn.Flatten(), nn.Linear(C * S * S, 10)
+    )
     with memory.Activations(net) as activations:
         F.cross_entropy(net(torch.randn(batch_size, 3, S, S)), torch.randint(10, (batch_size,)))
     return activations.num_bytes
@@ -234,7 +282,9 @@ def check_3_4(accumulate):
 def _judge_accumulation(accumulate):
     for num_samples, size in _PARTS:
         torch.manual_seed(34)
-        model, truth = (nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double() for _ in range(2))
+        model, truth = (
+            nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double() for _ in range(2)
+        )
         truth.load_state_dict(model.state_dict())
         optimizer, reference = (torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5) for net in (model, truth))
         before = None
@@ -251,8 +301,13 @@ def _judge_accumulation(accumulate):
                 _judge_gradient(seen.gradients[0], right, parts, [len(part) for part in x.split(size)], before)
                 reference.step()
                 before = right
-                apart = max_difference([p.detach() for p in model.parameters()], [p.detach() for p in truth.parameters()])
-                expect(apart < 1e-9, f"the gradients were right, but the parameters moved elsewhere (max difference {apart:.2g})")
+                apart = max_difference(
+                    [p.detach() for p in model.parameters()], [p.detach() for p in truth.parameters()]
+                )
+                expect(
+                    apart < 1e-9,
+                    f"the gradients were right, but the parameters moved elsewhere (max difference {apart:.2g})",
+                )
 
 
 def _gradient(model, x, y):
@@ -269,7 +324,9 @@ class _Kept:
 
 
 class _Accumulation:
-    """What one call does: samples of each forward pass, what still waited for its backward pass, gradients at each step."""
+    """What one call does: samples of each forward pass, what still waited for its backward pass,
+    gradients at each step.
+    """
 
     def __init__(self, accumulate, model, optimizer, x, y, size):
         self.sizes, self.waiting, self.gradients, self.seen = [], [], [], []
@@ -324,8 +381,15 @@ def _judge_gradient(got, right, parts, sizes, before):
         f"it is a sum over {num_samples} samples, and no mean": combined(*sizes),
         "does the last, smaller micro-batch weigh as much as the others?": combined(*[1 / num_parts] * num_parts),
         f"every piece's sum was divided by {sizes[0]}": combined(*[size / sizes[0] for size in sizes]),
-        "the last thing added to p.grad is the only one left in it": combined(*[0] * (num_parts - 1), sizes[-1] / num_samples),
+        "the last thing added to p.grad is the only one left in it": combined(
+            *[0] * (num_parts - 1), sizes[-1] / num_samples
+        ),
         "does something stay in p.grad from the call before?": before and [g + b for g, b in zip(right, before)],
     }
-    explain(got, right, suspects, said=f"the gradient is not the whole batch's (max difference {max_difference(got, right):.2g})",
-            otherwise="does each micro-batch go with its own labels, once?")
+    explain(
+        got,
+        right,
+        suspects,
+        said=f"the gradient is not the whole batch's (max difference {max_difference(got, right):.2g})",
+        otherwise="does each micro-batch go with its own labels, once?",
+    )

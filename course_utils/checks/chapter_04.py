@@ -56,15 +56,21 @@ def _judge_amp_step(amp_step):
         seen.clear()
         with case(f"in {what}"):
             own = {"model": model, "optimizer.param_groups": optimizer.param_groups}
-            with (unchanged(x=x, y=y), unchanged(**own, allow=("values", "grad")),
-                  recorded(GradScaler.scale, GradScaler.step, GradScaler.update) as calls):  # fmt: skip
+            with (
+                unchanged(x=x, y=y),
+                unchanged(**own, allow=("values", "grad")),
+                recorded(GradScaler.scale, GradScaler.step, GradScaler.update) as calls,
+            ):
                 answer = amp_step(model, optimizer, scaler, x, y, max_norm)
             _judge_calls(calls, seen)
             moved = [(a - p.detach()) / _LR for a, p in zip(before, model.parameters())]
             _judge_move(moved, true, max_norm, scale, is_overflow=factor > 1)
             expect(calls["update"], "the scaler was never told that the step is over: its scale stays for ever")
             now = scaler.get_scale()
-            expect(now == scale / (1 + (factor > 1)), f"the scale was {scale:g} and is now {now:g}: who finds the next one?")
+            expect(
+                now == scale / (1 + (factor > 1)),
+                f"the scale was {scale:g} and is now {now:g}: who finds the next one?",
+            )
             expect(isinstance(answer, float), f"{short(answer)} was returned: the loss is wanted, as a float")
             explain(answer, loss, {f"that is {scale:.0f} times the loss": loss * scale}, close=0.01,
                     said=f"{answer:.4g} was returned", otherwise=f"the batch's loss was {loss:.4g}")  # fmt: skip
@@ -108,9 +114,15 @@ def _true_gradient(model, x, y, scale):
 def _judge_calls(calls, seen):
     types = [each for each in seen if each not in ("inside", "uncleared")]
     expect(types, "the model was not called")
-    expect(types[-1] == "float16", f"the first layer's output was {types[-1]}, and fp16 is asked: what was autocast told?")
-    expect("inside" not in seen, "the backward pass ran inside autocast: only the forward pass and the loss belong there")
-    expect("uncleared" not in seen, "the parameters still held gradients of the step before when the backward pass began")
+    expect(
+        types[-1] == "float16", f"the first layer's output was {types[-1]}, and fp16 is asked: what was autocast told?"
+    )
+    expect(
+        "inside" not in seen, "the backward pass ran inside autocast: only the forward pass and the loss belong there"
+    )
+    expect(
+        "uncleared" not in seen, "the parameters still held gradients of the step before when the backward pass began"
+    )
     expect(calls["scale"], "the loss was never scaled")
     half = any(getattr(call["outputs"], "dtype", None) == torch.float16 for call in calls["scale"])
     expect(not half, "the loss itself had 16 bits, and overflows when it is scaled: where is it computed?")
@@ -132,26 +144,38 @@ def _judge_move(moved, true, max_norm, scale, is_overflow):
         ("it was still scaled", scale * max_norm / norm),
         ("it was divided by the scale twice", 1 / scale),
     )
-    said = f"the gradient that was used had the norm {length:.3g}; the true one has {norm:.3g}, and max_norm is {max_norm}"
+    said = (
+        f"the gradient that was used had the norm {length:.3g}; the true one has {norm:.3g}, and max_norm is {max_norm}"
+    )
     if not _is_multiple(moved, true, min(1, max_norm / norm)):
         reasons = [reason for reason, factor in slips if _is_multiple(moved, true, factor)]
         raise Wrong(f"{said}: {(*reasons, 'is it clipped as a whole?')[0]}")
 
 
 def _is_multiple(moved, true, factor):
-    """Whether `moved` is so many times `true`, up to what float16 and the subtraction of two float32 weights leave of it."""
-    return max_difference(moved, [factor * g for g in true]) < 2e-3 * factor * max(g.abs().max().item() for g in true) + 2e-7
+    """Whether `moved` is so many times `true`, up to what float16 and the subtraction of two
+    float32 weights leave of it.
+    """
+    return (
+        max_difference(moved, [factor * g for g in true])
+        < 2e-3 * factor * max(g.abs().max().item() for g in true) + 2e-7
+    )
 
 
 def _step_on_a_gpu(amp_step, device):
     def judge(module, inputs, output):
         is_right = output.dtype == torch.float16 or not output.requires_grad
-        expect(is_right, f"with x on a GPU the first layer's output is {_name(output.dtype)}: for which device is autocast on?")
+        expect(
+            is_right,
+            f"with x on a GPU the first layer's output is {_name(output.dtype)}: for which device is autocast on?",
+        )
 
     model = _amp_net(device)
     model[1].register_forward_hook(judge)
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=_LR), GradScaler("cuda", enabled=False)
-    amp_step(model, optimizer, scaler, torch.randn(32, 4, 5, device=device), torch.randint(4, (32,), device=device), 1.0)
+    amp_step(
+        model, optimizer, scaler, torch.randn(32, 4, 5, device=device), torch.randint(4, (32,), device=device), 1.0
+    )
 
 
 # ---- 4.2 ----------------------------------------------------------------------------------------------------------
@@ -217,7 +241,9 @@ def _run_with_adam():
 
 
 def _run_with_restarts():
-    model = nn.Sequential(nn.Linear(8, 6), nn.PReLU(), nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 3), nn.Dropout(0.1))
+    model = nn.Sequential(
+        nn.Linear(8, 6), nn.PReLU(), nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 3), nn.Dropout(0.1)
+    )
     flat, others = ([p for p in model.parameters() if (p.dim() == 1) == is_flat] for is_flat in (True, False))
     optimizer = torch.optim.SGD([{"params": others}, {"params": flat, "lr": 0.2}], lr=0.1, momentum=0.8)
     return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=3, T_mult=2)
@@ -248,7 +274,10 @@ def check_4_3(Checkpoint):
                 expect(same(before[part], resumed[what][part], 0), f"after load() {reason}")
     for seen in saved.values():
         expect(not seen["damage"], seen["damage"])
-    return "two runs continued bit for bit in a new process, and neither a kill nor a full disk damaged the file of before."
+    return (
+        "two runs continued bit for bit in a new process, and neither a kill nor a full disk damaged the file of "
+        "before."
+    )
 
 
 def _save_runs(Checkpoint, folder):
@@ -332,7 +361,9 @@ def _state(model, optimizer, scheduler):
     return {
         "parameters": [p.detach().clone() for p in model.parameters()],
         "buffers": [b.clone() for b in model.buffers()],
-        "averages": [v.clone() for p in model.parameters() for v in optimizer.state.get(p, {}).values() if v is not None],
+        "averages": [
+            v.clone() for p in model.parameters() for v in optimizer.state.get(p, {}).values() if v is not None
+        ],
         "rates": [group["lr"] for group in optimizer.param_groups],
         "random": torch.get_rng_state(),
     }
@@ -347,7 +378,11 @@ def _resume_runs(Checkpoint, folder, files):
         torch.manual_seed(77)
         parts = _RUNS[what]()
         answer = Checkpoint(str(path), *parts)
-        with case(f"a run with {what}, in a new process"), _forbid_the_courses(), unchanged(model=parts[0], allow=("values",)):
+        with (
+            case(f"a run with {what}, in a new process"),
+            _forbid_the_courses(),
+            unchanged(model=parts[0], allow=("values",)),
+        ):
             step = answer.load()
         found[what] = {"step": step, **_state(*parts), **_train(*parts, 8)}
     return found
@@ -355,7 +390,8 @@ def _resume_runs(Checkpoint, folder, files):
 
 # ---- 4.4 ----------------------------------------------------------------------------------------------------------
 
-# blocks, their width, rows of x, does x want a gradient, (of how many recomputed blocks the budget is what is held, bytes more)
+# blocks, their width, rows of x, does x want a gradient, (of how many recomputed blocks the budget is what is held,
+# bytes more)
 _STACKS = (
     (5, 64, 128, False, ((0, 10**6), (0, 0), (0, -1), (2, 0), (3, 9_999), (5, 0), (5, -1))),
     (3, 16, 40, True, ((1, 0), (3, 0), (3, -1))),
@@ -377,7 +413,9 @@ class _Block(nn.Module):
 
 
 def check_4_4(forward_within):
-    """`forward_within(blocks, x, budget_bytes)` holds at most the budget, and recomputes as few blocks as that takes."""
+    """`forward_within(blocks, x, budget_bytes)` holds at most the budget,
+    and recomputes as few blocks as that takes.
+    """
     run(_judge_forward, forward_within)
     return "every budget kept with as few blocks recomputed as possible, equal gradients, and impossible ones refused."
 
@@ -385,7 +423,8 @@ def check_4_4(forward_within):
 def _judge_forward(forward_within):
     for num_blocks, width, num_rows, wants_gradient, budgets in _STACKS:
         torch.manual_seed(44)
-        blocks, x = [_Block(width) for _ in range(num_blocks)], torch.randn(num_rows, width, requires_grad=wants_gradient)
+        blocks = [_Block(width) for _ in range(num_blocks)]
+        x = torch.randn(num_rows, width, requires_grad=wants_gradient)
         held = [_held(blocks, x, k) for k in range(num_blocks + 1)]  # with k blocks recomputed
         for k, more in budgets:
             budget = held[k] + more
@@ -404,13 +443,26 @@ def _judge_forward(forward_within):
 def _judge_stack(seen, best, least, spare):
     missing = sum(not g.any() for g in seen["gradients"])
     expect(not missing, f"{missing} of {len(seen['gradients'])} tensors that want a gradient got none")
-    explain(seen["output"], best["output"], close=1e-5, otherwise="is it what the last block makes of what the others made of x?")
-    explain(seen["gradients"], best["gradients"], close=1e-5, said="the gradients are not those that one forward pass has")
+    explain(
+        seen["output"],
+        best["output"],
+        close=1e-5,
+        otherwise="is it what the last block makes of what the others made of x?",
+    )
+    explain(
+        seen["gradients"], best["gradients"], close=1e-5, said="the gradients are not those that one forward pass has"
+    )
     held, calls, peak = seen["held"], seen["calls"], seen["peak"]
-    expect(held <= best["held"] + spare, f"{held:,} bytes were held when the forward pass was over: is that within the budget?")
+    expect(
+        held <= best["held"] + spare,
+        f"{held:,} bytes were held when the forward pass was over: is that within the budget?",
+    )
     expect(calls <= least, f"{calls} block{'s were' if calls > 1 else ' was'} recomputed: are fewer enough?")
-    expect(peak <= best["peak"], f"little was held, but {peak:,} bytes were needed at the highest moment of the backward pass: "
-           "how much is recomputed in one go?")  # fmt: skip
+    expect(
+        peak <= best["peak"],
+        f"little was held, but {peak:,} bytes were needed at the highest moment of the backward pass: "
+        "how much is recomputed in one go?",
+    )
 
 
 def _apply(blocks, x, num_recomputed):
@@ -426,7 +478,9 @@ def _held(blocks, x, num_recomputed):
 
 
 def _measure(forward, blocks, x):
-    """Bytes held after `forward()`, most bytes during its backward pass, blocks that ran in the backward pass, gradients."""
+    """Bytes held after `forward()`, most bytes during its backward pass, blocks that ran in the
+    backward pass, gradients.
+    """
     seen, leaves = {}, [p for block in blocks for p in block.parameters()] + [x] * x.requires_grad
     for p in leaves:
         p.grad = torch.zeros_like(p)  # so that gradients are no part of the measurement
@@ -434,13 +488,18 @@ def _measure(forward, blocks, x):
     def step(phase):
         with phase("forward"):
             seen["output"] = output = forward()
-        expect(isinstance(output, torch.Tensor), f"{short(output)} was returned: the output of the last block is wanted")
+        expect(
+            isinstance(output, torch.Tensor), f"{short(output)} was returned: the output of the last block is wanted"
+        )
         expect(output.requires_grad, "nothing can flow back from what was returned: it is cut off from the graph")
         before = [list(block.drawn) for block in blocks]
         with phase("backward"):
             output.square().mean().backward()
         again = [set(block.drawn[len(drawn) :]) - set(drawn) for block, drawn in zip(blocks, before)]
-        expect(not any(again), "a block that was recomputed drew other random numbers than in its forward pass: dropout would differ")
+        expect(
+            not any(again),
+            "a block that was recomputed drew other random numbers than in its forward pass: dropout would differ",
+        )
         seen["calls"] = sum(len(block.drawn) - len(drawn) for block, drawn in zip(blocks, before))
 
     curves = memory.trace(step)

@@ -5,7 +5,19 @@ import copy
 import torch
 from torch import nn
 
-from .expect import Wrong, case, expect, expect_error, expect_number, expect_row, expect_tensor, explain, same, short, unchanged
+from .expect import (
+    Wrong,
+    case,
+    expect,
+    expect_error,
+    expect_number,
+    expect_row,
+    expect_tensor,
+    explain,
+    same,
+    short,
+    unchanged,
+)
 from .judge import run
 from .watch.fake_gpus import try_on_gpus
 from .watch.writes import Writes
@@ -25,7 +37,10 @@ _TOO_SMALL = ((11, 13), (12, 13), (1, 5), (0, 2))  # images, devices
 def check_5_1(split_batch):
     """`split_batch(x, y, devices)` returns a pair (x_part, y_part) for each device."""
     run(_judge_split, split_batch)
-    return f"{len(_BATCHES)} batches were split right, each part on its device, and {len(_TOO_SMALL)} small ones were refused."
+    return (
+        f"{len(_BATCHES)} batches were split right, each part on its device, and {len(_TOO_SMALL)} small ones were "
+        "refused."
+    )
 
 
 def _judge_split(split_batch):
@@ -58,12 +73,21 @@ def _judge_pairs(pairs, x, y, num_devices):
         pair = expect_row(pair, 2, f"the part of device {i}", of="x_part and y_part")
         for what, part, whole in zip(("images", "labels"), pair, (x, y)):
             expect(isinstance(part, torch.Tensor), f"the {what} of device {i} are {short(part)}, not a tensor")
-            expect(part.dim() == whole.dim() and part.shape[1:] == whole.shape[1:], f"the {what} of device {i} have shape "
-                   f"{tuple(part.shape)}, and those of the batch {tuple(whole.shape)}: which of its dims may change?")
-            expect(part.dtype == whole.dtype, f"the {what} of device {i} are {part.dtype}, and those of the batch {whole.dtype}")
+            expect(
+                part.dim() == whole.dim() and part.shape[1:] == whole.shape[1:],
+                f"the {what} of device {i} have shape "
+                f"{tuple(part.shape)}, and those of the batch {tuple(whole.shape)}: which of its dims may change?",
+            )
+            expect(
+                part.dtype == whole.dtype,
+                f"the {what} of device {i} are {part.dtype}, and those of the batch {whole.dtype}",
+            )
     _judge_sizes(*([len(part) for part in parts] for parts in zip(*pairs)), len(x))
     for what, parts, whole in zip(("images", "labels"), zip(*pairs), (x, y)):
-        expect(torch.equal(torch.cat(parts), whole), f"put together, the parts of the {what} are not the batch in its order")
+        expect(
+            torch.equal(torch.cat(parts), whole),
+            f"put together, the parts of the {what} are not the batch in its order",
+        )
 
 
 def _judge_sizes(sizes, of_labels, num_images):
@@ -81,20 +105,32 @@ def _split_on(split_batch, gpus):
         with case(f"a batch on {source} over {', '.join(map(str, devices))}"):
             for i, pair in enumerate(split_batch(x, y, list(devices))):
                 for what, part in zip(("images", "labels"), pair):
-                    expect(part.device == devices[i], f"the {what} of device {i} are on {part.device}, and not on {devices[i]}")
+                    expect(
+                        part.device == devices[i],
+                        f"the {what} of device {i} are on {part.device}, and not on {devices[i]}",
+                    )
 
 
 # ---- 5.2 ----------------------------------------------------------------------------------------------------------
 
 _SUMS = (  # tensors, their shape and dtype, the largest number, how they lie in memory
-    (3, (4, 3), torch.float64, 2**40, ""), (2, (5,), torch.float64, 2**40, ""), (1, (3, 2), torch.float64, 2**40, ""),
-    (6, (2, 3, 4), torch.float32, 2**20, ""), (4, (1,), torch.float64, 2**40, ""), (5, (7,), torch.int64, 2**59, ""),
-    (8, (2, 1, 2, 3, 2), torch.float16, 2**7, ""), (3, (0, 4), torch.float32, 1, ""),
-    (3, (4, 3), torch.float64, 2**40, "transposed"), (2, (6,), torch.float32, 2**20, "every second number of a longer one"),
-    (4, (2, 3, 4), torch.float64, 2**40, "transposed"), (2, (), torch.float64, 2**40, ""),
-)  # fmt: skip
-_MINDS_LAYOUT = ("contiguous tensors were summed right, and these are not contiguous: of such a tensor some operations, "
-                 "`reshape` and `flatten` among them, make a copy")
+    (3, (4, 3), torch.float64, 2**40, ""),
+    (2, (5,), torch.float64, 2**40, ""),
+    (1, (3, 2), torch.float64, 2**40, ""),
+    (6, (2, 3, 4), torch.float32, 2**20, ""),
+    (4, (1,), torch.float64, 2**40, ""),
+    (5, (7,), torch.int64, 2**59, ""),
+    (8, (2, 1, 2, 3, 2), torch.float16, 2**7, ""),
+    (3, (0, 4), torch.float32, 1, ""),
+    (3, (4, 3), torch.float64, 2**40, "transposed"),
+    (2, (6,), torch.float32, 2**20, "every second number of a longer one"),
+    (4, (2, 3, 4), torch.float64, 2**40, "transposed"),
+    (2, (), torch.float64, 2**40, ""),
+)
+_MINDS_LAYOUT = (
+    "contiguous tensors were summed right, and these are not contiguous: of such a tensor some operations, "
+    "`reshape` and `flatten` among them, make a copy"
+)
 
 
 def check_5_2(all_reduce):
@@ -109,7 +145,9 @@ def _judge_all_reduce(all_reduce):
         tensors = [_lay(shape, dtype, most, layout, generator) for _ in range(num_tensors)]
         given, before = list(tensors), [tensor.clone() for tensor in tensors]
         memory = [tensor.detach() for tensor in tensors]  # stays where the tensors are now
-        where = f"{num_tensors} tensor{'s' * (num_tensors > 1)} of shape {shape}{layout and f', {layout} (not contiguous)'}"
+        where = (
+            f"{num_tensors} tensor{'s' * (num_tensors > 1)} of shape {shape}{layout and f', {layout} (not contiguous)'}"
+        )
         with case(where), unchanged(tensors=tensors, allow=("values",)):
             all_reduce(tensors)
             same_list = len(tensors) == num_tensors and all(a is b for a, b in zip(tensors, given))
@@ -124,7 +162,13 @@ def _lay(shape, dtype, most, layout, generator):
     """Whole numbers, so that a sum in any order is exact; too large for a dtype that is less exact than theirs."""
     size = {"": shape, "transposed": shape[::-1]}.get(layout, (*shape, 2))
     numbers = torch.randint(-most, most, size, generator=generator).to(dtype)
-    return numbers.permute(*reversed(range(len(shape)))) if layout == "transposed" else numbers[..., 0] if layout else numbers
+    return (
+        numbers.permute(*reversed(range(len(shape))))
+        if layout == "transposed"
+        else numbers[..., 0]
+        if layout
+        else numbers
+    )
 
 
 def _judge_sums(got, before, layout):
@@ -166,7 +210,10 @@ _DIVERGED = (((4, 3, 3, 3), 2), ((0, 2, 5), 1), ((1, 3), 0), ((6,), 0))  # sampl
 def check_5_3(mean_of_parts):
     """`mean_of_parts(means, num_samples)` returns the mean over all samples."""
     run(_judge_mean, mean_of_parts)
-    return f"{len(_PARTS)} batches in unequal parts, empty ones among them, gave the mean of the whole, and no nan was lost."
+    return (
+        f"{len(_PARTS)} batches in unequal parts, empty ones among them, gave the mean of the whole, and no nan was "
+        "lost."
+    )
 
 
 def _judge_mean(mean_of_parts):
@@ -177,7 +224,9 @@ def _judge_mean(mean_of_parts):
         if diverged is not None:  # one number of one sample
             samples[sum(num_samples[:diverged])].view(-1)[:1] = torch.nan
         means, given = [part.mean(0) for part in samples.split(num_samples)], list(num_samples)
-        lost = "" if diverged is None else f", of which that of part {diverged} {'is' if shape == () else 'holds a'} nan"
+        lost = (
+            "" if diverged is None else f", of which that of part {diverged} {'is' if shape == () else 'holds a'} nan"
+        )
         where = f"means of shape {shape} over {', '.join(map(str, num_samples))} samples{lost}"
         with case(where), unchanged(means=means, num_samples=given):
             _judge_found(mean_of_parts(means, given), samples.mean(0), means, num_samples)
@@ -216,9 +265,14 @@ def _mean_on(mean_of_parts, gpus):
 # ---- 5.4 ----------------------------------------------------------------------------------------------------------
 
 _SPLITS = (  # sizes, channels, height and width, dtype
-    ((2, 4, 3), 3, 4, torch.float64), ((4, 4), 3, 4, torch.float64), ((5, 2), 2, 3, torch.float64), ((8,), 3, 4, torch.float64),
-    ((2, 2, 2, 2), 5, 2, torch.float64), ((1, 6), 1, 3, torch.float64), ((3, 3, 2), 3, 1, torch.float32),
-)  # fmt: skip
+    ((2, 4, 3), 3, 4, torch.float64),
+    ((4, 4), 3, 4, torch.float64),
+    ((5, 2), 2, 3, torch.float64),
+    ((8,), 3, 4, torch.float64),
+    ((2, 2, 2, 2), 5, 2, torch.float64),
+    ((1, 6), 1, 3, torch.float64),
+    ((3, 3, 2), 3, 1, torch.float32),
+)
 
 
 def check_5_4(batchnorm_gaps):
@@ -248,7 +302,10 @@ def _judge_layer(batchnorm_gaps, layer, x, split):
         found = batchnorm_gaps(layer, x, sizes)
         changed = [name for name, value in layer.state_dict().items() if not torch.equal(value, before[name])]
         names = ", ".join(changed)
-        expect(not changed, f"the layer itself was changed ({names}): what does a forward pass in training mode leave in it?")
+        expect(
+            not changed,
+            f"the layer itself was changed ({names}): what does a forward pass in training mode leave in it?",
+        )
     gaps = expect_row(found, 2, of="two floats")
     for gap, what in zip(gaps, ("the outputs' gap", "running_mean's gap")):
         expect(not isinstance(gap, torch.Tensor), f"{what} is {short(gap)}, and a float was asked for")
@@ -270,7 +327,8 @@ def _judge_gaps(gaps, layer, x, sizes):
         "that is the mean difference": apart.abs().mean().item(),
         "that is the difference in the first part only": _largest(apart[: sizes[0]]),
         "that is the difference between the two largest outputs": _largest(outputs.max() - output.max()),
-        "did whole and parts go through copies of `layer`, or through a new one?": _largest(fresh_outputs - fresh_output),
+        "did whole and parts go through copies of `layer`, or through a new one?":
+            _largest(fresh_outputs - fresh_output),
         "is the batch cut as `sizes` says?": lambda: _largest(_run_split(layer, x, chunks)[3] - output),
     }, said=f"the outputs' gap is {gaps[0]:.7g}", close=close,
         otherwise="is each part normalised by its own mean and variance, and the whole batch by its own?")  # fmt: skip
@@ -286,7 +344,8 @@ def _judge_gaps(gaps, layer, x, sizes):
         "that is the largest over all replicas, and replica 0's is kept": max(map(_largest, means)),
         "that is the last replica's, and replica 0's is kept": _largest(means[-1]),
         "that is the mean difference": means[0].abs().mean().item(),
-        "that is how far replica 0 moved from where it started": _largest(replicas[0].running_mean - layer.running_mean),
+        "that is how far replica 0 moved from where it started":
+            _largest(replicas[0].running_mean - layer.running_mean),
         "how much of a batch's mean comes into `running_mean`?": _largest(means[0]) / layer.momentum,
     }, said=f"running_mean's gap is {gaps[1]:.7g}", close=close,
         otherwise="which running_mean was compared with that after the whole batch?")  # fmt: skip

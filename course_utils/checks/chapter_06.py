@@ -10,8 +10,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..parallel import pipeline
-from .expect import EQUAL, Wrong, case, expect, expect_error, expect_row, expect_tensor, expect_whole
-from .expect import explain, max_difference, same, short, unchanged
+from .expect import (
+    EQUAL,
+    Wrong,
+    case,
+    expect,
+    expect_error,
+    expect_row,
+    expect_tensor,
+    expect_whole,
+    explain,
+    max_difference,
+    same,
+    short,
+    unchanged,
+)
 from .judge import run
 from .watch.calls import forbid
 from .watch.devices import Devices
@@ -65,7 +78,9 @@ def _judge_skip(forward_with_skip):
     for shape, dtype in _INPUTS:
         torch.manual_seed(61)
         with case(f"with both devices the CPU and x of shape {shape}"):
-            _judge_skip_values(forward_with_skip, torch.randn(*shape[::-1], dtype=dtype).permute(*reversed(range(len(shape)))))
+            _judge_skip_values(
+                forward_with_skip, torch.randn(*shape[::-1], dtype=dtype).permute(*reversed(range(len(shape))))
+            )
     for where, (out, (first, second, *_)) in runs.items():  # with one device a transfer is nothing, and loses nothing
         is_whole_path = _is_reached(out.grad_fn, second.node) and _is_reached(second.node, first.node)
         is_whole = is_whole_path and _is_reached(out.grad_fn, first.node, avoid=second.node)
@@ -94,7 +109,10 @@ def _call_skip(forward_with_skip, x, device0, device1):
 
 def _expect_placed(watch):
     fault = watch.fault or ""
-    expect("to the CPU" not in fault, f"{fault.partition(':')[0]}: what has to come back from there before the backward pass?")
+    expect(
+        "to the CPU" not in fault,
+        f"{fault.partition(':')[0]}: what has to come back from there before the backward pass?",
+    )
     expect(not fault, f"{fault}: has everything crossed that the other side needs?")
 
 
@@ -129,8 +147,11 @@ def _judge_skip_values(forward_with_skip, x):
     try:
         grads = torch.autograd.grad((out * pull).sum(), parameters, allow_unused=True)
     except RuntimeError as error:
-        expect("inplace" not in str(error), "on one device the backward pass fails: a tensor that it needs was changed in place. "
-                                            "Where a tensor is there already, .to() hands back the tensor itself")
+        expect(
+            "inplace" not in str(error),
+            "on one device the backward pass fails: a tensor that it needs was changed in place. "
+            "Where a tensor is there already, .to() hands back the tensor itself",
+        )
         raise
     without = " and ".join(f"`{name}`" for name, grad in zip(_SIDES, grads[::2]) if grad is None)
     expect(not without, f"no gradient reaches {without}: autograd was cut on the way, by detach() or the like")
@@ -148,7 +169,9 @@ _BATCHES = (  # samples, micro-batches, which samples have no label
 
 
 def check_6_2(accumulate):
-    """`accumulate(model, x, y, num_micro_batches)` leaves the whole batch's gradient in `p.grad`, and returns its loss."""
+    """`accumulate(model, x, y, num_micro_batches)` leaves the whole batch's gradient in `p.grad`,
+    and returns its loss.
+    """
     run(_judge_micro_batches, accumulate)
     return f"{len(_BATCHES)} batches, also with missing labels or a rest, give the whole batch's loss and gradient."
 
@@ -156,9 +179,14 @@ def check_6_2(accumulate):
 def _judge_micro_batches(accumulate):
     for i, (num_samples, num_micro_batches, unlabelled) in enumerate(_BATCHES):
         torch.manual_seed(62)
-        where = f"{num_samples} sample{'s' * (num_samples > 1)}, {num_micro_batches} micro-batch{'es' * (num_micro_batches > 1)}"
+        where = (
+            f"{num_samples} sample{'s' * (num_samples > 1)}, {num_micro_batches} "
+            f"micro-batch{'es' * (num_micro_batches > 1)}"
+        )
         where += f", no label for samples {', '.join(map(str, unlabelled))}" * (unlabelled != ())
-        model, x = _model_and_samples(num_samples, of_images=i % 3 == 2, dtype=torch.float32 if i % 4 == 3 else torch.float64)
+        model, x = _model_and_samples(
+            num_samples, of_images=i % 3 == 2, dtype=torch.float32 if i % 4 == 3 else torch.float64
+        )
         model.train(i % 5 < 4)  # nothing in it cares, but it is to stay as it is
         for p in model.parameters():
             p.grad = torch.zeros_like(p) if i % 2 else None  # the two ways to clear them
@@ -187,7 +215,10 @@ def _judge_batch(accumulate, model, x, y, num_micro_batches):
     hook.remove()
     expect(seen, f"the model was never called, and what came back is {short(loss)}")
     given = "training" if model.training else "evaluation"
-    expect(modes == {model.training}, f"the model was given in {given} mode, and ran in the other: what does its mode change?")
+    expect(
+        modes == {model.training},
+        f"the model was given in {given} mode, and ran in the other: what does its mode change?",
+    )
     seen = [piece[None] if piece.dim() == x.dim() - 1 else piece for piece in seen]  # a single sample
     _judge_pieces(seen, x, y, num_micro_batches)
     sizes, parameters = [len(piece) for piece in seen], list(model.parameters())
@@ -199,16 +230,25 @@ def _judge_batch(accumulate, model, x, y, num_micro_batches):
 
 def _judge_pieces(seen, x, y, num_micro_batches):
     for piece in seen:
-        expect(piece.shape[1:] == x.shape[1:], f"x has shape {tuple(x.shape)}, what went through the model {tuple(piece.shape)}")
+        expect(
+            piece.shape[1:] == x.shape[1:],
+            f"x has shape {tuple(x.shape)}, what went through the model {tuple(piece.shape)}",
+        )
     sizes = [len(piece) for piece in seen]
-    missing = [i for i in range(len(x)) if not any((piece == x[i]).flatten(1).all(1).any() for piece in seen if len(piece))]
+    missing = [
+        i for i in range(len(x)) if not any((piece == x[i]).flatten(1).all(1).any() for piece in seen if len(piece))
+    ]
     lost = [i for i in missing if y[i] != _UNLABELLED]
     expect(not lost, f"sample {lost[:1] and lost[0]} never went through the model")
     said = f"the micro-batches that went through the model have sizes {sizes}"
     expect(all(sizes), f"{said}, and none may be empty")
     largest = math.ceil(len(x) / num_micro_batches)
     expect(max(sizes) <= largest, f"{said}, and none should be larger than {largest}")
-    enough = len(sizes) == num_micro_batches or num_micro_batches - len(missing) <= len(sizes) < num_micro_batches and missing
+    enough = (
+        len(sizes) == num_micro_batches
+        or num_micro_batches - len(missing) <= len(sizes) < num_micro_batches
+        and missing
+    )
     expect(enough, f"{said}, and there should be {num_micro_batches} of them")
     expect(sum(sizes) == len(x) - len(missing), f"{said}: some samples went through it more than once")
 
@@ -225,7 +265,9 @@ def _judge_gradient(got, truth, model, x, y, sizes):
     weights = {
         f"it is a sum of {M} means": [1 / n for n in labels],
         "every micro-batch counts alike, though they differ in how many labels they have": [1 / n / M for n in labels],
-        "micro-batches are weighted by samples, of which not all count": [size / n / B for size, n in zip(sizes, labels)],
+        "micro-batches are weighted by samples, of which not all count": [
+            size / n / B for size, n in zip(sizes, labels)
+        ],
         "it is a sum over samples, and the loss is a mean": [1] * M,
         "the sum is divided by the number of samples, of which not all count": [1 / B] * M,
         "": [1 / int((y != _UNLABELLED).sum())] * M,
@@ -235,7 +277,9 @@ def _judge_gradient(got, truth, model, x, y, sizes):
         return [sum(w * g for w, g in zip(weights, grads)) for grads in zip(*sums)]
 
     last = [combined([0] * (M - 1) + each[-1:]) for each in weights.values()]
-    suspects = {"only the last micro-batch's is left in it": next((each for each in last if same(got, each, close)), None)}
+    suspects = {
+        "only the last micro-batch's is left in it": next((each for each in last if same(got, each, close)), None)
+    }
     suspects |= {reason: combined(each) for reason, each in weights.items() if reason}
     explain(got, truth, suspects, said=said, otherwise=question, close=close)
 
@@ -283,8 +327,11 @@ def _judge_schedules(emit_1f1b):
                 most, said = min(K - stage, M), f"stage {stage} holds {held} micro-batches at once"
                 expect(held <= most, f"{said}, and 1F1B at most {most}: how many forwards may it begin with?")
             idle, best = pipeline.bubble_fraction(pipeline.place(schedule)), (K - 1) / (M + K - 1)
-            expect(idle < best + EQUAL, f"memory is right, but the stages are idle for {idle:.1%} of the time, and 1F1B's for "
-                                        f"{best:.1%}: does a stage wait where it could begin another forward?")
+            expect(
+                idle < best + EQUAL,
+                f"memory is right, but the stages are idle for {idle:.1%} of the time, and 1F1B's for "
+                f"{best:.1%}: does a stage wait where it could begin another forward?",
+            )
 
 
 def _task(task):
@@ -315,7 +362,9 @@ def check_6_4(balance):
 
 def _judge_balance(balance):
     draw = random.Random(64)
-    drawn = [([draw.choice((1, 2, 3, 5, 8, 13)) * unit for _ in range(num_layers)], K) for num_layers, K, unit in _DRAWN]
+    drawn = [
+        ([draw.choice((1, 2, 3, 5, 8, 13)) * unit for _ in range(num_layers)], K) for num_layers, K, unit in _DRAWN
+    ]
     for costs, num_stages in (*_COSTS, *drawn):
         given = list(costs)
         with case(f"costs {costs} in {num_stages} stage{'s' * (num_stages > 1)}"):
@@ -333,7 +382,8 @@ def _judge_sizes(sizes, costs, num_stages):
     expect(all(size >= 1 for size in sizes), f"{said}, and every stage needs a layer at least")
     expect(sum(sizes) == len(costs), f"{said}: these are {sum(sizes)} layers, and there are {len(costs)}")
     ends = list(itertools.accumulate(sizes))
-    dearest, best = max(sum(costs[end - size : end]) for end, size in zip(ends, sizes)), _cheapest(tuple(costs), num_stages)
+    dearest = max(sum(costs[end - size : end]) for end, size in zip(ends, sizes))
+    best = _cheapest(tuple(costs), num_stages)
     expect(dearest <= best * (1 + EQUAL), f"{said}: its dearest stage costs {dearest:.4g}, and {best:.4g} is possible")
 
 

@@ -42,7 +42,9 @@ def _truth(layer, x, grad_y):
 
 
 def _call(answer, group, names, **given):
-    """The answer's results, called `names`; `given` are the layer, and tensors that are whole on number 0, or lists of parts."""
+    """The answer's results, called `names`; `given` are the layer, and tensors that are whole on
+    number 0, or lists of parts.
+    """
     layer, *tensors = given.values()
     for p in layer.parameters():
         group.places.put(p, 0)
@@ -98,7 +100,13 @@ _OWN_INPUT = "is it made from this device's own part of the input, and the whole
 
 # ---- 7.1 ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ((2, 3, 17, 20, ""), (1, 4, 5, 6, ""), (3, 2, 25, 18, _KEPT), (4, 5, 31, 24, _STRIDED), (5, 1, 7, 10, _SINGLE))
+_COLUMNS = (
+    (2, 3, 17, 20, ""),
+    (1, 4, 5, 6, ""),
+    (3, 2, 25, 18, _KEPT),
+    (4, 5, 31, 24, _STRIDED),
+    (5, 1, 7, 10, _SINGLE),
+)
 
 
 def check_7_1(column_parallel):
@@ -110,11 +118,17 @@ def check_7_1(column_parallel):
 def _judge_columns(column_parallel):
     torch.manual_seed(71)
     for N, B, num_in, num_out, odd in _COLUMNS:
-        linear, x, grad_y = _layer(nn.Linear, num_in, num_out, odd), _random(B, num_in, odd=odd), _random(B, num_out, odd=odd)
+        linear = _layer(nn.Linear, num_in, num_out, odd)
+        x = _random(B, num_in, odd=odd)
+        grad_y = _random(B, num_out, odd=odd)
         with _on(N, f"{num_in} → {num_out} features", odd):
             _judge_columns_of(column_parallel, PlacedGroup(N), linear, x, grad_y, _close(odd))
     _expect_kept(column_parallel, 2, linear=_layer(nn.Linear, 3, 4), x=_random(5, 3), grad_y=_random(5, 4))
-    try_with_group(lambda group, new: column_parallel(group, nn.Linear(5, 6, **new), torch.ones(4, 5, **new), torch.ones(4, 6, **new)))
+    try_with_group(
+        lambda group, new: column_parallel(
+            group, nn.Linear(5, 6, **new), torch.ones(4, 5, **new), torch.ones(4, 6, **new)
+        )
+    )
 
 
 def _judge_columns_of(column_parallel, group, linear, x, grad_y, close):
@@ -122,7 +136,9 @@ def _judge_columns_of(column_parallel, group, linear, x, grad_y, close):
     names = "y grad_xs weight_grads bias_grads"
     y, grad_xs, weight_grads, bias_grads = _call(column_parallel, group, names, linear=linear, x=x, grad_y=grad_y)
     suspects = {"it is the product alone, without the bias": right_y - linear.bias.detach()}
-    _judge("y", y, right_y, suspects, "do weight, bias and output fall into parts alike, and in the devices' order?", close)
+    _judge(
+        "y", y, right_y, suspects, "do weight, bias and output fall into parts alike, and in the devices' order?", close
+    )
     own = "is the gradient that this device was given the one of its own part of the output?"
     weight_grads = _judge_row("weight_grads", weight_grads, right_weight.chunk(N), own, close)
     bias_grads = _judge_row("bias_grads", bias_grads, right_bias.chunk(N), own, close)
@@ -141,8 +157,11 @@ def _judge_columns_of(column_parallel, group, linear, x, grad_y, close):
     group.expect_at(y=y, grad_xs=grad_xs, weight_grads=weight_grads, bias_grads=bias_grads)
     for i in range(1, N):
         num_received = group.num_received(linear.weight, i) + group.num_received(linear.bias, i)
-        expect(num_received <= num_parameters // N, f"device {i} received {num_received} of the layer's {num_parameters} parameters, "
-               f"and its shard has {num_parameters // N}")  # fmt: skip
+        expect(
+            num_received <= num_parameters // N,
+            f"device {i} received {num_received} of the layer's {num_parameters} parameters, "
+            f"and its shard has {num_parameters // N}",
+        )
 
 
 # ---- 7.2 ----------------------------------------------------------------------------------------------------------
@@ -153,20 +172,27 @@ _ROWS = ((2, 7, 22, 5, ""), (1, 4, 6, 3, ""), (3, 8, 24, 7, _KEPT), (4, 9, 36, 5
 def check_7_2(row_parallel):
     """`row_parallel(group, linear, xs, grad_ys)` returns ys, grad_xs, weight_grads, bias_grad."""
     run(_judge_rows, row_parallel)
-    return "on 1 to 5 devices, output and gradients are the whole layer's, the bias is in once, and nothing travelled backward."
+    return (
+        "on 1 to 5 devices, output and gradients are the whole layer's, the bias is in once, and nothing travelled "
+        "backward."
+    )
 
 
 def _judge_rows(row_parallel):
     torch.manual_seed(72)
     for N, B, num_in, num_out, odd in _ROWS:
-        linear, x, grad_y = _layer(nn.Linear, num_in, num_out, odd), _random(B, num_in, odd=odd), _random(B, num_out, odd=odd)
+        linear = _layer(nn.Linear, num_in, num_out, odd)
+        x = _random(B, num_in, odd=odd)
+        grad_y = _random(B, num_out, odd=odd)
         with _on(N, f"{num_in} → {num_out} features", odd):
             _judge_rows_of(row_parallel, PlacedGroup(N), linear, x, grad_y, _close(odd))
     xs, grad_ys = [_random(5, 3), _random(5, 3)], [_random(5, 4), _random(5, 4)]
     _expect_kept(row_parallel, 2, linear=_layer(nn.Linear, 6, 4), xs=xs, grad_ys=grad_ys)
 
     def on_gpus(group, new):
-        xs, grad_ys = ([torch.ones(4, width, **new | {"device": device}) for device in group.devices] for width in (2, 5))
+        xs, grad_ys = (
+            [torch.ones(4, width, **new | {"device": device}) for device in group.devices] for width in (2, 5)
+        )
         row_parallel(group, nn.Linear(6, 5, **new), xs, grad_ys)
 
     try_with_group(on_gpus)
@@ -179,7 +205,9 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
     group.places.trace(*grad_ys)
     names = "ys grad_xs weight_grads bias_grad"
     ys, grad_xs, weight_grads, bias_grad = _call(row_parallel, group, names, linear=linear, xs=xs, grad_ys=grad_ys)
-    ys = _judge_row("ys", ys, [right_y] * N, _SUMMANDS, close, lambda i: _sum_suspects(right_y, linear.bias.detach(), N))
+    ys = _judge_row(
+        "ys", ys, [right_y] * N, _SUMMANDS, close, lambda i: _sum_suspects(right_y, linear.bias.detach(), N)
+    )
     question = "is it made from the whole gradient of the output, and from this device's shard alone?"
     grad_xs = _judge_row("grad_xs", grad_xs, right_x.chunk(N, 1), question, close)
     weight_grads = _judge_row("weight_grads", weight_grads, right_weight.chunk(N, 1), _OWN_INPUT, close)
@@ -188,11 +216,16 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
     group.expect_through(least * x.itemsize)
     group.expect_at(ys=ys, grad_xs=grad_xs, weight_grads=weight_grads)
     for source, target in group.sent_traced:
-        raise Wrong(f"something that comes of grad_ys was sent from device {source} to device {target}: which device lacks what in "
-                    "the backward pass?")  # fmt: skip
+        raise Wrong(
+            f"something that comes of grad_ys was sent from device {source} to device {target}: which device lacks "
+            "what in the backward pass?"
+        )
     most = least + (N - 1) * linear.bias.numel()  # the bias may be on every device
-    expect(group.total_bytes <= most * x.itemsize, f"the devices sent {group.total_bytes:,} bytes, and fewer are enough: is the "
-           "output sent twice, or more of the layer or of the input than a device computes with?")  # fmt: skip
+    expect(
+        group.total_bytes <= most * x.itemsize,
+        f"the devices sent {group.total_bytes:,} bytes, and fewer are enough: is the "
+        "output sent twice, or more of the layer or of the input than a device computes with?",
+    )
 
 
 # ---- 7.3 ----------------------------------------------------------------------------------------------------------
@@ -218,9 +251,15 @@ def _judge_convolutions(by_channels):
         conv, x = _layer(nn.Conv2d, num_in, num_out, odd, **settings), _random(2, num_in, 5, 6, odd=odd)
         with _on(N, f"{num_in} → {num_out} channels, {', '.join(f'{k} {v}' for k, v in settings.items())}", odd):
             _judge_convolution(by_channels, PlacedGroup(N), conv, x, _random(*conv(x).shape, odd=odd), _close(odd))
-    _expect_kept(by_channels, 2, conv=_layer(nn.Conv2d, 4, 3, kernel_size=1), x=_random(2, 4, 3, 3), grad_y=_random(2, 3, 3, 3))
+    _expect_kept(
+        by_channels, 2, conv=_layer(nn.Conv2d, 4, 3, kernel_size=1), x=_random(2, 4, 3, 3), grad_y=_random(2, 3, 3, 3)
+    )
     x_shape, y_shape = (2, 6, 3, 3), (2, 5, 3, 3)
-    try_with_group(lambda group, new: by_channels(group, nn.Conv2d(6, 5, 1, **new), torch.ones(x_shape, **new), torch.ones(y_shape, **new)))
+    try_with_group(
+        lambda group, new: by_channels(
+            group, nn.Conv2d(6, 5, 1, **new), torch.ones(x_shape, **new), torch.ones(y_shape, **new)
+        )
+    )
 
 
 def _judge_convolution(by_channels, group, conv, x, grad_y, close):
@@ -239,8 +278,11 @@ def _judge_convolution(by_channels, group, conv, x, grad_y, close):
     for what, whole in (("the weight", conv.weight), ("x", x)):
         for i in range(1, N):
             num_received = group.num_received(whole, i)
-            expect(num_received <= whole.numel() // N, f"device {i} received {num_received} of the {whole.numel()} numbers in {what}, "
-                   f"and computes with {whole.numel() // N}")  # fmt: skip
+            expect(
+                num_received <= whole.numel() // N,
+                f"device {i} received {num_received} of the {whole.numel()} numbers in {what}, "
+                f"and computes with {whole.numel() // N}",
+            )
 
 
 # ---- 7.4 ----------------------------------------------------------------------------------------------------------
@@ -285,7 +327,8 @@ def _judge_pair(answer, conv1, conv2, x_shape, N):
     channels = {
         "the forward pass is there; what does the backward pass add up?": each * num_out,
         "the backward pass is there; what does the forward pass add up?": each * num_in,
-        "what lies between the two layers is in it; does anybody need all of that?": each * (num_in + num_hidden + num_out),
+        "what lies between the two layers is in it; does anybody need all of that?": each
+        * (num_in + num_hidden + num_out),
     }
     question = "one all-reduce in each direction, of which two tensors, and which shapes?"
     _explain_bytes("by_channels", answer[0], truth[0], N, channels, question)

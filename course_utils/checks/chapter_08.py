@@ -65,7 +65,8 @@ def _with(num_ranks):
 
 # ---- 8.1 ----------------------------------------------------------------------------------------------------------
 
-_WORLD_SIZES = 2, 3, 4, 5, 7, 1  # ⌈log2⌉ of 5 is not the nearest whole number; a heap's tree is deeper than need be from 7 on
+# ⌈log2⌉ of 5 is not the nearest whole number; a heap's tree is deeper than need be from 7 on
+_WORLD_SIZES = 2, 3, 4, 5, 7, 1
 _TENSORS = ((7,), torch.int64), ((3, 5), torch.float64), ((2, 1, 4), torch.bfloat16)
 
 
@@ -108,12 +109,16 @@ def _judge_broadcast(befores, afters, traffics, root):
         expect(times == (rank != root), f"rank {rank} received {times} messages: {question}")
     destinations, least = [[dst for dst, _ in traffic["sent"]] for traffic in traffics], max(everyone).bit_length()
     rounds, is_one_busy = _rounds(destinations, root), max(map(len, destinations)) > least
-    question = "who else could pass it on meanwhile?" if is_one_busy else "does everyone who has it send in every round?"
+    question = (
+        "who else could pass it on meanwhile?" if is_one_busy else "does everyone who has it send in every round?"
+    )
     expect(rounds <= least, f"the last rank has it after {rounds} rounds, and fewer are enough: {question}")
 
 
 def _rounds(destinations, root):
-    """After how many rounds the last rank is reached; a rank sends one message a round, from the round after its own came."""
+    """After how many rounds the last rank is reached; a rank sends one message a round, from the
+    round after its own came.
+    """
     reached, order = {root: 0}, [root]
     for rank in order:  # grows while it is read
         for i, dst in enumerate(destinations[rank], 1):
@@ -132,11 +137,16 @@ _LENGTHS = 12, 11, 6, 3, 2, 1, 0  # some can be shared equally, some not, and so
 def check_8_2(ring_reduce_scatter):
     """`ring_reduce_scatter(x)` leaves in chunk number `rank` of x its sum over all ranks; the rest may be anything."""
     _check_ring(ring_reduce_scatter, (_digits, _random), _judge_sum, ahead=0)
-    return "1 to 5 ranks, chunks of equal and unequal length: each rank ends with the sum of its own, after world_size − 1 steps."
+    return (
+        "1 to 5 ranks, chunks of equal and unequal length: each rank ends with the sum of its own, after world_size "
+        "− 1 steps."
+    )
 
 
 def check_8_3(ring_all_gather):
-    """`ring_all_gather(x)`, where chunk number `rank` of x is right on each rank, makes all of x right on every rank."""
+    """`ring_all_gather(x)`, where chunk number `rank` of x is right on each rank, makes all of x
+    right on every rank.
+    """
     _check_ring(ring_all_gather, (_own_chunk,), _judge_gathered, ahead=1)
     return "1 to 5 ranks, chunks of equal and unequal length, some of them empty: all ranks end with everything."
 
@@ -180,8 +190,11 @@ def _judge_ring(sent, length, rank, world_size, ahead):
     messages = [num_bytes for _, num_bytes in sent]
     explain(sum(messages), sum(chunks), {}, said=f"the result is right, but {sum(messages)} bytes were sent",
             otherwise="is it one chunk in each of world_size − 1 steps, and each but one exactly once?")  # fmt: skip
-    expect(sorted(messages) == sorted(filter(None, chunks)), f"the result is right, but it went in messages of {messages} bytes: "
-           "does each chunk but one leave whole, and once?")  # fmt: skip
+    expect(
+        sorted(messages) == sorted(filter(None, chunks)),
+        f"the result is right, but it went in messages of {messages} bytes: "
+        "does each chunk but one leave whole, and once?",
+    )
 
 
 def _digits(length, rank, world_size):
@@ -197,13 +210,22 @@ def _judge_sum(make, x, rank, world_size):
     chunks = x.tensor_split(world_size)
     if same(chunks[rank], truth[rank]):
         return
-    cast = "its chunk is not the sum of random float64 numbers, though it is that of small whole ones: is anything rounded, or cast?"
+    cast = (
+        "its chunk is not the sum of random float64 numbers, though it is that of small whole ones: is anything "
+        "rounded, or cast?"
+    )
     expect(make is _digits, cast)
     complete = [f"chunk {k}" for k in range(world_size) if len(chunks[k]) and torch.equal(chunks[k], truth[k])]
-    expect(not complete, f"it holds the sum of {_words(complete)}, and not of its own chunk: with which chunk must a rank begin so "
-           "that its own comes to it last?")  # fmt: skip
+    expect(
+        not complete,
+        f"it holds the sum of {_words(complete)}, and not of its own chunk: with which chunk must a rank begin so "
+        "that its own comes to it last?",
+    )
     num_right = int((chunks[rank] == truth[rank]).sum())
-    expect(not num_right, f"only {num_right} of its chunk's {len(chunks[rank])} numbers are the sum: does x.tensor_split cut it so?")
+    expect(
+        not num_right,
+        f"only {num_right} of its chunk's {len(chunks[rank])} numbers are the sum: does x.tensor_split cut it so?",
+    )
     as_it_was = "x is as it was: is the sum put into x itself, after what arrives has come, and are there enough steps?"
     expect((x != 10**rank).any(), as_it_was)
     number, everyone = chunks[rank][0].item(), int(truth[rank][0])
@@ -211,10 +233,15 @@ def _judge_sum(make, x, rank, world_size):
     inside, missing = [r for r in range(world_size) if times[r]], [r for r in range(world_size) if not times[r]]
     expect(inside and 0 < number < 10**world_size, f"its chunk holds {number}, which is no sum of what ranks had")
     expect(number != everyone // world_size, "its chunk is the mean over ranks, and the sum is asked")
-    expect(not missing, f"its chunk is made of {_ranks(inside)}, without {_ranks(missing)}: is what arrives added to what is "
-           "there, once it has come, and are there enough steps?")  # fmt: skip
+    expect(
+        not missing,
+        f"its chunk is made of {_ranks(inside)}, without {_ranks(missing)}: is what arrives added to what is "
+        "there, once it has come, and are there enough steps?",
+    )
     several = [r for r in range(world_size) if times[r] > 1]
-    expect(False, f"its chunk has {_ranks(several)} in it more than once: which chunk does a rank send in its next step?")
+    expect(
+        False, f"its chunk has {_ranks(several)} in it more than once: which chunk does a rank send in its next step?"
+    )
 
 
 def _thirds(length):
@@ -238,16 +265,29 @@ def _judge_gathered(make, x, rank, world_size):
             "was what arrived added to what was there?": truth[k] - 1,
             "they are rounded, so what is cast?": truth[k].float().double(),
         }
-        question = "which chunk does the previous rank send in each step, has it come itself by then, and are there enough steps?"
-        explain(chunks[k], truth[k], suspects, said=f"it has the wrong numbers in chunk {k}", otherwise=question, close=0)
+        question = (
+            "which chunk does the previous rank send in each step, has it come itself by then, and are there enough "
+            "steps?"
+        )
+        explain(
+            chunks[k], truth[k], suspects, said=f"it has the wrong numbers in chunk {k}", otherwise=question, close=0
+        )
 
 
 # ---- 8.4 ----------------------------------------------------------------------------------------------------------
 
 _ADDED = (  # how many, of which dtype
-    (12, torch.float32), (12, torch.bfloat16), (24, torch.float64), (13, torch.float32), (14, torch.uint8), (14, torch.float64),
-    (2, torch.float32), (1, torch.float64), (0, torch.float32), (1001, torch.bfloat16),
-)  # fmt: skip
+    (12, torch.float32),
+    (12, torch.bfloat16),
+    (24, torch.float64),
+    (13, torch.float32),
+    (14, torch.uint8),
+    (14, torch.float64),
+    (2, torch.float32),
+    (1, torch.float64),
+    (0, torch.float32),
+    (1001, torch.bfloat16),
+)
 
 
 def check_8_4(ring_bytes):
@@ -282,18 +322,26 @@ def _judge_bytes(length, itemsize, rank, world_size, sent, answer):
         "does a rank send all of x in a step?": 2 * (world_size - 1) * length * itemsize,
     }
     unequal = f"{length} elements make chunks of unequal length, so which of them does this rank send?"
-    explain(answer, sent, suspects, said=f"{answer} came back, and the rank sent {'more' if answer < sent else 'fewer'}", close=0,
-            otherwise=unequal if length % world_size else "think of the chunks that this rank sends, one by one")  # fmt: skip
+    explain(
+        answer,
+        sent,
+        suspects,
+        said=f"{answer} came back, and the rank sent {'more' if answer < sent else 'fewer'}",
+        close=0,
+        otherwise=unequal if length % world_size else "think of the chunks that this rank sends, one by one",
+    )
 
 
 # ---- 8.5 ----------------------------------------------------------------------------------------------------------
 
-_SHARED = (2, 4, 0), (3, 3, -150), (4, 5, -40), (5, 1, -50)  # ranks, values each, the least; the second time all are negative
+# ranks, values each, the least; the second time all are negative
+_SHARED = (2, 4, 0), (3, 3, -150), (4, 5, -40), (5, 1, -50)
 
 
 def check_8_5(share_results):
     """`share_results(values)` returns the previous rank's values, the mean over all, and each rank's largest."""
-    for world_size, length, least in _SHARED:  # one call in a launch: who goes on alone finds that the others have returned
+    # one call in a launch: who goes on alone finds that the others have returned
+    for world_size, length, least in _SHARED:
         values = [_values(rank, length, least) for rank in range(world_size)]
         with case(_with(world_size)), case(f"{length} value{'s' * (length > 1)} each"):
             _judge_shared(run(_share, share_results, values, world_size=world_size), values)
@@ -322,19 +370,29 @@ def _judge_shared(answers, values):
             theirs, found = _flat(theirs), _flat(found)
             following = values[(rank + 1) % len(values)].tolist()
             suspects = {"those are its own": values[rank].tolist(), "those are the next rank's": following}
-            explain(theirs, values[rank - 1].tolist(), suspects, said=f"{short(theirs)} came back as the previous rank's values",
-                    otherwise="has the message come when they are read?")  # fmt: skip
+            explain(
+                theirs,
+                values[rank - 1].tolist(),
+                suspects,
+                said=f"{short(theirs)} came back as the previous rank's values",
+                otherwise="has the message come when they are read?",
+            )
             _judge_mean(own_mean, mean, values, rank)
             suspects = {
                 "no number is below zero in it, and values may be": [max(0.0, value) for value in largest],
                 "those are the ranks' sums": [one.sum().item() for one in values],
-                "in another order than the ranks'": found if sorted(found, key=str) == sorted(largest, key=str) else None,
+                "in another order than the ranks'": found
+                if sorted(found, key=str) == sorted(largest, key=str)
+                else None,
             }
             explain(found, largest, suspects, said=f"{short(found)} came back as the largest of each rank")
 
 
 def _judge_mean(found, mean, values, rank):
-    expect(found is not None, "None came back as the mean: a collective fills the tensor that it is given, and returns nothing")
+    expect(
+        found is not None,
+        "None came back as the mean: a collective fills the tensor that it is given, and returns nothing",
+    )
     found = expect_number(found.reshape(()) if getattr(found, "shape", ()) == (1,) else found, "the mean")
     total, num_ranks, length = torch.stack(values).sum().item(), len(values), len(values[0])
     own = values[rank].sum().item()

@@ -35,7 +35,8 @@ def _gradients(model):
 
 # ---- 9.1 ----------------------------------------------------------------------------------------------------------
 
-# Samples of each rank, in two calls. Of two whole numbers' tensors / makes one of float32: their shares are exact in it.
+# Samples of each rank, in two calls. Of two whole numbers' tensors / makes one of float32: their shares are exact in
+# it.
 _BATCHES = ((5, 3, 8), (490, 13, 9)), ((1, 7), (10, 6)), ((2, 7, 1, 6), (1, 1, 1, 5))
 
 
@@ -76,7 +77,9 @@ def _judge_average(seen, sizes):
         "every rank counts alike, though they hold different numbers of samples": combined(*[1 / N] * N),
         "samples are weighted, but the result is still a sum and no mean": combined(*sizes),
         "samples are weighted, but the sum is divided by the number of ranks": combined(*[n / N for n in sizes]),
-        "each rank's gradient is a mean already, and counts as one sample where the sum is divided": combined(*[1 / B] * N),
+        "each rank's gradient is a mean already, and counts as one sample where the sum is divided": combined(
+            *[1 / B] * N
+        ),
     }
     for rank in range(N):
         with case(f"rank {rank}"):
@@ -90,8 +93,13 @@ def _judge_average(seen, sizes):
             expect(not right, f"{right} of {len(truth)} gradients are right: is each of them treated alike? ({far})")
             other = next((other for other in range(N) if not same(got[rank], got[other])), rank)
             drift = f"ranks {rank} and {other} hold different gradients: their copies would drift apart"
-            explain(got[rank], truth, suspects, said=f"not the mean's gradient ({far})",
-                    otherwise=drift if other != rank else f"it is not that of the mean over all {B} samples")
+            explain(
+                got[rank],
+                truth,
+                suspects,
+                said=f"not the mean's gradient ({far})",
+                otherwise=drift if other != rank else f"it is not that of the mean over all {B} samples",
+            )
 
 
 # ---- 9.2 ----------------------------------------------------------------------------------------------------------
@@ -121,7 +129,14 @@ _STARTS = (  # ranks, what is odd, the odd rank, whether it is odd in its parame
     (4, "rank 0 is the odd one", 0, 0, _nudge_last, "with whom is each rank compared?"),
     (4, "rank 3 has two biases exchanged, so that their sum is right", 3, 3, _swap_two, "is every number compared?"),
     (4, "rank 1 has one weight changed in its last digit", 1, 1, _next_number, "is anything rounded on the way?"),
-    (4, "all parameters are alike, and rank 1's running mean is not", 1, None, _move_the_mean, "which tensors are parameters?"),
+    (
+        4,
+        "all parameters are alike, and rank 1's running mean is not",
+        1,
+        None,
+        _move_the_mean,
+        "which tensors are parameters?",
+    ),
     (3, "all ranks are alike", None, None, None, "there is nobody to name"),
     (3, "rank 2 is the odd one", 2, 2, _next_number, "does it work on 3 ranks?"),
     (7, "all ranks are alike", None, None, None, "there is nobody to name"),  # 7 equal numbers may have another mean
@@ -133,12 +148,17 @@ def check_9_2(find_odd_rank):
     """`find_odd_rank(model)` returns, on every rank, the rank whose parameters differ, or None."""
     for world_size in (4, 3, 7):
         starts = [start[1:] for start in _STARTS if start[0] == world_size]
-        for (what, _, odd, _, question), answers in zip(starts, zip(*run(_find_in_cases, find_odd_rank, world_size=world_size))):
+        for (what, _, odd, _, question), answers in zip(
+            starts, zip(*run(_find_in_cases, find_odd_rank, world_size=world_size))
+        ):
             with case(f"where {what}"):
                 for rank, answer in enumerate(answers):
                     is_rank = answer is None or isinstance(answer, int) and not isinstance(answer, bool)
                     expect(is_rank, f"rank {rank} returned {answer!r}, which is neither a whole number nor None")
-                expect(len(set(answers)) == 1, f"the ranks returned {list(answers)}: they must agree, or some would go on and others stop")
+                expect(
+                    len(set(answers)) == 1,
+                    f"the ranks returned {list(answers)}: they must agree, or some would go on and others stop",
+                )
                 expect(answers[0] == odd, f"the answer was {answers[0]}: {question}")
     return f"the odd rank was named in {len(_STARTS)} cases, a change in the last digit and rank 0 itself among them."
 
@@ -151,12 +171,14 @@ def _find_in_cases(find_odd_rank):
         model = _small_net(buffers=True)
         with torch.no_grad():
             if change is _swap_two:
-                model[0].bias.copy_((model[0].bias * 1024).round() / 1024)  # sums are exact in any order, and do not tell
+                # sums are exact in any order, and do not tell
+                model[0].bias.copy_((model[0].bias * 1024).round() / 1024)
             if dist.get_rank() == rank:
                 change(model)
         with unchanged(model=model):
             answers.append(find_odd_rank(model))
-    return [operator.index(answer) if hasattr(answer, "dtype") else answer for answer in answers]  # NumPy's, or a tensor
+    # NumPy's, or a tensor
+    return [operator.index(answer) if hasattr(answer, "dtype") else answer for answer in answers]
 
 
 # ---- 9.3 ----------------------------------------------------------------------------------------------------------
@@ -250,7 +272,10 @@ def _shards(shard, num_samples, world_size, epoch):
 
 def _judge_division(shards, num_samples, world_size):
     lengths = [len(indices) for indices in shards]
-    expect(len(set(lengths)) == 1, f"the shards hold {lengths} samples: a rank with one more would wait for the others for ever")
+    expect(
+        len(set(lengths)) == 1,
+        f"the shards hold {lengths} samples: a rank with one more would wait for the others for ever",
+    )
     seen = [index for indices in shards for index in indices]
     expect(all(0 <= index < num_samples for index in seen), f"there are indices outside 0…{num_samples - 1}")
     missing = num_samples - len(set(seen))
@@ -267,19 +292,24 @@ def _judge_division(shards, num_samples, world_size):
 def _judge_order(epochs, world_size):
     first, second, third = epochs
     moved = world_size == 1 or any(sorted(a) != sorted(b) for other in (second, third) for a, b in zip(first, other))
-    expect(moved or first == second == third, "every rank keeps its own samples for ever, in another order: which comes first, "
-           "shuffling or dividing?")  # fmt: skip
+    expect(
+        moved or first == second == third,
+        "every rank keeps its own samples for ever, in another order: which comes first, shuffling or dividing?",
+    )
     expect(first != second != third != first, "two epochs have the same order")
 
 
 # ---- 9.5 ----------------------------------------------------------------------------------------------------------
 
-_STEPS = ((4, 1), (3, 1), (1, 1), (2, 1), (2, 2))  # different micro-batches in each step, and how often each is in the list
+# different micro-batches in each step, and how often each is in the list
+_STEPS = ((4, 1), (3, 1), (1, 1), (2, 1), (2, 2))
 _SAMPLES, _LR = 24, 0.3
 
 
 def check_9_5(accumulate_step):
-    """`accumulate_step(ddp_model, optimizer, micro_batches)` makes one step of the mean loss, with one synchronisation."""
+    """`accumulate_step(ddp_model, optimizer, micro_batches)` makes one step of the mean loss,
+    with one synchronisation.
+    """
     seen = run(_accumulate, accumulate_step, world_size=2)
     model = _small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR, momentum=0.5)
@@ -290,22 +320,42 @@ def check_9_5(accumulate_step):
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
         with case(f"in step {step}, of {num_micro_batches} micro-batch{'es' * (num_micro_batches > 1)}"):
-            _judge_step(*[each[step] for each in seen], before, _parameters(model), num_micro_batches, is_first=step == 0)
-    return f"{len(_STEPS)} steps of 1 to 4 micro-batches on 2 ranks equal steps on the whole batch, and sent gradients once each."
+            _judge_step(
+                *[each[step] for each in seen], before, _parameters(model), num_micro_batches, is_first=step == 0
+            )
+    return (
+        f"{len(_STEPS)} steps of 1 to 4 micro-batches on 2 ranks equal steps on the whole batch, and sent gradients "
+        "once each."
+    )
 
 
 def _judge_step(one, other, before, truth, num_micro_batches, is_first):
     expect(one["steps"] == 1, f"the optimizer made {one['steps']} steps, and should make one")
     apart = max_difference(one["parameters"], other["parameters"])
-    expect(apart < 1e-9, f"afterwards the two ranks' parameters differ by {apart:.2g}: are all their gradients averaged?")
-    expect(one["messages"] <= 1, f"gradients were averaged {one['messages']} times: what must happen inside no_sync, the forward "
-           "pass included?")  # fmt: skip
+    expect(
+        apart < 1e-9, f"afterwards the two ranks' parameters differ by {apart:.2g}: are all their gradients averaged?"
+    )
+    expect(
+        one["messages"] <= 1,
+        f"gradients were averaged {one['messages']} times: what must happen inside no_sync, the forward pass included?",
+    )
     too_long = [b + num_micro_batches * (t - b) for b, t in zip(before, truth)]
-    explain(one["parameters"], truth, {"it is too long a step: the sum of means is no mean": too_long},
-            otherwise="does every micro-batch count, and each alike?" if is_first else "what is different in a step that is not the first?")
-    expect(one["messages"] == 1, "the step is right, but DDP sent nothing: let it do the averaging in its backward pass")
+    explain(
+        one["parameters"],
+        truth,
+        {"it is too long a step: the sum of means is no mean": too_long},
+        otherwise="does every micro-batch count, and each alike?"
+        if is_first
+        else "what is different in a step that is not the first?",
+    )
+    expect(
+        one["messages"] == 1, "the step is right, but DDP sent nothing: let it do the averaging in its backward pass"
+    )
     expect(not one["others"], f"the step is right, but beside what DDP sent, {' and '.join(one['others'])} was called")
-    expect(one["is_synchronising"], "the step is right, but DDP was left so that it sends nothing in the next backward pass")
+    expect(
+        one["is_synchronising"],
+        "the step is right, but DDP was left so that it sends nothing in the next backward pass",
+    )
 
 
 def _parameters(model):
@@ -332,8 +382,15 @@ def _accumulate(accumulate_step):
             accumulate_step(model, optimizer, micro_batches)
         # DDP's own all-reduces are among them; it broadcasts by itself when it arranges its buckets anew.
         others = [name for name, _ in traffic.collectives if name != "broadcast"][len(messages) :]
-        states.append({"parameters": _parameters(model), "messages": len(messages), "steps": len(steps), "others": others,
-                       "is_synchronising": model.require_backward_grad_sync})  # fmt: skip
+        states.append(
+            {
+                "parameters": _parameters(model),
+                "messages": len(messages),
+                "steps": len(steps),
+                "others": others,
+                "is_synchronising": model.require_backward_grad_sync,
+            }
+        )
     return states
 
 
@@ -379,26 +436,37 @@ def _judge_replicas(seen):
     expect(all(None not in each["losses"] for each in seen), "a step was made without a loss from loss_fn")
     for rank, each in enumerate(seen):
         apart = max_difference(each["start"], seen[0]["start"])
-        expect(apart == 0, f"when the first step was made, rank {rank}'s parameters differed from rank 0's by {apart:.2g}")
+        expect(
+            apart == 0, f"when the first step was made, rank {rank}'s parameters differed from rank 0's by {apart:.2g}"
+        )
     apart = max(max_difference(each["end"], seen[0]["end"]) for each in seen)
     expect(apart < 1e-5, f"in the end the ranks' parameters differ by {apart:.2g}: are all gradients averaged?")
 
 
 def _judge_epochs(seen):
-    halves = [(each["asked"][: len(each["asked"]) // _EPOCHS], each["asked"][len(each["asked"]) // _EPOCHS :]) for each in seen]
+    halves = [
+        (each["asked"][: len(each["asked"]) // _EPOCHS], each["asked"][len(each["asked"]) // _EPOCHS :])
+        for each in seen
+    ]
     for rank, (first, second) in enumerate(halves):
         expect(first != second, f"rank {rank} visited the same samples in the same order in both epochs")
     for epoch, asked in enumerate(zip(*halves)):
         num_asked, num_used = sum(map(len, asked)), len({index for indices in asked for index in indices})
         expect(num_used == _NUM_IMAGES, f"only {num_used} of {_NUM_IMAGES} samples were used in epoch {epoch}")
-        expect(num_asked == _NUM_IMAGES, f"in epoch {epoch} the ranks visited {num_asked} samples together, and there are {_NUM_IMAGES}")
+        expect(
+            num_asked == _NUM_IMAGES,
+            f"in epoch {epoch} the ranks visited {num_asked} samples together, and there are {_NUM_IMAGES}",
+        )
 
 
 def _judge_rates(seen, world_size):
     times = world_size * seen[0]["batch_size"] / _BATCH_SIZE
     for rate in sorted({rate for each in seen for rate in each["rates"]}):
-        expect(abs(rate - times * _BASE_LR) < 1e-12, f"the rate was {rate:g}; base_lr = {_BASE_LR} was found for {_BATCH_SIZE} samples "
-               f"a step, and a step now averages over {times:g} times as many")  # fmt: skip
+        expect(
+            abs(rate - times * _BASE_LR) < 1e-12,
+            f"the rate was {rate:g}; base_lr = {_BASE_LR} was found for {_BATCH_SIZE} samples "
+            f"a step, and a step now averages over {times:g} times as many",
+        )
 
 
 def _judge_saving(seen):
@@ -418,9 +486,14 @@ def _judge_reports(seen, world_size):
         for epoch, (value, after) in enumerate(values):
             losses = [each["losses"][after - 1] for each in seen]
             with case(f"in epoch {epoch}"):
-                explain(value, sum(losses) / world_size, {"which is its own last loss": losses[rank], "which is a sum over ranks": sum(losses)},
-                        said=f"rank {rank} reported {value:.4f}", close=1e-4,
-                        otherwise=f"but over all ranks the last losses' mean was {sum(losses) / world_size:.4f}")
+                explain(
+                    value,
+                    sum(losses) / world_size,
+                    {"which is its own last loss": losses[rank], "which is a sum over ranks": sum(losses)},
+                    said=f"rank {rank} reported {value:.4f}",
+                    close=1e-4,
+                    otherwise=f"but over all ranks the last losses' mean was {sum(losses) / world_size:.4f}",
+                )
 
 
 def _observe(train):

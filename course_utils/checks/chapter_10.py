@@ -30,11 +30,16 @@ def _padded(flat, world_size):
 
 
 def _expect_shard(shard, truth, num_numbers, world_size, num_bytes):
-    """Return `shard` if it is like `truth`, flat and in memory of its own, of `num_bytes`; its numbers are judged elsewhere."""
+    """Return `shard` if it is like `truth`, flat and in memory of its own, of `num_bytes`;
+    its numbers are judged elsewhere.
+    """
     if isinstance(shard, torch.Tensor):
         expect(shard.dim() == 1, f"the shard is {short(shard)}: one flat row of numbers is asked")
         n = len(shard)
-        told = f"the shard has the length {n}, {world_size} of these hold {world_size * n} numbers, and there are {num_numbers}"
+        told = (
+            f"the shard has the length {n}, {world_size} of these hold {world_size * n} numbers, and there are "
+            f"{num_numbers}"
+        )
         expect(n >= len(truth), f"{told}: where do all of them go, if every part is equally long?")
         expect(n <= len(truth), f"{told}: are so many zeros needed for equal parts?")
     shard = expect_tensor(shard, truth, "the shard")
@@ -64,7 +69,10 @@ _LISTS = {
 def check_10_1(flatten_pad_shard):
     """`flatten_pad_shard(tensors, rank, world_size)` returns one rank's part of the flattened, padded tensors."""
     run(_judge_shards, flatten_pad_shard)
-    return "lists of many shapes and dtypes, for 1 to 7 ranks, also fewer numbers than ranks: equal parts, in memory of their own."
+    return (
+        "lists of many shapes and dtypes, for 1 to 7 ranks, also fewer numbers than ranks: equal parts, in memory of "
+        "their own."
+    )
 
 
 def _judge_shards(flatten_pad_shard):
@@ -80,20 +88,28 @@ def _judge_shard(flatten_pad_shard, tensors, rank, world_size):
     flat, places = _flat(tensors), [t.data_ptr() for t in tensors]
     with unchanged(tensors=tensors):
         shard = flatten_pad_shard(tensors, rank, world_size)
-    expect([t.data_ptr() for t in tensors] == places, "a tensor that was given lies elsewhere in memory now: it is the caller's")
+    expect(
+        [t.data_ptr() for t in tensors] == places,
+        "a tensor that was given lies elsewhere in memory now: it is the caller's",
+    )
     memory = [t.untyped_storage().data_ptr() for t in (*tensors, shard) if isinstance(t, torch.Tensor)]
     parts = _padded(flat, world_size)
     truth, num_zeros = parts[rank], parts.numel() - len(flat)
     numbers = _expect_shard(shard, truth, len(flat), world_size, _num_bytes(shard))
     is_shared = memory[-1] in memory[:-1] and memory[-1]
-    expect(not is_shared, "the shard shares memory with a tensor that was given: where that is freed or changed, so is the shard")
+    expect(
+        not is_shared,
+        "the shard shares memory with a tensor that was given: where that is freed or changed, so is the shard",
+    )
     expect(not shard.requires_grad, "the shard requires a gradient: numbers alone are asked")
     num_real = max(0, min(len(truth), len(flat) - rank * len(truth)))
     suspects = {
         "its numbers are right, and what fills it up is not zeros": torch.cat([truth[:num_real], numbers[num_real:]]),
         "it is another rank's": next((part for part in parts if torch.equal(part, numbers)), None),
         "do the zeros stand in front?": F.pad(flat, (num_zeros, 0)).view_as(parts)[rank],
-        "was each tensor cut up by itself?": torch.cat([_padded(t.detach().reshape(-1), world_size)[rank] for t in tensors]),
+        "was each tensor cut up by itself?": torch.cat(
+            [_padded(t.detach().reshape(-1), world_size)[rank] for t in tensors]
+        ),
         "were the numbers dealt out one by one? A part is one piece": F.pad(flat, (0, num_zeros))[rank::world_size],
         "do they stand in the order of memory?": _padded(_flat(map(_transposed, tensors)), world_size)[rank],
         "do they stand in another order?": numbers if torch.equal(numbers.sort()[0], truth.sort()[0]) else None,
@@ -114,16 +130,19 @@ def _shard_on(flatten_pad_shard, gpu):
 # ---- 10.2 ---------------------------------------------------------------------------------------------------------
 
 _CLIPS = {  # {ranks: (numbers of each shard, ((what kind of gradient, its scale on each rank, max_norm), …))}
-    3: ((4, 3), (
-        ("a gradient twenty times too long", (1.0, 1.0, 1.0), 0.2),
-        ("a gradient that is short enough", (0.01, 0.01, 0.01), 5),
-        ("a gradient that is long on rank 1 alone", (0.01, 2.0, 0.01), 1.0),
-        ("a gradient that is short on each rank, and too long in all, in float32", (0.3, 0.3, 0.3), 1.2),
-        ("a gradient of zeros", (0.0, 0.0, 0.0), 1.0),
-    )),
+    3: (
+        (4, 3),
+        (
+            ("a gradient twenty times too long", (1.0, 1.0, 1.0), 0.2),
+            ("a gradient that is short enough", (0.01, 0.01, 0.01), 5),
+            ("a gradient that is long on rank 1 alone", (0.01, 2.0, 0.01), 1.0),
+            ("a gradient that is short on each rank, and too long in all, in float32", (0.3, 0.3, 0.3), 1.2),
+            ("a gradient of zeros", (0.0, 0.0, 0.0), 1.0),
+        ),
+    ),
     2: ((5, 2, 1), (("a gradient that is too long, on 2 ranks", (0.5, 1.0), 1.0),)),
     1: ((6,), (("a gradient that is too long, on a single rank", (1.0,), 1.0),)),
-}  # fmt: skip
+}
 _LR, _DECAY = 0.5, 0.1
 
 
@@ -138,7 +157,9 @@ def check_10_2(clipped_step):
                     with case(f"rank {rank}"):
                         _judge_step(each, gradients, norm, max_norm)
                         _judge_norm(each["told"], each["gradients"], gradients, norm, max_norm)
-    return f"{sum(len(clips) for _, clips in _CLIPS.values())} gradients, cut over 1 to 3 ranks, were clipped as if whole."
+    return (
+        f"{sum(len(clips) for _, clips in _CLIPS.values())} gradients, cut over 1 to 3 ranks, were clipped as if whole."
+    )
 
 
 def _norm(gradients):
@@ -176,8 +197,14 @@ def _judge_step(each, gradients, norm, max_norm):
     if apart > 1e-5 * norm:
         nearly = "it is nearly that: what was rounded, or added to the norm?" if apart < 2e-2 * factor * norm else ""
         suspects = _suspects_of_step(own, gradients, norm, max_norm)
-        explain(used, None, suspects, said="the step was not made with the clipped gradient", close=1e-4,
-                otherwise=nearly or "by which factor was it scaled, and is that the same on all ranks?")
+        explain(
+            used,
+            None,
+            suspects,
+            said="the step was not made with the clipped gradient",
+            close=1e-4,
+            otherwise=nearly or "by which factor was it scaled, and is that the same on all ranks?",
+        )
     moved = [b - _LR * (g + _DECAY * b) for b, g in zip(each["before"], used)]
     has_moved = same(each["after"], moved, 1e-5)
     expect(has_moved, "the parameters are not where the optimizer's step puts them: what else has changed?")
@@ -215,12 +242,15 @@ def _judge_norm(told, own, gradients, norm, max_norm):
         "that is the square of the norm": norm**2,
         "that is a sum of norms: does the norm of a whole come from sums of norms?": sum(map(_norm, gradients)),
     }
-    explain(told, norm, suspects, said=f"{told:.4g} came back as the norm", close=1e-5, otherwise="of what is it the norm?")
+    explain(
+        told, norm, suspects, said=f"{told:.4g} came back as the norm", close=1e-5, otherwise="of what is it the norm?"
+    )
 
 
 # ---- 10.3 ---------------------------------------------------------------------------------------------------------
 
-_NETWORKS = {  # {ranks: ((dtype, widths), …)}; layer i goes from widths[i] to widths[i + 1], and each has another pair of them
+# {ranks: ((dtype, widths), …)}; layer i goes from widths[i] to widths[i + 1], and each has another pair of them
+_NETWORKS = {
     3: ((torch.float64, (5, 7, 3, 6, 4, 9)), (torch.float32, (3, 8))),
     4: ((torch.float64, (5, 3, 1, 2, 7)),),  # two weights have fewer numbers than there are ranks
     2: ((torch.float64, (4, 5, 3)), (torch.float64, (5, 5, 5))),
@@ -235,7 +265,10 @@ def check_10_3(forward_prefetched):
                 with case(_layers(widths, world_size)), case(f"rank {rank}"):
                     _judge_forward(seen, *_network(dtype, widths, rank), world_size)
                     _judge_order(seen, len(widths) - 1)
-    return "networks of 1 to 5 layers: right, each weight on its way while the layer before it computed, never more than two."
+    return (
+        "networks of 1 to 5 layers: right, each weight on its way while the layer before it computed, never more "
+        "than two."
+    )
 
 
 def _layers(widths, world_size):
@@ -267,10 +300,18 @@ def _forwards(x, weights, last=torch.tanh):
 
 def _judge_forward(seen, weights, x, world_size):
     num_gathers, num_waits = (sum(event == kind for event, _ in seen["events"]) for kind in ("gather", "wait"))
-    expect(num_gathers, "no all-gather was called (all_gather_into_tensor or all_gather): how do the others' numbers come?")
-    expect(num_gathers == len(weights), f"{num_gathers} gathers were called for {len(weights)} layers: each weight comes once")
+    expect(
+        num_gathers, "no all-gather was called (all_gather_into_tensor or all_gather): how do the others' numbers come?"
+    )
+    expect(
+        num_gathers == len(weights),
+        f"{num_gathers} gathers were called for {len(weights)} layers: each weight comes once",
+    )
     forgotten = num_gathers - num_waits
-    expect(not forgotten, f"nobody waited for {forgotten} of the {num_gathers} gathers: until then a tensor holds nothing of use")
+    expect(
+        not forgotten,
+        f"nobody waited for {forgotten} of the {num_gathers} gathers: until then a tensor holds nothing of use",
+    )
     truth, result = _forwards(x, weights), seen["result"]
     is_strange = isinstance(result, torch.Tensor) and not result.isfinite().all()
     expect(not is_strange, "the result holds what is no number: was something read before its gather was waited for?")
@@ -279,8 +320,13 @@ def _judge_forward(seen, weights, x, world_size):
         "is there a tanh behind the last layer?": _forwards(x, weights, last=lambda y: y),
         "which of the gathered numbers are the weight, and which are padding?": _forwards(x, ends),
     }
-    explain(expect_tensor(result, truth, "the result"), truth, suspects, close=1e-9 if truth.dtype == torch.float64 else 1e-5,
-            otherwise="is x = torch.tanh(x @ W.T) computed with every weight, one after the other?")  # fmt: skip
+    explain(
+        expect_tensor(result, truth, "the result"),
+        truth,
+        suspects,
+        close=1e-9 if truth.dtype == torch.float64 else 1e-5,
+        otherwise="is x = torch.tanh(x @ W.T) computed with every weight, one after the other?",
+    )
 
 
 def _judge_order(seen, num_layers):
@@ -288,11 +334,17 @@ def _judge_order(seen, num_layers):
     for layer in range(1, num_layers):
         computed = first.get(("compute", layer - 1))  # None: by an operation that is not watched
         when = f"when layer {layer - 1} computed, the gather of layer {layer} had"
-        expect(computed is None or first["gather", layer] < computed, f"{when} not been started: what was on its way meanwhile?")
+        expect(
+            computed is None or first["gather", layer] < computed,
+            f"{when} not been started: what was on its way meanwhile?",
+        )
         is_over = computed is not None and first["wait", layer] < computed
         expect(not is_over, f"{when} been waited for already: what was still on its way?")
-    expect(seen["alive"] <= 2, f"{seen['alive']} gathered weights were alive at once, and two are allowed: what still has a name "
-           "when the next gather is started?")  # fmt: skip
+    expect(
+        seen["alive"] <= 2,
+        f"{seen['alive']} gathered weights were alive at once, and two are allowed: what still has a name "
+        "when the next gather is started?",
+    )
 
 
 # ---- 10.4 ---------------------------------------------------------------------------------------------------------
@@ -302,8 +354,8 @@ _REDUCTIONS = (  # ranks, shapes, {parameter: ranks without its gradient}, what 
     (3, _SHAPES, {}, ""),
     (3, _SHAPES, {1: (0, 1, 2)}, "on every rank"),
     (3, _SHAPES, {0: (1,), 2: (0, 2), 3: (1,)}, "on some ranks"),
-    (3, _SHAPES, {k: (0, 1, 2) for k in range(4)}, "on every rank"),
-    (3, _SHAPES, {k: (1,) for k in range(4)}, "on rank 1 alone"),
+    (3, _SHAPES, dict.fromkeys(range(4), (0, 1, 2)), "on every rank"),
+    (3, _SHAPES, dict.fromkeys(range(4), (1,)), "on rank 1 alone"),
     (3, ((7,), (3, 2), (1,)), {1: (2,)}, "on rank 2"),  # 14 numbers: 5 a rank, one of padding
     (3, ((2,),), {}, ""),  # fewer numbers than ranks
     (3, ((3, 4), (5,)), {}, "in float32"),
@@ -313,18 +365,29 @@ _REDUCTIONS = (  # ranks, shapes, {parameter: ranks without its gradient}, what 
 
 
 def check_10_4(reduce_scatter_gradients):
-    """`reduce_scatter_gradients(parameters)` returns this rank's shard of the mean gradient, and frees the gradients."""
+    """`reduce_scatter_gradients(parameters)` returns this rank's shard of the mean gradient,
+    and frees the gradients.
+    """
     for world_size in (3, 2, 1):
         reductions = [reduction for reduction in _REDUCTIONS if reduction[0] == world_size]
         for reduction, seen in zip(reductions, zip(*run(_reduce, reduce_scatter_gradients, world_size=world_size))):
             with case(_words(reduction)):
-                _judge_reduction(seen, [_flat(_gradients(reduction, rank, or_zeros=True)) for rank in range(world_size)])
-    return f"{len(_REDUCTIONS)} cases on 1 to 3 ranks, with padding and missing gradients: shards of the mean, by a reduce-scatter alone."
+                _judge_reduction(
+                    seen, [_flat(_gradients(reduction, rank, or_zeros=True)) for rank in range(world_size)]
+                )
+    return (
+        f"{len(_REDUCTIONS)} cases on 1 to 3 ranks, with padding and missing gradients: shards of the mean, by a "
+        "reduce-scatter alone."
+    )
 
 
 def _words(reduction):
     _, shapes, missing, how = reduction
-    which = f"of which {', '.join(map(str, missing))} ha{'ve' if len(missing) > 1 else 's'} no gradient" if missing else "all with gradients"
+    which = (
+        f"of which {', '.join(map(str, missing))} ha{'ve' if len(missing) > 1 else 's'} no gradient"
+        if missing
+        else "all with gradients"
+    )
     return f"with parameters of shapes {list(shapes)}, {which} {how}".rstrip()
 
 
@@ -341,16 +404,20 @@ def _gradients(reduction, rank, or_zeros=False):
 def _reduce(reduce_scatter_gradients):
     rank, everything = dist.get_rank(), []
     for reduction in (reduction for reduction in _REDUCTIONS if reduction[0] == dist.get_world_size()):
-        frozen = [len(reduction[2].get(k, ())) == 3 for k in range(len(reduction[1]))]  # what has no gradient on any of 3 ranks
+        # what has no gradient on any of 3 ranks
+        frozen = [len(reduction[2].get(k, ())) == 3 for k in range(len(reduction[1]))]
         zeros = _gradients(reduction, rank, or_zeros=True)
-        parameters = [nn.Parameter(torch.ones_like(g), requires_grad=not is_frozen) for g, is_frozen in zip(zeros, frozen)]
+        parameters = [
+            nn.Parameter(torch.ones_like(g), requires_grad=not is_frozen) for g, is_frozen in zip(zeros, frozen)
+        ]
         for p, gradient in zip(parameters, _gradients(reduction, rank)):
             p.grad = gradient
         with case(_words(reduction)), unchanged(parameters=parameters, allow=("grad",)):
             with Collectives() as collectives:
                 shard = reduce_scatter_gradients(parameters)
             collectives.expect_waited()
-        shard, left = shard.detach() if isinstance(shard, torch.Tensor) else shard, sum(p.grad is not None for p in parameters)
+        shard = shard.detach() if isinstance(shard, torch.Tensor) else shard
+        left = sum(p.grad is not None for p in parameters)
         sent = [name for name, _ in collectives.collectives]
         sent = collectives.called if len(collectives.called) == len(sent) else sent
         sent = sent + ["messages from rank to rank"] * bool(collectives.sent)
@@ -370,8 +437,13 @@ def _judge_reduction(seen, held):
                 "it is another rank's": next((part for part in total / world_size if same(part, shard)), None),
             }
             nearly = "it is nearly that: what is rounded, or cast?" if same(shard, truth, 1e-5) else ""
-            explain(shard, truth, suspects, close=1e-9 if truth.dtype == torch.float64 else 1e-6,
-                    otherwise=nearly or "over how many ranks is the mean, and as what does a missing one count?")  # fmt: skip
+            explain(
+                shard,
+                truth,
+                suspects,
+                close=1e-9 if truth.dtype == torch.float64 else 1e-6,
+                otherwise=nearly or "over how many ranks is the mean, and as what does a missing one count?",
+            )
             left, sent = each["left"], ", ".join(each["sent"])
             expect(not left, f"it still holds {left} gradient{'s' * (left > 1)}: what should a .grad be afterwards?")
             is_one = len(each["sent"]) == 1 and "reduce_scatter" in sent or world_size == 1 and not sent
@@ -381,10 +453,19 @@ def _judge_reduction(seen, held):
 # ---- 10.5 ---------------------------------------------------------------------------------------------------------
 
 _STEPS = (  # parameters of each unit, ranks
-    ((16, 12, 20, 8), 4), ((16,), 2), ((100, 10, 10, 10), 4), ((10, 10, 10, 100), 4), ((10, 10, 60, 10, 10), 2), ((7, 5, 9), 4),
-    ((3,), 8), ((65792, 525568, 525568, 525568, 2560), 4), ((12, 30, 31, 6), 1), ((41, 40, 39, 43, 1), 16),
-    ((5, 200, 1, 90, 90, 3), 3), ((2_500_000_001, 5_000_000_000), 1024),
-)  # fmt: skip
+    ((16, 12, 20, 8), 4),
+    ((16,), 2),
+    ((100, 10, 10, 10), 4),
+    ((10, 10, 10, 100), 4),
+    ((10, 10, 60, 10, 10), 2),
+    ((7, 5, 9), 4),
+    ((3,), 8),
+    ((65792, 525568, 525568, 525568, 2560), 4),
+    ((12, 30, 31, 6), 1),
+    ((41, 40, 39, 43, 1), 16),
+    ((5, 200, 1, 90, 90, 3), 3),
+    ((2_500_000_001, 5_000_000_000), 1024),
+)
 
 
 def check_10_5(peak_bytes):
@@ -410,21 +491,35 @@ def _judge_peak(answer, numels, N, reshard):
         "that is the peak of the forward pass alone": _peak(numels, N, reshard, backward=("free",)),
         "that is what is held between steps": 16 * sum(shards),
         "units stay gathered in it when their backward pass is over": _peak(numels, N, reshard, stay=True),
-        "something is missing in it that is always there": answer if truth - answer in [4 * k * sum(shards) for k in (1, 2, 3)] else None,
+        "something is missing in it that is always there": answer
+        if truth - answer in [4 * k * sum(shards) for k in (1, 2, 3)]
+        else None,
         "the whole gradients are missing in it": _peak(numels, N, reshard, backward=("shard",)),
         "the shards of gradients are missing in it": _peak(numels, N, reshard, backward=("whole",)),
-        "a whole gradient goes in it before its shard has come": _peak(numels, N, reshard, backward=("whole", "free", "shard")),
-        "shards of gradients are in it that are not made yet": _peak(numels, N, reshard, backward=("whole",), reduced=sum(shards)),
+        "a whole gradient goes in it before its shard has come": _peak(
+            numels, N, reshard, backward=("whole", "free", "shard")
+        ),
+        "shards of gradients are in it that are not made yet": _peak(
+            numels, N, reshard, backward=("whole",), reduced=sum(shards)
+        ),
         "its backward pass begins with the first unit": _peak(numels[::-1], N, reshard),
         "that is right as a number of numbers: how many bytes has one?": truth / 4,
         "the padding is missing in it": answer if abs(answer - unpadded) < 1 else None,
     }
     much = "much" if answer > truth else "little"
-    explain(answer, truth, suspects, said=f"{answer:,} came back", otherwise=f"that is too {much}: what is there in each moment?")
+    explain(
+        answer,
+        truth,
+        suspects,
+        said=f"{answer:,} came back",
+        otherwise=f"that is too {much}: what is there in each moment?",
+    )
 
 
 def _peak(numels, N, reshard, *, backward=("whole", "shard", "free"), reduced=0, stay=False, length=None):
-    """The bytes at the worst moment, by going through a step event by event; the last four arguments are for mistakes."""
+    """The bytes at the worst moment, by going through a step event by event;
+    the last four arguments are for mistakes.
+    """
     shards = [length(n) if length else -(-n // N) for n in numels]
     gathered, moments = set(), []
     for unit in range(len(numels)):

@@ -24,7 +24,10 @@ from .watch.neighbours import Neighbours
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------
 
-_READY_MADE = "course_utils.parallel.tensor", *(f"torch.distributed.{name}" for name in ("nn", "tensor", "_functional_collectives"))
+_READY_MADE = (
+    "course_utils.parallel.tensor",
+    *(f"torch.distributed.{name}" for name in ("nn", "tensor", "_functional_collectives")),
+)
 _SHAPES = ((4, 3), torch.float64), ((5,), torch.float32), ((), torch.float64), ((2, 3, 2), torch.float64)
 _RANKS = 3, 2, 1
 
@@ -35,7 +38,9 @@ def check_12_1(autograd_pair):
         for facts in zip(*run(_try_pair, autograd_pair, world_size=world_size)):
             for rank, (got, truth, suspects, said, otherwise) in enumerate(facts):
                 with case(f"rank {rank} of {world_size}"):
-                    explain(got, truth, suspects, said=said, otherwise=otherwise, close=1e-5 if _is_float32(truth) else 1e-9)
+                    explain(
+                        got, truth, suspects, said=said, otherwise=otherwise, close=1e-5 if _is_float32(truth) else 1e-9
+                    )
     return "both directions of both functions are right, and so is a split MLP with a layer before it, on 1 to 3 ranks."
 
 
@@ -44,7 +49,9 @@ def _is_float32(truth):
 
 
 def _try_pair(autograd_pair):
-    """What is to be held against what: (found, truth, suspects, what is said, what is asked), in the order of their weight."""
+    """What is to be held against what: (found, truth, suspects, what is said, what is asked), in
+    the order of their weight.
+    """
     with forbid(*_READY_MADE, instead="call the collectives of dist yourself"):
         pair = expect_row(autograd_pair(), 2, "what autograd_pair returned", of="the two functions")
         expect(all(map(callable, pair)), f"autograd_pair returned {short(pair)}, not the two functions")
@@ -58,7 +65,9 @@ def _try_pair(autograd_pair):
 
 def _of_each_rank(shape, seed, dtype=torch.float64):
     """What every rank holds of its own, known to all; matrices are transposed in memory."""
-    numbers = torch.randn(dist.get_world_size(), *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    numbers = torch.randn(
+        dist.get_world_size(), *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
     return list(numbers.mT.contiguous().mT if len(shape) == 2 else numbers)
 
 
@@ -74,11 +83,17 @@ def _call(function, name, x):
 
 def _pull_back(y, x, gradient, name):
     """x's gradient for the `gradient` of y, and the collectives that were called for it."""
-    expect(y.requires_grad, f"what {name} returned has no autograd graph: backward() would end there. Is it the operation's apply?")
+    expect(
+        y.requires_grad,
+        f"what {name} returned has no autograd graph: backward() would end there. Is it the operation's apply?",
+    )
     with unchanged(**{f"the gradient handed to {name}": gradient}), Collectives() as called:
         (pulled,) = torch.autograd.grad(y, x, gradient, retain_graph=True, allow_unused=True)
     called.expect_waited()
-    expect(pulled is not None, f"after backward() through {name} its input has no gradient: what does your backward return?")
+    expect(
+        pulled is not None,
+        f"after backward() through {name} its input has no gradient: what does your backward return?",
+    )
     return pulled, called.called
 
 
@@ -117,7 +132,13 @@ def _sum(found, parts, what):
 
 
 def _silence(called, what, direction):
-    return called, [], (), f"{what} is right, but {', '.join(called)} was called for it, and the table says “nothing” {direction}", ""
+    return (
+        called,
+        [],
+        (),
+        f"{what} is right, but {', '.join(called)} was called for it, and the table says “nothing” {direction}",
+        "",
+    )
 
 
 def _called_twice(to_ranks, total):
@@ -159,7 +180,9 @@ def _without_gradients(to_ranks, total):
 
 
 def _in_a_network(to_ranks, total):
-    """A layer, then an MLP split over ranks, twice through the same functions: all gradients are the whole network's."""
+    """A layer, then an MLP split over ranks, twice through the same functions:
+    all gradients are the whole network's.
+    """
     rank, N = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(125)
     stem, up, down = (nn.Linear(a, b, bias=False).double().weight for a, b in ((5, 4), (4, 6 * N), (6 * N, 4)))
@@ -174,9 +197,18 @@ def _in_a_network(to_ranks, total):
 
     whole = gradients([stem, up, down], lambda h: h, lambda h: h)
     right = [whole[0], whole[1].chunk(N)[rank], whole[2].chunk(N, 1)[rank]]
-    for name, found, truth in zip(("the layer before it", "its columns", "its rows"),
-                                  gradients([stem, up.chunk(N)[rank], down.chunk(N, 1)[rank]], to_ranks, total), right):  # fmt: skip
-        yield found, truth, (), f"in an MLP between your two functions, the gradient of {name} is not the whole network's", ""
+    for name, found, truth in zip(
+        ("the layer before it", "its columns", "its rows"),
+        gradients([stem, up.chunk(N)[rank], down.chunk(N, 1)[rank]], to_ranks, total),
+        right,
+    ):
+        yield (
+            found,
+            truth,
+            (),
+            f"in an MLP between your two functions, the gradient of {name} is not the whole network's",
+            "",
+        )
 
 
 # ---- 12.2 and 12.3 ------------------------------------------------------------------------------------------------
@@ -189,7 +221,8 @@ class _Network:
         torch.manual_seed(126)
         self.stages = [nn.Sequential(nn.Linear(5, 5), nn.Tanh()).double() for _ in range(K)]
         self.xs, self._ys = (torch.randn(M, 2, 5, dtype=torch.float64) for _ in range(2))
-        self._weights, parameters = torch.rand(M, dtype=torch.float64) + 0.5, [p for stage in self.stages for p in stage.parameters()]
+        self._weights = torch.rand(M, dtype=torch.float64) + 0.5
+        parameters = [p for stage in self.stages for p in stage.parameters()]
         self.given, self.carried = {}, {}  # {task: its stage's input}, {task: what its stage sends on}
         self.losses, self.gradients = [], []  # of each micro-batch; gradients by stage
         for m in range(M):
@@ -217,15 +250,23 @@ class _Network:
             "they are the mean over micro-batches": [gradient / len(of_each) for gradient in total],
             "they are those of one micro-batch alone": next((one for one in of_each if same(found, one)), None),
         }
-        explain(found, total, suspects, said="the gradients are not the sums over micro-batches", otherwise="did each backward get the "
-                "gradient of its own micro-batch, and was every tensor left alone as long as it was needed?")  # fmt: skip
+        explain(
+            found,
+            total,
+            suspects,
+            said="the gradients are not the sums over micro-batches",
+            otherwise="did each backward get the "
+            "gradient of its own micro-batch, and was every tensor left alone as long as it was needed?",
+        )
 
     def expect_loss(self, found):
         """Raise Wrong if it is not the sum of the losses."""
         found = expect_number(found, "what came back")
         suspects = {
             "that is their mean": sum(self.losses) / len(self.losses),
-            "that is the loss of one micro-batch alone": next((loss for loss in self.losses if same(found, loss)), None),
+            "that is the loss of one micro-batch alone": next(
+                (loss for loss in self.losses if same(found, loss)), None
+            ),
         }
         explain(found, sum(self.losses), suspects, said=f"{found:.6g} came back, not the sum of the losses", close=1e-6)
 
@@ -234,16 +275,22 @@ def check_12_2(run_any):
     """`run_any(tasks, stage, inputs, loss_of, receive, send)` runs one stage's tasks of any valid schedule."""
     for K, M in ((3, 6), (1, 6), (4, 3)):
         found = run(_run_schedules, run_any, M, world_size=K)
-        for _, stage, reason in sorted((number, stage, reason) for stage, (number, reason) in enumerate(found) if reason):
+        for _, stage, reason in sorted(
+            (number, stage, reason) for stage, (number, reason) in enumerate(found) if reason
+        ):
             with case(f"{K} stage{'s' * (K > 1)}, {M} micro-batches, stage {stage}"):
                 raise Wrong(reason)
-    return "naive, GPipe, 1F1B and five random schedules gave the whole batch's loss and gradients, on one stage, three and four."
+    return (
+        "naive, GPipe, 1F1B and five random schedules gave the whole batch's loss and gradients, on one stage, three "
+        "and four."
+    )
 
 
 def _run_schedules(run_any, M):
     """The number of the first schedule in which this rank's stage is refused, and the reason; or (0, None)."""
     stage, K = dist.get_rank(), dist.get_world_size()
-    network, named = _Network(K, M), {"naive": pipeline.naive, "GPipe": pipeline.gpipe, "1F1B": pipeline.one_forward_one_backward}
+    network = _Network(K, M)
+    named = {"naive": pipeline.naive, "GPipe": pipeline.gpipe, "1F1B": pipeline.one_forward_one_backward}
     schedules = {name: make(K, M) for name, make in named.items()}
     schedules |= {f"random schedule {seed}": _random_schedule(K, M, seed) for seed in range(5)}
     for number, (name, schedule) in enumerate(schedules.items()):
@@ -267,29 +314,47 @@ def _random_schedule(K, M, seed):
 
 def _judge_schedule(run_any, schedule, network, number, K):
     tasks = [task for task in schedule if task.stage == number]
-    stage, neighbours, is_last = copy.deepcopy(network.stages[number]), Neighbours(schedule, number, K, network.carried), number == K - 1
+    stage = copy.deepcopy(network.stages[number])
+    neighbours = Neighbours(schedule, number, K, network.carried)
+    is_last = number == K - 1
     did, outputs, most, stale = [], [], [0], [0]
 
     def do(task):
         did.append(task)
         asked = tasks[len(did) - 1] if len(did) <= len(tasks) else None
-        expect(asked == task, f"the schedule asks for {_words(asked)} as task number {len(did)}, and {_words(task)} was done")
+        expect(
+            asked == task,
+            f"the schedule asks for {_words(asked)} as task number {len(did)}, and {_words(task)} was done",
+        )
 
     def note(module, given, output):
-        m = next((task.micro_batch for task, h in network.given.items() if task.stage == number and torch.equal(given[0], h)), None)
+        m = next(
+            (
+                task.micro_batch
+                for task, h in network.given.items()
+                if task.stage == number and torch.equal(given[0], h)
+            ),
+            None,
+        )
         expect(m is not None, "the stage was given something that is not the input of any micro-batch")
         expect(output.requires_grad, f"the output of micro-batch {m} has no autograd graph to go back through")
         do(Task(number, m, "forward"))
         output.register_hook(lambda gradient: do(Task(number, m, "backward")))
         outputs.append(weakref.ref(output.untyped_storage()))
         most[0] = max(most[0], sum(memory() is not None for memory in outputs))
-        done = [task.micro_batch for task in did if task.phase == "backward"][:-1]  # a loop's variables still hold the last one
+        # a loop's variables still hold the last one
+        done = [task.micro_batch for task in did if task.phase == "backward"][:-1]
         stale[0] = max(stale[0], neighbours.num_kept(done))
 
     stage.register_forward_hook(note)
     inputs = [x.clone() for x in network.xs] if number == 0 else None
-    with unchanged(tasks=tasks, stage=stage, allow=("grad",)), unchanged(inputs=inputs or [], allow=("grad", "requires_grad")):
-        result = run_any(tasks, stage, inputs, network.loss_of if is_last else None, neighbours.receive, neighbours.send)
+    with (
+        unchanged(tasks=tasks, stage=stage, allow=("grad",)),
+        unchanged(inputs=inputs or [], allow=("grad", "requires_grad")),
+    ):
+        result = run_any(
+            tasks, stage, inputs, network.loss_of if is_last else None, neighbours.receive, neighbours.send
+        )
     expect(len(did) == len(tasks), f"{len(did)} of {len(tasks)} tasks were done")
     neighbours.expect_all_sent(tasks)
     network.expect_gradients(number, [p.grad for p in stage.parameters()])
@@ -297,8 +362,11 @@ def _judge_schedule(run_any, schedule, network, number, K):
         network.expect_loss(result)
     expect(is_last or result is None, f"{short(result)} came back, and there is no loss here: None is asked")
     allowed = max(pipeline.peak_activations(tasks)[number:])
-    expect(most[0] <= allowed + 1, f"the outputs of {most[0]} micro-batches were kept at once, and at most {allowed} are between forward and "
-           "backward: let go of what is done")  # fmt: skip
+    expect(
+        most[0] <= allowed + 1,
+        f"the outputs of {most[0]} micro-batches were kept at once, and at most {allowed} are between forward and "
+        "backward: let go of what is done",
+    )
     if neighbours.num_kept(range(len(network.xs))):
         gc.collect()
     stale = max(stale[0], 3 * neighbours.num_kept(range(len(network.xs))))
@@ -322,11 +390,19 @@ def check_12_3(run_1f1b):
                     is_zero = expect_number(result, "what came back") == 0
                     expect(is_zero, f"{short(result)} came back, and there is no loss here: 0 is asked")
                 limit = min(K - stage, M)
-                expect(held <= limit, f"it came to its end, but held {held} micro-batches at once, more than 1F1B does: with how many forwards "
-                       "does this stage begin?")  # fmt: skip
-                expect(held == limit, f"it came to its end, but held {held} micro-batch{'es' * (held > 1)} at most, and 1F1B more: what do the "
-                       "other stages do meanwhile?")  # fmt: skip
-    return "1 to 4 stages came to an end, with the right loss and gradients, and held as many micro-batches as 1F1B does."
+                expect(
+                    held <= limit,
+                    f"it came to its end, but held {held} micro-batches at once, more than 1F1B does: with how many "
+                    "forwards does this stage begin?",
+                )
+                expect(
+                    held == limit,
+                    f"it came to its end, but held {held} micro-batch{'es' * (held > 1)} at most, and 1F1B more: what "
+                    "do the other stages do meanwhile?",
+                )
+    return (
+        "1 to 4 stages came to an end, with the right loss and gradients, and held as many micro-batches as 1F1B does."
+    )
 
 
 def _run_1f1b(run_1f1b, M):
@@ -342,7 +418,10 @@ def _run_1f1b(run_1f1b, M):
 
     stage.register_forward_hook(note)
     like = torch.zeros_like(network.xs[0])
-    with unchanged(stage=stage, like=like, allow=("grad",)), unchanged(inputs=inputs or [], allow=("grad", "requires_grad")):
+    with (
+        unchanged(stage=stage, like=like, allow=("grad",)),
+        unchanged(inputs=inputs or [], allow=("grad", "requires_grad")),
+    ):
         with Messages() as messages:
             result = run_1f1b(stage, M, inputs, network.loss_of if rank == K - 1 else None, like)
         messages.expect_waited()
@@ -352,16 +431,30 @@ def _run_1f1b(run_1f1b, M):
 
 # ---- 12.4 ---------------------------------------------------------------------------------------------------------
 
-_TRAVEL_S, _SECONDS = 0.25, {"forward": 1.0, "backward": 2.0}  # by the ranks' own clocks, of which nobody waits a real second
+# by the ranks' own clocks, of which nobody waits a real second
+_TRAVEL_S, _SECONDS = 0.25, {"forward": 1.0, "backward": 2.0}
 
 
 def check_12_4(measure_bubble):
-    """`measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches)` returns the predicted and the measured bubble."""
-    for K, M, name in ((2, 4, "gpipe"), (3, 3, "one_forward_one_backward"), (4, 6, "one_forward_one_backward"), (1, 3, "naive")):
+    """`measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches)` returns the predicted
+    and the measured bubble.
+    """
+    for K, M, name in (
+        (2, 4, "gpipe"),
+        (3, 3, "one_forward_one_backward"),
+        (4, 6, "one_forward_one_backward"),
+        (1, 3, "naive"),
+    ):
         with case(f"{K} stage{'s' * (K > 1)}, {M} micro-batches"):
             answers, spans = zip(*run(_measure, measure_bubble, M, name, world_size=K))
-            answers = [expect_row(answer, 2, f"what rank {rank} returned", of="two fractions") for rank, answer in enumerate(answers)]
-            pairs = [[expect_number(value, f"what rank {rank} returned") for value in answer] for rank, answer in enumerate(answers)]
+            answers = [
+                expect_row(answer, 2, f"what rank {rank} returned", of="two fractions")
+                for rank, answer in enumerate(answers)
+            ]
+            pairs = [
+                [expect_number(value, f"what rank {rank} returned") for value in answer]
+                for rank, answer in enumerate(answers)
+            ]
             told = [tuple(round(float(value), 7) for value in pair) for pair in pairs]
             expect(all(pair == pairs[0] for pair in pairs), f"the ranks returned {told}, and must agree")
             _judge_prediction(pairs[0][0], K, M)
@@ -372,7 +465,8 @@ def check_12_4(measure_bubble):
 def _measure(measure_bubble, M, name):
     rank, K = dist.get_rank(), dist.get_world_size()
     tasks = [task for task in getattr(pipeline, name)(K, M) if task.stage == rank]
-    clocks = Clocks(measure_bubble, now=3.0 * (rank == 0), apart=1e8 * (1 + rank))  # ranks come at different times, as after a launch
+    # ranks come at different times, as after a launch
+    clocks = Clocks(measure_bubble, now=3.0 * (rank == 0), apart=1e8 * (1 + rank))
     calls, spans = [], []
 
     def note(call, task):
@@ -422,11 +516,21 @@ def _judge_bubble(measured, seen, K, M):
         "that is idle over busy time": truth / (1 - truth),
         "that is in per cent": 100 * truth,
         "that is the formula's number": (K - 1) / (M + K - 1),
-        "does the time of waiting count as running?": 1 - sum(spans[-1][1] - begin for _, spans in seen) / (K * (end - begin)),
+        "does the time of waiting count as running?": 1
+        - sum(spans[-1][1] - begin for _, spans in seen) / (K * (end - begin)),
         "when do all ranks begin together?": 1 - sum(busy) / sum(end - come for come, _ in seen),
-        "do all ranks' times go on until all have ended?": 1 - sum(busy) / sum(spans[-1][1] - begin for _, spans in seen),
-        "that is the share of one rank alone": next((1 - b / (end - begin) for b in busy if same(measured, 1 - b / (end - begin), 1e-4)), None),
+        "do all ranks' times go on until all have ended?": 1
+        - sum(busy) / sum(spans[-1][1] - begin for _, spans in seen),
+        "that is the share of one rank alone": next(
+            (1 - b / (end - begin) for b in busy if same(measured, 1 - b / (end - begin), 1e-4)), None
+        ),
     }
     said = f"the measured fraction is {measured:.3f}, and by a common clock it is another"
-    explain(measured, truth, suspects, said=said, close=1e-4, otherwise="from when to when is each stage's time measured, by whose clock, "
-            "and is anything rounded?")  # fmt: skip
+    explain(
+        measured,
+        truth,
+        suspects,
+        said=said,
+        close=1e-4,
+        otherwise="from when to when is each stage's time measured, by whose clock, and is anything rounded?",
+    )

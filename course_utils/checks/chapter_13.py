@@ -31,7 +31,10 @@ _NAMES = "GROUP_RANK", "LOCAL_RANK", "RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"
 def check_13_1(environment):
     """`environment(rank, gpus)` returns what torchrun puts into the environment of a rank."""
     run(_judge_environments, environment)
-    return f"{sum(map(sum, _NODES))} ranks on {sum(map(len, _NODES))} nodes, equal and unequal: each finds what torchrun would tell it."
+    return (
+        f"{sum(map(sum, _NODES))} ranks on {sum(map(len, _NODES))} nodes, equal and unequal: each finds what torchrun "
+        "would tell it."
+    )
 
 
 def _judge_environments(environment):
@@ -56,25 +59,36 @@ def _judge_environment(found, rank, node, local, gpus):
     suspects = {
         "RANK": {"it counts within the node": local, "it is as on equal nodes": node * gpus[node] + local},
         "GROUP_RANK": {"it is as on equal nodes": rank // gpus[0], "that is a rank, and a node is asked": rank},
-        "LOCAL_RANK": {"it is as on equal nodes": rank % gpus[0], "it is not counted from this node's first rank": rank},
+        "LOCAL_RANK": {
+            "it is as on equal nodes": rank % gpus[0],
+            "it is not counted from this node's first rank": rank,
+        },
         "LOCAL_WORLD_SIZE": {"that is the first node's": gpus[0], "that is the largest node's": max(gpus)},
         "WORLD_SIZE": {"it is as on equal nodes": len(gpus) * gpus[node], "it counts nodes": len(gpus)},
     }
     for name in _NAMES:
         expected = {reason: str(value) for reason, value in suspects[name].items()}
-        explain(found[name], str(truth[name]), expected, said=f"{name} is {found[name]!r}", otherwise="which rank is the first of its node?")
+        explain(
+            found[name],
+            str(truth[name]),
+            expected,
+            said=f"{name} is {found[name]!r}",
+            otherwise="which rank is the first of its node?",
+        )
 
 
 # ---- 13.2 ---------------------------------------------------------------------------------------------------------
 
 _NUM_STEPS, _BATCH = 9, 12
-# Attempts: how many ranks, which of them is killed, and in its how manyth forward pass. Two go through: the second of them
-# finds nothing left to do.
+# Attempts: how many ranks, which of them is killed, and in its how manyth forward pass. Two go through: the second of
+# them finds nothing left to do.
 _ATTEMPTS = (4, 2, 4), (3, 0, 3), (5, 4, 4), (2, None, None), (1, None, None)
 
 
 def check_13_2(train_elastic):
-    """`train_elastic(model, optimizer, images, labels, num_steps, path)` goes on from `path` with any number of ranks."""
+    """`train_elastic(model, optimizer, images, labels, num_steps, path)` goes on from `path` with
+    any number of ranks.
+    """
     history = []  # (ranks, from step, to step) of the attempts so far
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.ckpt"
@@ -84,9 +98,14 @@ def check_13_2(train_elastic):
                 if _goes_through(train_elastic, str(path), begin, num_ranks, killed, when, history):
                     history.append((num_ranks, begin, _NUM_STEPS))
                 else:
-                    (done,) = run(_judge_saved, train_elastic, path, num_ranks, begin, killed, begin + when - 1, history)
+                    (done,) = run(
+                        _judge_saved, train_elastic, path, num_ranks, begin, killed, begin + when - 1, history
+                    )
                     history.append((num_ranks, begin, done))
-    return "4, 3, 5, 2 and 1 ranks in turn, three of them killed: no step twice, none left out, and the parameters of one process."
+    return (
+        "4, 3, 5, 2 and 1 ranks in turn, three of them killed: no step twice, none left out, and the parameters of "
+        "one process."
+    )
 
 
 def _goes_through(train_elastic, path, begin, num_ranks, killed, when, history):
@@ -97,11 +116,17 @@ def _goes_through(train_elastic, path, begin, num_ranks, killed, when, history):
         if killed is None or error.ranks[killed].died != -signal.SIGKILL:
             raise
         return False
-    expect(killed is None, f"all ranks had returned before rank {killed} was in its forward pass number {when}: were steps left out?")
+    expect(
+        killed is None,
+        f"all ranks had returned before rank {killed} was in its forward pass number {when}: were steps left out?",
+    )
     run(_judge_results, train_elastic, results, [*history, (num_ranks, begin, _NUM_STEPS)])
     saves = [count for _, _, count in results]
-    expect(sum(saves) == _NUM_STEPS - begin, f"{sum(saves)} times was saved in {_NUM_STEPS - begin} steps, by the ranks {saves}: one "
-           "of them saves, after each step")  # fmt: skip
+    expect(
+        sum(saves) == _NUM_STEPS - begin,
+        f"{sum(saves)} times was saved in {_NUM_STEPS - begin} steps, by the ranks {saves}: one "
+        "of them saves, after each step",
+    )
     return True
 
 
@@ -132,16 +157,20 @@ def _judge_results(train_elastic, results, history):
 
 
 def _judge_saved(train_elastic, path, num_ranks, begin, killed, step, history):
-    """How many steps are in the file, told by its parameters; the kill in `step` may have come while the last was being saved."""
+    """How many steps are in the file, told by its parameters; the kill in `step` may have come
+    while the last was being saved.
+    """
     expect(path.exists(), f"rank {killed} was killed in step {step}, and no file was there: when is it saved?")
     try:
         states = torch.load(path, weights_only=True)["states"].values()
-    except Exception:  # noqa: BLE001 whatever torch says of another file
+    except Exception:  # whatever torch says of another file
         raise Wrong("the file at path is none of checkpoint.save's") from None
     models = [list(state.values()) for state in states if "0.weight" in state]
     expect(models, "the model is not in the checkpoint")
-    expect(any("param_groups" in state for state in states), "the optimizer is not in the checkpoint: what does it remember from step to "
-           "step?")  # fmt: skip
+    expect(
+        any("param_groups" in state for state in states),
+        "the optimizer is not in the checkpoint: what does it remember from step to step?",
+    )
     histories = [[*history, (num_ranks, begin, done)] for done in (step, step - 1)]
     for each in histories:
         if same(models[0], _imitate(each)):
@@ -172,15 +201,22 @@ def _mistakes(found, histories):
         "did an attempt begin with the first images again?": [{"shift": None}],
         "is the checkpoint loaded at all?": [{"anew": True}],
         "is the gradient the sum of the ranks' means?": [{"weigh": lambda size, num_ranks: 1.0}],
-        "is it the mean of the ranks' means, although some ranks have fewer images?": [{"weigh": lambda size, num_ranks: 1 / num_ranks}],
+        "is it the mean of the ranks' means, although some ranks have fewer images?": [
+            {"weigh": lambda size, num_ranks: 1 / num_ranks}
+        ],
         "is it a sum over images, and no mean?": [{"weigh": lambda size, num_ranks: float(size)}],
-        "is it one rank's own gradient?": [{"alone": True, "weigh": weigh} for weigh in (_share, lambda size, num_ranks: 1.0)],
+        "is it one rank's own gradient?": [
+            {"alone": True, "weigh": weigh} for weigh in (_share, lambda size, num_ranks: 1.0)
+        ],
         "were images left out that the ranks cannot share equally?": [
             {"drops": True, "weigh": weigh} for weigh in (_share, lambda size, num_ranks: 1 / num_ranks)
         ],
-    }  # fmt: skip
+    }
+
     def made(variants):
-        return next((found for variant in variants for each in histories if same(found, _imitate(each, **variant))), None)
+        return next(
+            (found for variant in variants for each in histories if same(found, _imitate(each, **variant))), None
+        )
 
     return {reason: functools.partial(made, variants) for reason, variants in mistakes.items()}
 
@@ -190,7 +226,9 @@ def _share(size, num_ranks):
 
 
 def _imitate(history, forgets=False, anew=False, shift=0, weigh=_share, alone=False, drops=False):
-    """The parameters after attempts as those of `history`, or with a mistake; `weigh` gives the factor of a rank's mean loss."""
+    """The parameters after attempts as those of `history`, or with a mistake;
+    `weigh` gives the factor of a rank's mean loss.
+    """
     (model, optimizer), (images, labels) = _make(), _data()
     for attempt, (num_ranks, begin, end) in enumerate(history):
         if attempt and (forgets or anew):
@@ -229,16 +267,23 @@ for task in range(tasks):
 """
 _STANDINS = {
     "srun": f"#!{sys.executable}{_SRUN}",
-    "scontrol": "#!/bin/sh\n[ \"$1 $2\" = 'show hostnames' ] || exit 1\ni=0\nwhile [ $i -lt $SLURM_NNODES ]; do echo node$((7+i)); i=$((i+1)); done\n",
+    "scontrol": (
+        "#!/bin/sh\n[ \"$1 $2\" = 'show hostnames' ] || exit 1\ni=0\nwhile [ $i -lt $SLURM_NNODES ]; do echo "
+        "node$((7+i)); i=$((i+1)); done\n"
+    ),
     "hostname": "#!/bin/sh\necho ${SLURMD_NODENAME:-node7}\n",
-    "program": "#!/bin/sh\n[ \"$*\" = '--epochs 3' ] || exit 9\nenv > \"$COURSE_OUT/$SLURM_PROCID\"\n",
+    "program": '#!/bin/sh\n[ "$*" = \'--epochs 3\' ] || exit 9\nenv > "$COURSE_OUT/$SLURM_PROCID"\n',
 }
 
 
 def check_13_3(batch_file):
-    """`batch_file(nodes, workers_per_node, minutes, program)` returns a file for sbatch that starts each worker by srun."""
+    """`batch_file(nodes, workers_per_node, minutes, program)` returns a file for sbatch that starts
+    each worker by srun.
+    """
     run(_judge_batch_files, batch_file)
-    return f"{len(_JOBS)} files: read as Slurm would, and run{_taken_by_slurm()}: each worker found its own six variables."
+    return (
+        f"{len(_JOBS)} files: read as Slurm would, and run{_taken_by_slurm()}: each worker found its own six variables."
+    )
 
 
 def _taken_by_slurm():
@@ -274,12 +319,20 @@ def _judge_directives(text, nodes, share, minutes):
     each, in_all = asked.get("--ntasks-per-node"), asked.get("--ntasks")
     expect(each or in_all, "how many tasks are there on a node? Slurm would start one")
     is_right = each in (None, str(share)) and in_all in (None, str(nodes * share))
-    expect(is_right, f"the file asks for {each or in_all} tasks {'on each node' if each else 'in all'}, and srun starts as many: a task "
-           "is a worker here")  # fmt: skip
+    expect(
+        is_right,
+        f"the file asks for {each or in_all} tasks {'on each node' if each else 'in all'}, and srun starts as many: a "
+        "task is a worker here",
+    )
     found = asked.get("--time", "")
     expect(found, "--time is not asked for: a job without it waits longer, or is cut short by the partition's limit")
     seconds = _seconds(found)
-    explain(seconds, minutes * 60, {"are those hours?": minutes * 3600, "are those seconds?": minutes}, said=f"--time={found} is {seconds} s")
+    explain(
+        seconds,
+        minutes * 60,
+        {"are those hours?": minutes * 3600, "are those seconds?": minutes},
+        said=f"--time={found} is {seconds} s",
+    )
 
 
 def _seconds(text):
@@ -302,18 +355,37 @@ def _judge_run(text, folder, nodes, share, number):
         (folder / name).chmod(0o755)
     out = folder / f"out_{number}"
     out.mkdir()
-    job = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": nodes * share, "SLURM_NTASKS_PER_NODE": share,
-           "SLURM_JOB_ID": number, "SLURM_JOBID": number, "SLURM_JOB_NODELIST": f"node[7-{6 + nodes}]", "SLURM_NODELIST": f"node[7-{6 + nodes}]",
-           "SLURMD_NODENAME": "node7", "SLURM_PROCID": 0, "SLURM_LOCALID": 0, "SLURM_NODEID": 0}  # fmt: skip
+    job = {
+        "SLURM_NNODES": nodes,
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_NTASKS": nodes * share,
+        "SLURM_NTASKS_PER_NODE": share,
+        "SLURM_JOB_ID": number,
+        "SLURM_JOBID": number,
+        "SLURM_JOB_NODELIST": f"node[7-{6 + nodes}]",
+        "SLURM_NODELIST": f"node[7-{6 + nodes}]",
+        "SLURMD_NODENAME": "node7",
+        "SLURM_PROCID": 0,
+        "SLURM_LOCALID": 0,
+        "SLURM_NODEID": 0,
+    }
     mine = {name: value for name, value in os.environ.items() if name not in _IN_TASK and not name.startswith("SLURM_")}
     env = mine | {name: str(value) for name, value in job.items()}
     env |= {"PATH": f"{folder}:{os.environ['PATH']}", "COURSE_OUT": str(out)}
     (folder / "job.sbatch").write_text(text)
-    done = subprocess.run(["bash", folder / "job.sbatch"], env=env, capture_output=True, text=True, timeout=5, cwd=folder)
+    done = subprocess.run(
+        ["bash", folder / "job.sbatch"], env=env, capture_output=True, text=True, timeout=5, cwd=folder
+    )
     said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1].replace(str(folder), "…")
     expect(done.returncode == 0, f"the file failed with exit code {done.returncode}, and said: {said}")
-    found = {int(file.name): dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line) for file in out.iterdir()}
-    expect(len(found) == nodes * share, f"the program was started by {len(found)} tasks, not by {nodes * share}: what does srun run?")
+    found = {
+        int(file.name): dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
+        for file in out.iterdir()
+    }
+    expect(
+        len(found) == nodes * share,
+        f"the program was started by {len(found)} tasks, not by {nodes * share}: what does srun run?",
+    )
     return _judge_tasks([found[task] for task in range(nodes * share)], nodes, share)
 
 
@@ -325,13 +397,27 @@ def _judge_tasks(tasks, nodes, share):
             truth = {"RANK": task, "LOCAL_RANK": task % share, "WORLD_SIZE": nodes * share, "LOCAL_WORLD_SIZE": share}
             for name, value in truth.items():
                 all_alike = task and env[name] == tasks[0][name] and value != 0
-                why = "task 0 has the same: who replaced the variable, and when?" if all_alike and "RANK" in name else "which is not its own"
+                why = (
+                    "task 0 has the same: who replaced the variable, and when?"
+                    if all_alike and "RANK" in name
+                    else "which is not its own"
+                )
                 expect(env[name] == str(value), f"{name} is {env[name]}: {why}")
             own = env["MASTER_ADDR"] != tasks[0]["MASTER_ADDR"]
-            expect(not own, f"MASTER_ADDR is {env['MASTER_ADDR']}, and task 0 has {tasks[0]['MASTER_ADDR']}: all meet at one address")
-            expect(env["MASTER_ADDR"] == "node7", f"MASTER_ADDR is {env['MASTER_ADDR']}, and the job's nodes are node7 to node{6 + nodes}")
+            expect(
+                not own,
+                f"MASTER_ADDR is {env['MASTER_ADDR']}, and task 0 has {tasks[0]['MASTER_ADDR']}: all meet at one "
+                "address",
+            )
+            expect(
+                env["MASTER_ADDR"] == "node7",
+                f"MASTER_ADDR is {env['MASTER_ADDR']}, and the job's nodes are node7 to node{6 + nodes}",
+            )
             port = env["MASTER_PORT"]
-            expect(port.isdecimal() and 1024 <= int(port) <= 65535, f"MASTER_PORT is {port}, and no port from 1024 to 65535")
+            expect(
+                port.isdecimal() and 1024 <= int(port) <= 65535,
+                f"MASTER_PORT is {port}, and no port from 1024 to 65535",
+            )
             expect(port == tasks[0]["MASTER_PORT"], f"MASTER_PORT is {port}, and task 0 has {tasks[0]['MASTER_PORT']}")
     return tasks[0]["MASTER_PORT"]
 
@@ -341,7 +427,10 @@ def _hand_in(text, folder):
     if not _slurm_answers():
         return
     done = subprocess.run(["sbatch", "--test-only", folder / "job.sbatch"], capture_output=True, text=True, timeout=5)
-    bad = re.search(r"(?:unrecognized|invalid) option.*|Invalid (?:time|numeric|--).*|This does not look like a batch script.*", done.stderr)
+    bad = re.search(
+        r"(?:unrecognized|invalid) option.*|Invalid (?:time|numeric|--).*|This does not look like a batch script.*",
+        done.stderr,
+    )
     expect(not bad, f"this machine's sbatch refuses the file: {bad and bad[0]}")
 
 
@@ -354,7 +443,10 @@ def check_13_4(make_groups):
     """`make_groups(shape)` returns this rank's process group along each axis of a mesh."""
     for world_size in _MESHES:
         run(_judge_groups, make_groups, world_size=world_size)
-    return f"{sum(map(len, _MESHES.values()))} meshes with 1 to 3 axes: each group is made by all ranks, holds the right ones, and adds up."
+    return (
+        f"{sum(map(len, _MESHES.values()))} meshes with 1 to 3 axes: each group is made by all ranks, holds the right "
+        "ones, and adds up."
+    )
 
 
 def _judge_groups(make_groups):
@@ -371,7 +463,9 @@ def _judge_groups(make_groups):
 
 
 class _new_groups_watched:
-    """Ranks meet at each call of dist.new_group, and at the end: where they do not all make the same group, nobody stands still."""
+    """Ranks meet at each call of dist.new_group, and at the end: where they do not all make the
+    same group, nobody stands still.
+    """
 
     def __enter__(self):
         self._new_group = dist.new_group
@@ -391,8 +485,11 @@ class _new_groups_watched:
     def _meet(self, what):
         told = meet(what)
         for rank, other in enumerate(told):
-            expect(other == told[0], f"rank 0 came to {told[0]} and rank {rank} to {other}: new_group is called by all ranks, for every "
-                   "group, in one order")  # fmt: skip
+            expect(
+                other == told[0],
+                f"rank 0 came to {told[0]} and rank {rank} to {other}: new_group is called by all ranks, for every "
+                "group, in one order",
+            )
 
 
 def _judge_group(group, shape, axis):
@@ -401,16 +498,32 @@ def _judge_group(group, shape, axis):
     rank, mesh = dist.get_rank(), torch.arange(dist.get_world_size())
     found, truth = dist.get_process_group_ranks(group), _lines(mesh.view(shape), axis, rank)
     others = {
-        "those are the ranks of another axis": next((line for other in range(len(shape)) if other != axis
-                                                     and (line := _lines(mesh.view(shape), other, rank)) == found), None),
-        "does the first axis change fastest in your mesh?": _lines(mesh.view(shape[::-1]).permute(*range(len(shape))[::-1]), axis, rank),
+        "those are the ranks of another axis": next(
+            (
+                line
+                for other in range(len(shape))
+                if other != axis and (line := _lines(mesh.view(shape), other, rank)) == found
+            ),
+            None,
+        ),
+        "does the first axis change fastest in your mesh?": _lines(
+            mesh.view(shape[::-1]).permute(*range(len(shape))[::-1]), axis, rank
+        ),
         "those are all ranks": list(range(len(mesh))),
         "is it sorted, and without the others?": found if rank not in found else None,
-    }  # fmt: skip
-    explain(found, truth, others, said=f"the group has the ranks {found}", otherwise="which ranks differ from this one on this axis only?")
+    }
+    explain(
+        found,
+        truth,
+        others,
+        said=f"the group has the ranks {found}",
+        otherwise="which ranks differ from this one on this axis only?",
+    )
     x = torch.tensor([10.0**rank], dtype=torch.float64)
     dist.all_reduce(x, group=group)
-    expect(x.item() == sum(10.0**other for other in truth), "an all-reduce in the group did not add up its ranks' numbers")
+    expect(
+        x.item() == sum(10.0**other for other in truth), "an all-reduce in the group did not add up its ranks' numbers"
+    )
 
 
 def _lines(mesh, axis, rank):

@@ -88,7 +88,9 @@ def _data():
 
 
 def _imitate(weigh=lambda n: n / _BATCH, is_stale=False, accumulates=False, pushes_parameters=False):
-    """The servers' parameters after the steps, or what they would be with a mistake; `weigh` gives the factor of n images' mean."""
+    """The servers' parameters after the steps, or what they would be with a mistake;
+    `weigh` gives the factor of n images' mean.
+    """
     model = _make_model()
     parameters = list(model.parameters())
     optimizer, kept = _make_optimizer(parameters), [[torch.zeros_like(p) for p in parameters] for _ in _SHARES]
@@ -117,7 +119,8 @@ def _imitate(weigh=lambda n: n / _BATCH, is_stale=False, accumulates=False, push
 
 _ASKED = (  # steps of the one that asks, of the others, and tau
     (0, (0, 0), 0), (1, (0, 1), 0), (1, (1, 1), 0), (3, (5, 9), 0), (2, (0, 2), 2), (3, (0, 9), 2), (3, (1, 9), 2),
-    (7, (4, 7), 2), (7, (5, 6), 2), (12, (12, 2), 9), (12, (12, 2), 10), (5, (), 0), (4, (9,), 1), (100, (0, 40), 99), (100, (1, 40), 99),
+    (7, (4, 7), 2), (7, (5, 6), 2), (12, (12, 2), 9), (12, (12, 2), 10), (5, (), 0), (4, (9,), 1),
+    (100, (0, 40), 99), (100, (1, 40), 99),
 )  # fmt: skip
 
 
@@ -129,7 +132,10 @@ def check_14_2(may_begin):
             served, *_ = run(_push_by_the_rule, may_begin, tau, world_size=4)
             most = max(push.ahead for push in served.pushes)
             expect(most <= tau, f"a worker began a step {most} steps ahead of the slowest")
-    return f"{len(_ASKED)} questions, then 600 gradients on real servers: nobody was too far ahead, and nobody waited for ever."
+    return (
+        f"{len(_ASKED)} questions, then 600 gradients on real servers: nobody was too far ahead, and nobody waited "
+        "for ever."
+    )
 
 
 def _judge_answers(may_begin):
@@ -140,7 +146,9 @@ def _judge_answers(may_begin):
             expect(isinstance(found, bool), f"{short(found)} came back, and True or False is asked")
             slowest = min(clocks.values())
             if found and step - slowest > tau:
-                expect(False, f"it may begin, and is {step - slowest} steps ahead of worker {min(clocks, key=clocks.get)}")
+                expect(
+                    False, f"it may begin, and is {step - slowest} steps ahead of worker {min(clocks, key=clocks.get)}"
+                )
             why = "it is not ahead of anybody" if step == slowest else f"it is {step - slowest} ahead of the slowest"
             expect(found or step - slowest > tau, f"it has to wait, although {why}: how far may it be?")
     for tau in (-1, -3):
@@ -173,13 +181,22 @@ def _push_by_the_rule(may_begin, tau):
 # ---- 14.3 ---------------------------------------------------------------------------------------------------------
 
 _DEALT = (
-    ([100, 100, 100, 100], 1, 3), ([100, 100, 100, 100], 4, 3), ([30, 10, 60, 20, 40], 2, 3), ([8192, 128, 1280, 40], 1, 2),
-    ([128, 8192, 40, 1280], 3, 5), ([7], 1, 1), ([5, 4, 3, 3, 3], 2, 8), ([1, 1, 1, 1, 1, 5], 3, 100), ([64] * 8, 8, 8),
-)  # fmt: skip
+    ([100, 100, 100, 100], 1, 3),
+    ([100, 100, 100, 100], 4, 3),
+    ([30, 10, 60, 20, 40], 2, 3),
+    ([8192, 128, 1280, 40], 1, 2),
+    ([128, 8192, 40, 1280], 3, 5),
+    ([7], 1, 1),
+    ([5, 4, 3, 3, 3], 2, 8),
+    ([1, 1, 1, 1, 1, 5], 3, 100),
+    ([64] * 8, 8, 8),
+)
 
 
 def check_14_3(bytes_in):
-    """`bytes_in(key_bytes, num_servers, num_workers)` counts what enters the busiest server, a worker, and a process of a ring."""
+    """`bytes_in(key_bytes, num_servers, num_workers)` counts what enters the busiest server, a
+    worker, and a process of a ring.
+    """
     run(_judge_bytes, bytes_in)
     return f"{len(_DEALT)} plans: the bytes into servers, workers and rings are right."
 
@@ -190,7 +207,10 @@ def _judge_bytes(bytes_in):
         with case(f"bytes_in({given}, {num_servers}, {num_workers})"), unchanged(key_bytes=given):
             found = bytes_in(given, num_servers, num_workers)
             expect(isinstance(found, dict), f"{short(found)} came back, and a dict is asked")
-            expect(set(found) == {"server", "worker", "ring"}, f"its keys are {short(list(found))}, and three others are asked")
+            expect(
+                set(found) == {"server", "worker", "ring"},
+                f"its keys are {short(list(found))}, and three others are asked",
+            )
             _judge_count(found, key_bytes, num_servers, num_workers)
     for key_bytes, num_servers in (([4, 4], 3), ([9], 2)):
         with case(f"bytes_in({key_bytes}, {num_servers}, 2)"):
@@ -199,27 +219,40 @@ def _judge_bytes(bytes_in):
 
 def _judge_count(found, key_bytes, k, n):
     total, most = sum(key_bytes), max(_deal(sorted(key_bytes, reverse=True), k))
-    explain(expect_number(found["server"], "what enters the server"), n * most, {
-        "that is one worker's, and all of them push": most,
-        "that is the mean of all servers, and they do not hold the same": n * total / k,
-        "were the keys dealt in the order given?": n * max(_deal(key_bytes, k)),
-        "were the keys dealt in turn, whatever the servers hold?": n * max(sum(sorted(key_bytes, reverse=True)[i::k]) for i in range(k)),
-        "what leaves the server is counted, too": 2 * n * most,
-        "that enters all servers together": n * total,
-        "that is the server with the fewest bytes": n * min(_deal(sorted(key_bytes, reverse=True), k)),
-    }, said=f"{found['server']:,} bytes are said to enter the busiest server", otherwise="who sends it what?")  # fmt: skip
+    explain(
+        expect_number(found["server"], "what enters the server"),
+        n * most,
+        {
+            "that is one worker's, and all of them push": most,
+            "that is the mean of all servers, and they do not hold the same": n * total / k,
+            "were the keys dealt in the order given?": n * max(_deal(key_bytes, k)),
+            "were the keys dealt in turn, whatever the servers hold?": n
+            * max(sum(sorted(key_bytes, reverse=True)[i::k]) for i in range(k)),
+            "what leaves the server is counted, too": 2 * n * most,
+            "that enters all servers together": n * total,
+            "that is the server with the fewest bytes": n * min(_deal(sorted(key_bytes, reverse=True), k)),
+        },
+        said=f"{found['server']:,} bytes are said to enter the busiest server",
+        otherwise="who sends it what?",
+    )
     explain(expect_number(found["worker"], "what enters a worker"), total, {
         "what it pushes does not enter it": 2 * total,
         "it pulls from all servers": most,
         "that enters all workers together": n * total,
     }, said=f"{found['worker']:,} bytes are said to enter a worker", otherwise="what does it pull?")  # fmt: skip
-    explain(expect_number(found["ring"], "what enters a process of the ring"), 2 * (n - 1) / n * total, {
-        "are there as many chunks as steps?": 2 * (n - 1) * total,
-        "a ring has a reduce-scatter and an all-gather": (n - 1) / n * total,
-        "servers are no members of the ring": 2 * (n + k - 1) / (n + k) * total,
-        "what does a process need not be sent?": 2 * total,
-        "that is the busiest server's part only": 2 * (n - 1) / n * most,
-    }, said=f"{found['ring']:,} bytes are said to enter each process of a ring", otherwise="chapter 08 counted it")  # fmt: skip
+    explain(
+        expect_number(found["ring"], "what enters a process of the ring"),
+        2 * (n - 1) / n * total,
+        {
+            "are there as many chunks as steps?": 2 * (n - 1) * total,
+            "a ring has a reduce-scatter and an all-gather": (n - 1) / n * total,
+            "servers are no members of the ring": 2 * (n + k - 1) / (n + k) * total,
+            "what does a process need not be sent?": 2 * total,
+            "that is the busiest server's part only": 2 * (n - 1) / n * most,
+        },
+        said=f"{found['ring']:,} bytes are said to enter each process of a ring",
+        otherwise="chapter 08 counted it",
+    )
 
 
 def _deal(key_bytes, num_servers):

@@ -1,4 +1,6 @@
-"""Checks of chapter 15: a loop in Horovod's calls, TensorFlow's cluster in a variable, the script whose replicas drift apart."""
+"""Checks of chapter 15: a loop in Horovod's calls, TensorFlow's cluster in a variable, the script
+whose replicas drift apart.
+"""
 
 import ast
 import contextlib
@@ -44,7 +46,9 @@ _STARTS = (
 
 @dataclass(frozen=True)
 class _Trained:
-    """What came of a rank: `used` numbers the images that went through its model, `calls` names what it called of Horovod's."""
+    """What came of a rank: `used` numbers the images that went through its model, `calls` names
+    what it called of Horovod's.
+    """
 
     losses: list
     parameters: list
@@ -53,7 +57,9 @@ class _Trained:
 
 
 def check_15_1(train_horovod):
-    """`train_horovod(model, optimizer, images, labels, num_steps)` trains with Horovod, and returns a loss for each step."""
+    """`train_horovod(model, optimizer, images, labels, num_steps)` trains with Horovod, and returns
+    a loss for each step.
+    """
     for start in _STARTS:
         with case(start.what):
             found = run(_train, train_horovod, start, world_size=start.num_ranks)
@@ -80,12 +86,16 @@ def _train_with_horovod(train_horovod, start):
     try:
         with tempfile.TemporaryDirectory() as folder, unannounced():
             on = frameworks.Environment(_REAL)
-            return launch(_train_in_horovod, train_horovod, start, folder, world_size=start.num_ranks, timeout=60, on=on).results
+            return launch(
+                _train_in_horovod, train_horovod, start, folder, world_size=start.num_ranks, timeout=60, on=on
+            ).results
     except WorkerError as error:
         if error.type_name == _NotStarted.__name__:
             again = "remove build/elsewhere, then run `make elsewhere`"
             raise RuntimeError(f"Horovod was built here and does not start ({error.message}): {again}") from None
-        raise Wrong(error.message if error.type_name == Wrong.__name__ else f"your code failed in a worker:\n{error.text}") from None
+        raise Wrong(
+            error.message if error.type_name == Wrong.__name__ else f"your code failed in a worker:\n{error.text}"
+        ) from None
 
 
 def _train_in_horovod(train_horovod, start, folder):
@@ -138,20 +148,34 @@ def _judge_training(train_horovod, ranks, start):
     whole = [[range(_BATCH * step, _BATCH * (step + 1))] for step in range(_NUM_STEPS)]
     parts = [[each.used[share * step : share * (step + 1)] for each in ranks] for step in range(_NUM_STEPS)]
     losses, parameters = (found * num_ranks for found in _imitate(start, whole))
-    found, calls = [each.parameters for each in ranks], list(dict.fromkeys(name for each in ranks for name in each.calls))
+    found = [each.parameters for each in ranks]
+    calls = list(dict.fromkeys(name for each in ranks for name in each.calls))
     after = f"after calls of {', '.join(calls)}, " if calls else ""
-    explain(found, parameters, _mistakes(found, start, parts, calls), said=f"{after}the parameters are not those of one process",
-            otherwise="do all ranks begin alike, and is each step's gradient that of the mean over its 64 images?")  # fmt: skip
+    explain(
+        found,
+        parameters,
+        _mistakes(found, start, parts, calls),
+        said=f"{after}the parameters are not those of one process",
+        otherwise="do all ranks begin alike, and is each step's gradient that of the mean over its 64 images?",
+    )
     own, late = _imitate(start, parts)[0], _imitate(start, whole, is_late=True)[0] * num_ranks
     slips = {
         "each rank has the mean over its own images": own,
         "rank 0 has the mean over all 64 images, and other ranks have not": [losses[0], *own[1:]],
         "they are added up over the ranks, and not divided": [[num_ranks * loss for loss in each] for each in losses],
-        "they are divided by the number of ranks once too often": [[loss / num_ranks for loss in each] for each in losses],
+        "they are divided by the number of ranks once too often": [
+            [loss / num_ranks for loss in each] for each in losses
+        ],
         "they are those after the steps, and not those that the gradients belong to": late,
     }
-    explain([each.losses for each in ranks], losses, slips, said="the parameters are right, and the losses are not", close=_LOSSES,
-            otherwise="of which images is each the mean?")  # fmt: skip
+    explain(
+        [each.losses for each in ranks],
+        losses,
+        slips,
+        said="the parameters are right, and the losses are not",
+        close=_LOSSES,
+        otherwise="of which images is each the mean?",
+    )
 
 
 def _judge_images(used, share):
@@ -160,17 +184,27 @@ def _judge_images(used, share):
         expect(None not in numbers, f"rank {rank} put images through its model that it was not given")
         has_all = len(used) > 1 and len(set(numbers)) == _BATCH * _NUM_STEPS
         expect(not has_all, f"rank {rank} put {_BATCH} images through its model in each step: what do the ranks share?")
-        expect(len(numbers) == share * _NUM_STEPS, f"rank {rank} put {len(numbers)} images through its model in {_NUM_STEPS} steps, and "
-               f"its equal share is {share * _NUM_STEPS}")  # fmt: skip
+        expect(
+            len(numbers) == share * _NUM_STEPS,
+            f"rank {rank} put {len(numbers)} images through its model in {_NUM_STEPS} steps, and "
+            f"its equal share is {share * _NUM_STEPS}",
+        )
     for step in range(_NUM_STEPS):
         with case(f"step {step}"):
-            _judge_parts([numbers[share * step : share * (step + 1)] for numbers in used], range(_BATCH * step, _BATCH * (step + 1)))
+            _judge_parts(
+                [numbers[share * step : share * (step + 1)] for numbers in used],
+                range(_BATCH * step, _BATCH * (step + 1)),
+            )
 
 
 def _judge_parts(parts, images):
     for rank, other in itertools.combinations(range(len(parts)), 2):
         are_namesakes = rank % 2 == other % 2 and not set(parts[0]) & set(parts[1])
-        why = "they are on two nodes, and each has the same number on its own" if are_namesakes else "what tells their shares apart?"
+        why = (
+            "they are on two nodes, and each has the same number on its own"
+            if are_namesakes
+            else "what tells their shares apart?"
+        )
         expect(not set(parts[rank]) & set(parts[other]), f"ranks {rank} and {other} used the same images: {why}")
     for rank, part in enumerate(parts):
         others = [number for number in part if number not in images]
@@ -184,19 +218,30 @@ def _mistakes(found, start, parts, calls):
     mistakes = {
         "the momentum of rank 0's earlier steps is gone" + knows * ("DistributedOptimizer" in calls): {},
         "each rank went on from its own parameters": {"begin": None},
-        "each rank went on from its own parameters, and its optimizer from its own state": {"begin": None, "state": None},
+        "each rank went on from its own parameters, and its optimizer from its own state": {
+            "begin": None,
+            "state": None,
+        },
         "the parameters began alike, and each rank's optimizer went on from its own state": {"state": None},
         "each rank made its steps with its own gradient": {"alone": True},
-        "each rank made its steps with its own gradient, and from its own parameters": {"alone": True, "begin": None, "state": None},
+        "each rank made its steps with its own gradient, and from its own parameters": {
+            "alone": True,
+            "begin": None,
+            "state": None,
+        },
         "the gradients were added up over the ranks, and not divided": {"factor": num_ranks},
         "the gradient was divided by the number of ranks once too often": {"factor": 1 / num_ranks},
         "the learning rate has grown with the number of ranks, and the batch has not": {"rate": num_ranks},
         "the ranks end alike, and did not begin so": {"begin": None, "ends_alike": True},
-        "the ranks end alike, and neither they nor their optimizers began so": {"begin": None, "state": None, "ends_alike": True},
+        "the ranks end alike, and neither they nor their optimizers began so": {
+            "begin": None,
+            "state": None,
+            "ends_alike": True,
+        },
         "all ranks began with another rank's parameters than rank 0's": {"begin": num_ranks - 1},
         "all ranks began with what another rank than rank 0 had": {"begin": num_ranks - 1, "state": num_ranks - 1},
         "are gradients of earlier steps still in it?": {"adds": True},
-    }  # fmt: skip
+    }
 
     def made(mistake):
         variants = (_imitate(start, parts, **mistake, forgets=forgets)[1] for forgets in (False, True))
@@ -206,11 +251,23 @@ def _mistakes(found, start, parts, calls):
 
 
 def _imitate(
-    start, parts, begin=0, state=0, forgets=False, alone=False, factor=1.0, rate=1.0, adds=False, ends_alike=False, is_late=False,
-):  # fmt: skip
-    """(losses, parameters) of each rank after training on the images `parts[step][rank]`, as it should be or with a mistake.
+    start,
+    parts,
+    begin=0,
+    state=0,
+    forgets=False,
+    alone=False,
+    factor=1.0,
+    rate=1.0,
+    adds=False,
+    ends_alike=False,
+    is_late=False,
+):
+    """(losses, parameters) of each rank after training on the images `parts[step][rank]`, as it should be or with a
+    mistake.
 
-    The ranks begin with the parameters of rank `begin`, and their optimizers with the state of rank `state`; None: their own.
+    The ranks begin with the parameters of rank `begin`, and their optimizers with the state of rank `state`; None:
+    their own.
     """
     (images, labels), ranks, losses = _data(), [], []
     for rank in range(len(parts[0])):
@@ -244,14 +301,22 @@ def _imitate(
 
 # ---- 15.2 ---------------------------------------------------------------------------------------------------------
 
-_CLUSTERS = (["node0", "node1"], 2, 2222), (["gpu7", "gpu3", "gpu5"], 3, 12345), (["10.0.0.9"], 4, 5000), (["b", "a", "d"], 1, 7070)
+_CLUSTERS = (
+    (["node0", "node1"], 2, 2222),
+    (["gpu7", "gpu3", "gpu5"], 3, 12345),
+    (["10.0.0.9"], 4, 5000),
+    (["b", "a", "d"], 1, 7070),
+)
 
 
 def check_15_2(tf_config):
     """`tf_config(hosts, workers_per_host, port, host, local)` returns the text of a worker's TF_CONFIG."""
     run(_judge_clusters, tf_config)
     num_workers = sum(len(hosts) * share for hosts, share, _ in _CLUSTERS)
-    return f"{num_workers} workers of {len(_CLUSTERS)} clusters: JSON, one cluster for all of its workers, and each finds itself in it."
+    return (
+        f"{num_workers} workers of {len(_CLUSTERS)} clusters: JSON, one cluster for all of its workers, and each "
+        "finds itself in it."
+    )
 
 
 def _judge_clusters(tf_config):
@@ -280,10 +345,15 @@ def _judge_config(text, hosts, share, port, host, local):
     _judge_workers(cluster["worker"], hosts, share, port, host, local)
     expect(isinstance(task, dict), f"'task' is {short(task)}, and should be an object")
     _expect_keys(task, "'task'", "type", "index")
-    expect(task["type"] == "worker", f"the task's type is {short(task['type'])}, and no job of the cluster has that name")
+    expect(
+        task["type"] == "worker", f"the task's type is {short(task['type'])}, and no job of the cluster has that name"
+    )
     index = task["index"]
     expect(not isinstance(index, str), f"the task's index is {index!r}, a text: what is it in JSON if it is a number?")
-    expect(isinstance(index, int) and not isinstance(index, bool), f"the task's index is {short(index)}, not a whole number")
+    expect(
+        isinstance(index, int) and not isinstance(index, bool),
+        f"the task's index is {short(index)}, not a whole number",
+    )
     explain(index, host * share + local, {
         "that is the number on its own host": local,
         "that is the host's number": host,
@@ -316,7 +386,9 @@ def _expect_keys(found, what, *keys):
 def _judge_workers(found, hosts, share, port, host, local):
     found = expect_row(found, None, "'worker'", of="addresses")
     strange = [address for address in found if not isinstance(address, str)]
-    expect(not strange, f"an address is {short(strange[:1] and strange[0])}, and should be a text with a host and a port")
+    expect(
+        not strange, f"an address is {short(strange[:1] and strange[0])}, and should be a text with a host and a port"
+    )
     places = [(name, i) for name in hosts for i in range(share)]
     truth, own = [f"{name}:{port + i}" for name, i in places], f"{hosts[host]}:{port + local}"
     others, number = [address for address in truth if address != own], truth.index(own)
@@ -330,10 +402,17 @@ def _judge_workers(found, hosts, share, port, host, local):
         "it goes through the hosts once for each port": [f"{name}:{port + i}" for i in range(share) for name in hosts],
         "is the worker itself left out? The cluster is the same for all workers": others,
         "is the worker itself the first? The cluster is the same for all workers": [own, *others],
-        "does it begin with the worker itself? The cluster is the same for all workers": truth[number:] + truth[:number],
+        "does it begin with the worker itself? The cluster is the same for all workers": truth[number:]
+        + truth[:number],
         "are the hosts in another order in it?": found if sorted(found) == sorted(truth) else None,
-    }  # fmt: skip
-    explain(found, truth, suspects, said=f"the workers are {short(found)}", otherwise="which ports are there on each of the hosts?")
+    }
+    explain(
+        found,
+        truth,
+        suspects,
+        said=f"the workers are {short(found)}",
+        otherwise="which ports are there on each of the hosts?",
+    )
 
 
 # ---- 15.3 ---------------------------------------------------------------------------------------------------------
@@ -361,7 +440,10 @@ def check_15_3(wrong_script):
 
 def _judge_script(wrong_script):
     letter, word = expect_row(wrong_script(), 2, of="a script's letter and a word")
-    expect(isinstance(letter, str) and letter in tuple("ABCDE"), f"the first item is {short(letter)}, and the scripts are 'A' to 'E'")
+    expect(
+        isinstance(letter, str) and letter in tuple("ABCDE"),
+        f"the first item is {short(letter)}, and the scripts are 'A' to 'E'",
+    )
     words = ", ".join(map(repr, _WORDS))
     expect(isinstance(word, str) and word in _WORDS, f"the second item is {short(word)}, and the words are {words}")
     expect(letter not in _RIGHT_SCRIPTS, f"{letter} does what it should: {_RIGHT_SCRIPTS.get(letter)}")

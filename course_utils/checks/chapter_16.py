@@ -27,7 +27,9 @@ _NAMES = ("replicas", "shard optimizer", "shard all", "shard all, recompute")
 
 
 def check_16_1(choose):
-    """`choose(parameters, num_gpus, memory, kept, recomputed, largest)` returns the first method that fits, and its bytes."""
+    """`choose(parameters, num_gpus, memory, kept, recomputed, largest)` returns the first method
+    that fits, and its bytes.
+    """
     run(_judge_choices, choose)
     return f"{len(_JOBS)} jobs: the first method that fits, and its bytes."
 
@@ -46,13 +48,23 @@ def _judge_choices(choose):
     for what, job in _JOBS.items():
         with case(what):
             needs = _needs(*job)
-            name, truth = next(((name, size) for name, size in needs.items() if size <= job[2]), (None, needs[_NAMES[-1]]))
+            name, truth = next(
+                ((name, size) for name, size in needs.items() if size <= job[2]), (None, needs[_NAMES[-1]])
+            )
             answer = expect_row(choose(*job), 2, of="the method's name and its bytes")
             given = expect_number(answer[1], "its second item")
-            expect(answer[0] in (*_NAMES, None), f"the method is {short(answer[0])}, and none of {', '.join(_NAMES)}, or None")
+            expect(
+                answer[0] in (*_NAMES, None),
+                f"the method is {short(answer[0])}, and none of {', '.join(_NAMES)}, or None",
+            )
             _judge_name(answer[0], name, needs, job[2])
-            explain(given, truth, _slips(name, truth, job), said=f"{name or 'the last method'} would hold {float(given):,.0f} bytes",
-                    otherwise="add up: states, buffers, activations")  # fmt: skip
+            explain(
+                given,
+                truth,
+                _slips(name, truth, job),
+                said=f"{name or 'the last method'} would hold {float(given):,.0f} bytes",
+                otherwise="add up: states, buffers, activations",
+            )
 
 
 def _judge_name(given, name, needs, limit):
@@ -82,9 +94,10 @@ def _slips(name, truth, job):
         "the largest unit's copies are not divided": truth - 8 * largest * (1 - 1 / N),
         "nothing is divided in it by the number of GPUs": others["replicas"] if name != "replicas" else None,
         "everything is divided in it; what does a sharded optimizer leave whole?": 16 * parameters / N + kept
-        if name == "shard optimizer" else None,
+        if name == "shard optimizer"
+        else None,
         "that is in gigabytes, and bytes are asked for": truth / 1e9,
-    }  # fmt: skip
+    }
 
 
 # ---- 16.2 ---------------------------------------------------------------------------------------------------------
@@ -119,7 +132,11 @@ def _truth():
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
     whole = memory.weight_bytes(model)
-    return dict(model.named_parameters()), {"parameters": whole, "gradients": whole, "optimizer state": memory.optimizer_bytes(optimizer)}
+    return dict(model.named_parameters()), {
+        "parameters": whole,
+        "gradients": whole,
+        "optimizer state": memory.optimizer_bytes(optimizer),
+    }
 
 
 def _judge_row(train_with, method):
@@ -134,8 +151,10 @@ def _judge_row(train_with, method):
     for key in _KEYS:
         expect(key in row, f"the answer has no {key!r}; its keys are {sorted(map(str, row))}")
     _judge_parameters(row["parameters"], parameters, method)
-    expect(isinstance(row["held"], dict) and set(_HELD) <= row["held"].keys(),
-           f"'held' is {short(row['held'])}, not the dict of alive.held_bytes(…)")  # fmt: skip
+    expect(
+        isinstance(row["held"], dict) and set(_HELD) <= row["held"].keys(),
+        f"'held' is {short(row['held'])}, not the dict of alive.held_bytes(…)",
+    )
     ours = {kind: expect_number(row["held"][kind], f"'held' of {kind}") for kind in _HELD}
     moved, rate = (expect_number(row[key], repr(key)) for key in ("moved", "samples_per_s"))
     _judge_rate(rate, took_s)
@@ -145,23 +164,34 @@ def _judge_row(train_with, method):
 def _judge_parameters(given, truth, method):
     expect(isinstance(given, dict) and given, f"'parameters' is {short(given)}, not a dict of tensors by name")
     extra = [name for name in given if name not in truth]
-    expect(not extra, f"'parameters' has {extra[0] if extra else ''!r}: name them as the model given does, without a wrapper")
+    expect(
+        not extra,
+        f"'parameters' has {extra[0] if extra else ''!r}: name them as the model given does, without a wrapper",
+    )
     missing = [name for name in truth if name not in given]
     expect(method == "pipeline" or not missing, f"'parameters' lacks {missing[0] if missing else ''!r}")
     for name, tensor in given.items():
         expect(type(tensor).__name__ != "DTensor", f"{name!r} is a DTensor, a part of the whole")
-        expect(isinstance(tensor, torch.Tensor) and tensor.shape == truth[name].shape,
-               f"{name!r} is {short(tensor)}, and should be whole: shape {tuple(truth[name].shape)}")  # fmt: skip
+        expect(
+            isinstance(tensor, torch.Tensor) and tensor.shape == truth[name].shape,
+            f"{name!r} is {short(tensor)}, and should be whole: shape {tuple(truth[name].shape)}",
+        )
         apart = max_difference(tensor.detach().double(), truth[name].detach())
-        expect(apart < 1e-6, f"{name!r} is {apart:.2g} from what one device trains in {_NUM_STEPS} steps: same batch, same mean, "
-               "same number of steps?")  # fmt: skip
+        expect(
+            apart < 1e-6,
+            f"{name!r} is {apart:.2g} from what one device trains in {_NUM_STEPS} steps: same batch, same mean, "
+            "same number of steps?",
+        )
 
 
 def _judge_rate(rate, took_s):
     expect(0 < rate < math.inf, f"'samples_per_s' is {rate}")
     least = _BATCH * _NUM_STEPS / took_s
-    expect(rate > 0.99 * least, f"'samples_per_s' is {rate:,.1f}, less than {least:,.1f}, which the whole call came to: does it count "
-           "all ranks' samples, and all steps?")  # fmt: skip
+    expect(
+        rate > 0.99 * least,
+        f"'samples_per_s' is {rate:,.1f}, less than {least:,.1f}, which the whole call came to: does it count "
+        "all ranks' samples, and all steps?",
+    )
     expect(rate < 1e6, f"'samples_per_s' is {rate:,.0f}: what was timed?")
 
 
@@ -172,14 +202,22 @@ def _judge_together(method, rows):
         whole = truth[kind]
         sums_up = sum(sizes) / whole
         if method in ("single", "dp", "ddp"):
-            expect(all(0.99 < size / whole < 1.01 for size in sizes), f"each rank holds whole {kind}, {whole:,} bytes, and yours "
-                   f"{' and '.join(f'{size:,}' for size in sizes)}: when are they counted?")  # fmt: skip
+            expect(
+                all(0.99 < size / whole < 1.01 for size in sizes),
+                f"each rank holds whole {kind}, {whole:,} bytes, and yours "
+                f"{' and '.join(f'{size:,}' for size in sizes)}: when are they counted?",
+            )
         elif method in ("fsdp", "pipeline"):
-            expect(0.98 < sums_up < 1.08, f"together the ranks hold {sums_up:.2f} times the {kind} of one device, and should hold them once")
+            expect(
+                0.98 < sums_up < 1.08,
+                f"together the ranks hold {sums_up:.2f} times the {kind} of one device, and should hold them once",
+            )
             expect(max(sizes) < 0.8 * whole, f"a rank holds {max(sizes) / whole:.0%} of the {kind}: are they divided?")
         else:
-            expect(0.98 < sums_up < 1.7 and max(sizes) < 0.9 * whole,
-                   f"a rank holds {max(sizes) / whole:.0%} of the {kind}: are the pairs of layers divided?")  # fmt: skip
+            expect(
+                0.98 < sums_up < 1.7 and max(sizes) < 0.9 * whole,
+                f"a rank holds {max(sizes) / whole:.0%} of the {kind}: are the pairs of layers divided?",
+            )
     _judge_moved(method, [moved for _, _, moved in rows], truth["parameters"])
 
 
@@ -187,14 +225,22 @@ def _judge_moved(method, moved, whole):
     if method in ("single", "dp"):
         expect(not any(moved), f"{max(moved):,} bytes moved, and this method sends no messages")
     elif method == "ddp":
-        expect(all(0.95 < size / whole < 1.2 for size in moved), f"{moved[0]:,} bytes moved in a step: gradients have {whole:,}. Is it "
-               "one step's, the last one's?")  # fmt: skip
+        expect(
+            all(0.95 < size / whole < 1.2 for size in moved),
+            f"{moved[0]:,} bytes moved in a step: gradients have {whole:,}. Is it one step's, the last one's?",
+        )
     elif method == "fsdp":
-        expect(all(1.8 < size / whole < 3.5 for size in moved), f"{moved[0]:,} bytes moved in a step, {moved[0] / whole:.1f} times the "
-               "parameters: what is gathered forward, backward, and what is scattered?")  # fmt: skip
+        expect(
+            all(1.8 < size / whole < 3.5 for size in moved),
+            f"{moved[0]:,} bytes moved in a step, {moved[0] / whole:.1f} times the "
+            "parameters: what is gathered forward, backward, and what is scattered?",
+        )
     else:
-        expect(all(0 < size < whole for size in moved), f"{' and '.join(f'{size:,}' for size in moved)} bytes moved in a step, of "
-               f"activations and their gradients; the parameters have {whole:,}")  # fmt: skip
+        expect(
+            all(0 < size < whole for size in moved),
+            f"{' and '.join(f'{size:,}' for size in moved)} bytes moved in a step, of "
+            f"activations and their gradients; the parameters have {whole:,}",
+        )
 
 
 # ---- 16.3 ---------------------------------------------------------------------------------------------------------
@@ -218,27 +264,39 @@ def check_16_3(wrong_term):
 
 def _job(hidden, num_layers, heads, tensor, pipeline, data, recomputed):
     """A stage of equal blocks of a published job, in the exercise's words."""
-    method = Method(data, tensor, pipeline, checkpointing="full" if recomputed else "none", precision="fp16", overlap=False)
+    method = Method(
+        data, tensor, pipeline, checkpointing="full" if recomputed else "none", precision="fp16", overlap=False
+    )
     network = Network(transformer(hidden, num_layers, heads, 2048, 51200).layers[1:-1], 2048, heads)
     step = plan(network, _NODE, method, data * 8).step
     gpu, per_stage = _NODE.gpu, num_layers // pipeline
     flops = per_stage * network.layers[0].on_rank("flops", tensor)
     moved = (step["forward, the rest"].value + step["backward, the rest"].value) * gpu.bandwidth * gpu.efficiency.memory
     return {
-        "flops": flops, "bytes": moved, "peak": gpu.peak("fp16"), "matrix": gpu.efficiency.matrix, "bandwidth": gpu.bandwidth,
-        "memory": gpu.efficiency.memory, "recomputed": recomputed, "stages": pipeline, "ranks": data,
-        "gradient_bytes": 2 * network.parameters / tensor / pipeline, "bus": 25e9,
-    }  # fmt: skip
+        "flops": flops,
+        "bytes": moved,
+        "peak": gpu.peak("fp16"),
+        "matrix": gpu.efficiency.matrix,
+        "bandwidth": gpu.bandwidth,
+        "memory": gpu.efficiency.memory,
+        "recomputed": recomputed,
+        "stages": pipeline,
+        "ranks": data,
+        "gradient_bytes": 2 * network.parameters / tensor / pipeline,
+        "bus": 25e9,
+    }
 
 
 def _right(job):
     forward = job["flops"] / job["peak"] / job["matrix"]
     n = job["ranks"]
     return {
-        "forward products": forward, "backward products": 2 * forward, "products again": forward if job["recomputed"] else 0.0,
+        "forward products": forward,
+        "backward products": 2 * forward,
+        "products again": forward if job["recomputed"] else 0.0,
         "the rest": job["bytes"] / job["bandwidth"] / job["memory"],
         "messages": 2 * (n - 1) / n * job["gradient_bytes"] / job["bus"],
-    }  # fmt: skip
+    }
 
 
 def _mistaken(name, job, right):
@@ -249,7 +307,7 @@ def _mistaken(name, job, right):
         "products again": 0.0 if job["recomputed"] else right["forward products"],
         "the rest": right["the rest"] * job["memory"],
         "messages": right["messages"] / 2,  # a reduce-scatter alone
-    }[name]  # fmt: skip
+    }[name]
 
 
 def _judge_terms(wrong_term, cases):
@@ -268,12 +326,21 @@ def _judge_terms(wrong_term, cases):
             expect(given in _TERMS, f"the line is {short(given)}; there are {', '.join(_TERMS)}")
             _judge_term(given, name, lines)
             seconds = expect_number(seconds, f"the right seconds of {name!r}")
-            explain(seconds, truth, {
-                "that is what the line has now": lines[name],
-                "that is in milliseconds": 1e3 * truth,
-                "is that line in the micro-batch as it is, or as it should be?": (job["stages"] - 1) * sum(right[t] for t in _TERMS[:4])
-                if name == "bubble" else None,
-            }, said=f"{name!r} would be right with {float(seconds):.6g} s", close=1e-6, otherwise="compute it from the job")  # fmt: skip
+            explain(
+                seconds,
+                truth,
+                {
+                    "that is what the line has now": lines[name],
+                    "that is in milliseconds": 1e3 * truth,
+                    "is that line in the micro-batch as it is, or as it should be?": (job["stages"] - 1)
+                    * sum(right[t] for t in _TERMS[:4])
+                    if name == "bubble"
+                    else None,
+                },
+                said=f"{name!r} would be right with {float(seconds):.6g} s",
+                close=1e-6,
+                otherwise="compute it from the job",
+            )
 
 
 def _judge_term(given, name, lines):

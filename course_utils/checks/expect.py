@@ -55,7 +55,11 @@ def expect_function(answer):
 def short(value):
     """`value` in a few words: "None", "[1, 2, 3, …]", "a tensor of shape (2, 3)"."""
     if _is_tensor(value):
-        return f"a tensor of shape {tuple(value.shape)}" if value.dim() else f"tensor({value.item() if _has_numbers(value) else '…'})"
+        return (
+            f"a tensor of shape {tuple(value.shape)}"
+            if value.dim()
+            else f"tensor({value.item() if _has_numbers(value) else '…'})"
+        )
     return _Short().repr(value)
 
 
@@ -70,7 +74,11 @@ class _Short(reprlib.Repr):
 def expect_number(value, what="the answer"):
     """Return `value` as a number of Python's: an int, a float, or NumPy's or a tensor's single number."""
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
-    if not isinstance(value, numbers.Number) and getattr(value, "shape", None) == () and (not _is_tensor(value) or _has_numbers(value)):
+    if (
+        not isinstance(value, numbers.Number)
+        and getattr(value, "shape", None) == ()
+        and (not _is_tensor(value) or _has_numbers(value))
+    ):
         value = value.item()  # NumPy's, or a tensor's
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     expect(is_number, f"{what} is {short(value)}, not a number")
@@ -81,13 +89,17 @@ def expect_number(value, what="the answer"):
 def expect_whole(value, what="the answer"):
     """Return `value` as an int; a float that is whole, such as 3.0, is none."""
     value = expect_number(value, what)
-    expect(isinstance(value, numbers.Integral), f"{what} is {value!r}, not a whole number (of two whole numbers // gives one, "
-           "and / does not)")  # fmt: skip
+    expect(
+        isinstance(value, numbers.Integral),
+        f"{what} is {value!r}, not a whole number (of two whole numbers // gives one, and / does not)",
+    )
     return int(value)
 
 
 def expect_row(value, length, what="the answer", of=""):
-    """Return `value` as a list; it is a list or a tuple of `length` items (None: any), `of` which is said what they are."""
+    """Return `value` as a list; it is a list or a tuple of `length` items (None: any), `of` which
+    is said what they are.
+    """
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
     expect(isinstance(value, (list, tuple)), f"{what} is {short(value)}, not a list or tuple{of and f' of {of}'}")
     expect(length in (None, len(value)), f"{what} holds {len(value)} items, not {length}{of and f' ({of})'}")
@@ -95,7 +107,9 @@ def expect_row(value, length, what="the answer", of=""):
 
 
 def expect_tensor(value, like, what="the answer", device=True):
-    """Return `value` without its graph: a tensor of the shape, dtype and, if `device`, device of `like`, of finite numbers."""
+    """Return `value` without its graph: a tensor of the shape, dtype and, if `device`, device of
+    `like`, of finite numbers.
+    """
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
     expect(_is_tensor(value), f"{what} is {short(value)}, not a tensor")
     expect(value.shape == like.shape, f"{what} has shape {tuple(value.shape)}, and should have {tuple(like.shape)}")
@@ -115,12 +129,17 @@ def expect_error(kind, call, *, naming=()):
         if isinstance(error, NotImplementedError) and not str(error):
             raise  # a stub's
         missing = [str(name) for name in naming if str(name) not in str(error)]
-        expect(not missing, f"the {kind.__name__} says {str(error)!r}; whoever reads it wants to know {' and '.join(missing)} too")
+        expect(
+            not missing,
+            f"the {kind.__name__} says {str(error)!r}; whoever reads it wants to know {' and '.join(missing)} too",
+        )
         return
     except (NotImplementedError, Wrong):
         raise
-    except Exception as error:  # noqa: BLE001 whatever the answer raises
-        raise Wrong(f"it raised {type(error).__name__} ({error}), and a {kind.__name__} that says why is asked") from None
+    except Exception as error:  # whatever the answer raises
+        raise Wrong(
+            f"it raised {type(error).__name__} ({error}), and a {kind.__name__} that says why is asked"
+        ) from None
     raise Wrong(f"{short(answer)} came back, and a {kind.__name__} should be raised")
 
 
@@ -130,7 +149,8 @@ def expect_error(kind, call, *, naming=()):
 def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
     """Return if `got` is `truth`; else raise Wrong with what is `said` and the reason of the suspect that `got` is.
 
-    `suspects` is {reason: what comes of that mistake, or a function that makes it}; one that is the truth is passed over.
+    `suspects` is {reason: what comes of that mistake, or a function that makes it}; one that is the truth is passed
+    over.
     `got` and `truth` are numbers, tensors, or lists of these. `said` is by default how far they are apart; `otherwise`
     follows it where no suspect fits.
     """
@@ -145,12 +165,16 @@ def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
 
 
 def same(a, b, close=EQUAL):
-    """Whether two numbers, tensors or rows of these differ by less than `close`, absolutely or of the largest in `b`."""
+    """Whether two numbers, tensors or rows of these differ by less than `close`, absolutely or of
+    the largest in `b`.
+    """
     if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
         are_rows = isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b)
         return are_rows and all(same(x, y, close) for x, y in zip(a, b))
     if _is_tensor(a) and _is_tensor(b):
-        return a.shape == b.shape and _difference(a, b) <= close * max([1.0, *b.abs().max().reshape(-1).tolist()] if b.numel() else [1.0])
+        return a.shape == b.shape and _difference(a, b) <= close * max(
+            [1.0, *b.abs().max().reshape(-1).tolist()] if b.numel() else [1.0]
+        )
     if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
         return a is b or (not _is_tensor(a) and not _is_tensor(b) and a == b)
     return a == b or math.isclose(a, b, rel_tol=close, abs_tol=close * min(1.0, abs(b)))
@@ -179,7 +203,9 @@ def _difference(a, b):
 
 def _apart(got, truth):
     ours, theirs = (x if isinstance(x, (list, tuple)) else [x] for x in (got, truth))
-    if len(ours) == len(theirs) and all(_is_tensor(x) and _is_tensor(y) and x.shape == y.shape for x, y in zip(ours, theirs)):
+    if len(ours) == len(theirs) and all(
+        _is_tensor(x) and _is_tensor(y) and x.shape == y.shape for x, y in zip(ours, theirs)
+    ):
         return f"that is not right (max difference {max_difference(got, truth):.2g})"
     return f"{short(got)} is not right"
 
@@ -191,9 +217,9 @@ def _apart(got, truth):
 def unchanged(*, allow=(), **given):
     """Raise Wrong if what is `given`, {name: tensor, module, list, dict or plain value}, is another after the block.
 
-    Compared are values, shapes, dtypes, flags, gradients, a module's modes and hooks, a list's items. `allow` names what
-    may change: "values", "grad", "requires_grad", "mode" or "hooks". So are PyTorch's modes: grad mode, default dtype and
-    device, autocast.
+    Compared are values, shapes, dtypes, flags, gradients, a module's modes and hooks, a list's items. `allow` names
+    what may change: "values", "grad", "requires_grad", "mode" or "hooks". So are PyTorch's modes: grad mode, default
+    dtype and device, autocast.
     """
     before = {name: dict(_facts(value, name)) for name, value in given.items()}
     modes = _modes()
@@ -209,11 +235,15 @@ def unchanged(*, allow=(), **given):
 
 
 _CHANGES = {
-    "values": "{} was changed in place", "kind": "{} has another shape or dtype, or is another object",
-    "requires_grad": "{}.requires_grad was changed", "grad": "{}.grad was changed", "items": "{} holds other items",
-    "mode": "{} is in another mode: train() or eval() was left switched", "hooks": "a hook was left on {}",
+    "values": "{} was changed in place",
+    "kind": "{} has another shape or dtype, or is another object",
+    "requires_grad": "{}.requires_grad was changed",
+    "grad": "{}.grad was changed",
+    "items": "{} holds other items",
+    "mode": "{} is in another mode: train() or eval() was left switched",
+    "hooks": "a hook was left on {}",
     "value": "{} was changed",
-}  # fmt: skip
+}
 
 
 def _facts(value, name):
@@ -260,9 +290,11 @@ def _modes():
     import torch
 
     return {
-        "grad mode": torch.is_grad_enabled(), "the default dtype": torch.get_default_dtype(),
-        "the default device": torch.get_default_device(), "autocast": torch.is_autocast_enabled("cpu"),
-    }  # fmt: skip
+        "grad mode": torch.is_grad_enabled(),
+        "the default dtype": torch.get_default_dtype(),
+        "the default device": torch.get_default_device(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+    }
 
 
 def _is_tensor(value):

@@ -3,7 +3,8 @@
 from ..launch import NotSendable, WorkerError, launch, unannounced
 from .expect import Wrong, expect_function, unchanged
 
-DEADLINE_S = 8  # the right answers take less than one; nobody should wait longer to hear that ranks wait for one another
+# the right answers take less than one; nobody should wait longer to hear that ranks wait for one another
+DEADLINE_S = 8
 
 
 def run(judge, answer, *args, world_size=1):
@@ -19,8 +20,10 @@ def run(judge, answer, *args, world_size=1):
         with unannounced():
             return launch(_until_it_returns, judge, answer, *args, backend="gloo", **limits).results
     except NotSendable as error:
-        raise Wrong(f"your function uses something that cannot be sent to the worker that tries it ({error.reason}): let it "
-                    "make what it needs itself") from None
+        raise Wrong(
+            f"your function uses something that cannot be sent to the worker that tries it ({error.reason}): let it "
+            "make what it needs itself"
+        ) from None
     except WorkerError as error:
         # Raised there, not returned: other ranks may be waiting for the one that was judged, and so end at once.
         if error.type_name == Wrong.__name__:
@@ -37,7 +40,10 @@ def _until_it_returns(judge, answer, *args):
 
 
 def wait_for_the_others():
-    """Wait until the answer has returned on every rank. A rank that is stopped in here is said to have returned from it."""
+    """Wait until the answer has returned on every rank.
+
+    A rank that is stopped in here is said to have returned from it.
+    """
     import torch.distributed as dist
 
     dist.barrier()

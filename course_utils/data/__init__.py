@@ -87,8 +87,7 @@ def batches(
         raise ValueError(f"batch_size is {batch_size!r}; it must be a whole number, 1 or more")
     if batch_size > len(images):
         raise ValueError(
-            f"batch_size is {batch_size}, but there are only {len(images)} images; "
-            f"choose one of at most {len(images)}"
+            f"batch_size is {batch_size}, but there are only {len(images)} images; choose one of at most {len(images)}"
         )
 
     def one_epoch():
@@ -100,15 +99,13 @@ def batches(
     return one_epoch()  # a function of its own, so that the checks above do not wait for next()
 
 
-def _shaped(
-    pixels: torch.Tensor, name: str, size: int | None, channels: int | None
-) -> torch.Tensor:
+def _shaped(pixels: torch.Tensor, name: str, size: int | None, channels: int | None) -> torch.Tensor:
     """Bytes (N, C, H, W) to float32 in [0, 1], resized, grey repeated where asked for."""
     images = pixels.to(torch.float32) / (16 if name == "digits" else 255)
     if size is not None and size != images.shape[-1]:
-        images = torch.nn.functional.interpolate(
-            images, size=(size, size), mode="bilinear", antialias=True
-        ).clamp_(0, 1)  # rounding may leave [0, 1] by a hair
+        images = torch.nn.functional.interpolate(images, size=(size, size), mode="bilinear", antialias=True).clamp_(
+            0, 1
+        )  # rounding may leave [0, 1] by a hair
     if channels == 3 and images.shape[1] == 1:
         images = images.repeat(1, 3, 1, 1)  # (N, 1, H, W) -> (N, 3, H, W)
     return images
@@ -120,9 +117,7 @@ def _load_digits(train: bool) -> tuple[torch.Tensor, torch.Tensor]:
         with np.load(path) as stored:
             pixels, labels = stored["images"], stored["labels"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise RuntimeError(
-            f"{path} is missing or damaged ({error}); run `git checkout -- data/digits.npz`"
-        ) from error
+        raise RuntimeError(f"{path} is missing or damaged ({error}); run `git checkout -- data/digits.npz`") from error
     # Every fifth image in the order of the labels is for testing: each class is split 4 to 1, and
     # no random generator is involved whose numbers may change between versions.
     test = np.sort(np.argsort(labels, kind="stable")[::5])

@@ -34,7 +34,8 @@ _NETWORK_TIMEOUT_S = 5
 
 
 def folders() -> list[Path]:
-    """Where data sets may lie: COURSE_DATA if set, then data/downloads, then this user's own downloads where those are another's.
+    """Where data sets may lie: COURSE_DATA if set, then data/downloads, then this user's own downloads where those are
+    another's.
 
     Raises NotADirectoryError if COURSE_DATA is not a directory.
     """
@@ -82,11 +83,7 @@ def _homes(name: str, folder: Path) -> list[Path]:
     """The folder itself or those in it that are called like the data set: MNIST, fashion-mnist …"""
     key = name.replace("_", "")
     inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    return [
-        path
-        for path in (folder.resolve(), *inside)
-        if path.name.lower().replace("-", "").replace("_", "") == key
-    ]
+    return [path for path in (folder.resolve(), *inside) if path.name.lower().replace("-", "").replace("_", "") == key]
 
 
 def is_there(name: str, folder: Path) -> bool:
@@ -100,9 +97,7 @@ def _damaged(path: Path, why: object) -> RuntimeError:
     return RuntimeError(f"{path} is damaged or only half downloaded ({why}): delete it, run again")
 
 
-def _read_idx_pair(
-    name: str, train: bool, folder: Path
-) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _read_idx_pair(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, torch.Tensor] | None:
     """MNIST's and Fashion-MNIST's format: `<name>/raw/` or `<name>/`, gzipped or not."""
     for pair in _idx_pairs(name, train, folder):
         image_file, label_file = map(_existing, pair)
@@ -128,12 +123,16 @@ def _idx_pairs(name: str, train: bool, folder: Path) -> Iterator[tuple[Path, Pat
 
 
 def _refuse_half_a_pair(name: str, train: bool, places: list[Path]) -> None:
-    """Raise RuntimeError if there are images without labels, or labels without images: somebody meant them to be used."""
+    """Raise RuntimeError if there are images without labels, or labels without images:
+    somebody meant them to be used.
+    """
     for pair in (pair for folder in places for pair in _idx_pairs(name, train, folder)):
         there = [_existing(path) for path in pair]
         if any(there) and not all(there):
             missing = pair[there.index(None)]
-            raise RuntimeError(f"{missing} is missing, and {next(filter(None, there)).name} is there: copy both, or neither")
+            raise RuntimeError(
+                f"{missing} is missing, and {next(filter(None, there)).name} is there: copy both, or neither"
+            )
 
 
 def _existing(path: Path) -> Path | None:

@@ -1,4 +1,6 @@
-"""Images as files hold them: compressed, so that reading one is work; and changed at random, so that none comes twice."""
+"""Images as files hold them: compressed, so that reading one is work;
+and changed at random, so that none comes twice.
+"""
 
 import zlib
 

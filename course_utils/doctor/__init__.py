@@ -1,10 +1,11 @@
-"""Whether this machine is ready for a class, line by line, each with what to do where it is not: python -m course_utils.doctor
+"""Whether this machine is ready for a class, line by line, each with what to do where it is not: python -m
+course_utils.doctor
 
-    installed   Python, packages, data
-    machine     what the system grants: shared memory, limits, disk, loopback, names
-    gpus        driver, GPUs, the links between them
-    cluster     Slurm
-    workers     what a launch does here: gloo, CUDA, NCCL between every pair of GPUs, who can listen in
+installed   Python, packages, data
+machine     what the system grants: shared memory, limits, disk, loopback, names
+gpus        driver, GPUs, the links between them
+cluster     Slurm
+workers     what a launch does here: gloo, CUDA, NCCL between every pair of GPUs, who can listen in
 """
 
 import threading
@@ -42,7 +43,12 @@ def examine():
     if warming.is_alive():
         problems.append(f"no end within {LOAD_S} s")
     if problems:
-        yield Line("torch", FAIL, f"does not load ({problems[0]})", "run `make clean` and `make install`; on a network disk, look whether it answers")
+        yield Line(
+            "torch",
+            FAIL,
+            f"does not load ({problems[0]})",
+            "run `make clean` and `make install`; on a network disk, look whether it answers",
+        )
         return
     yield from _within(LIMIT_S, installed.data)  # which imports torch
     for check in workers.CHECKS:  # in this thread, from which workers are started; launch has a limit of its own
@@ -50,7 +56,7 @@ def examine():
 
 
 def in_time(limit_s, call):
-    """What `call()` returns, in a list; an empty one where it has not returned after so many seconds: it is left alone."""
+    """What `call()` returns, in a list; an empty one where it has not after so many seconds: it is left alone."""
     returned = []
     thread = threading.Thread(target=lambda: returned.append(call()), daemon=True)
     thread.start()
@@ -61,7 +67,14 @@ def in_time(limit_s, call):
 def _within(limit_s, check):
     found = in_time(limit_s, lambda: _lines(check))
     if not found:
-        return [Line(_name(check), FAIL, f"no answer within {limit_s} s", "look which disk, driver or name server does not answer; restart the machine")]
+        return [
+            Line(
+                _name(check),
+                FAIL,
+                f"no answer within {limit_s} s",
+                "look which disk, driver or name server does not answer; restart the machine",
+            )
+        ]
     return found[0]
 
 
@@ -69,7 +82,14 @@ def _lines(check, *arguments):
     try:
         return list(check(*arguments))
     except Exception as error:  # a broken machine breaks things in ways that nobody thought of
-        return [Line(_name(check), FAIL, f"this check itself failed ({first_line(error)})", "fix what it names; if that is unclear, report this line to the course")]
+        return [
+            Line(
+                _name(check),
+                FAIL,
+                f"this check itself failed ({first_line(error)})",
+                "fix what it names; if that is unclear, report this line to the course",
+            )
+        ]
 
 
 def _name(check):
@@ -79,7 +99,11 @@ def _name(check):
 def first_line(error):
     """The first line of an error's message, with its type where that says more."""
     text = next((line for line in str(error).splitlines() if line.strip()), "")
-    return text if type(error).__name__ in ("WorkerError", "LauncherError") and text else f"{type(error).__name__}: {text}".rstrip(": ")
+    return (
+        text
+        if type(error).__name__ in ("WorkerError", "LauncherError") and text
+        else f"{type(error).__name__}: {text}".rstrip(": ")
+    )
 
 
 def _warm(problems):

@@ -14,7 +14,9 @@ WIDTH = 120
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m course_utils.doctor", description="Check this machine before class.")
+    parser = argparse.ArgumentParser(
+        prog="python -m course_utils.doctor", description="Check this machine before class."
+    )
     parser.add_argument("--json", action="store_true", help="one object on the standard output, for programs")
     options = parser.parse_args()
     started = time.monotonic()
@@ -26,7 +28,12 @@ def main():
     failed, warned = (sum(line.status == status for line in lines) for status in (FAIL, WARN))
     seconds = time.monotonic() - started
     if options.json:
-        found = {"failed": failed, "warned": warned, "seconds": round(seconds, 2), "lines": [asdict(line) for line in lines]}
+        found = {
+            "failed": failed,
+            "warned": warned,
+            "seconds": round(seconds, 2),
+            "lines": [asdict(line) for line in lines],
+        }
         print(json.dumps(found, indent=1))
     else:
         verdict = "ready for class" if not failed else "not ready for class"

@@ -27,12 +27,27 @@ def driver():
     elif reason:
         said, _, cure = reason.rpartition("; ")
         if not said:
-            said, cure = reason, next((cure for words, cure in CURES.items() if words in reason), "restart this machine, or ask whoever runs it to")
+            said, cure = (
+                reason,
+                next(
+                    (cure for words, cure in CURES.items() if words in reason),
+                    "restart this machine, or ask whoever runs it to",
+                ),
+            )
         is_chosen = reason.startswith("CUDA_VISIBLE_DEVICES")
-        yield Line("driver", WARN if is_chosen or found else FAIL, said, "unset it, unless you mean to use the CPU" if is_chosen else cure)
+        yield Line(
+            "driver",
+            WARN if is_chosen or found else FAIL,
+            said,
+            "unset it, unless you mean to use the CPU" if is_chosen else cure,
+        )
     elif not found and num_on_the_bus():
-        yield Line("driver", WARN, "an NVIDIA GPU is in this machine, and no driver answers, so that everything runs on the CPU",
-                   "install NVIDIA's driver or load it (`sudo modprobe nvidia`); start a container with --gpus all")  # fmt: skip
+        yield Line(
+            "driver",
+            WARN,
+            "an NVIDIA GPU is in this machine, and no driver answers, so that everything runs on the CPU",
+            "install NVIDIA's driver or load it (`sudo modprobe nvidia`); start a container with --gpus all",
+        )
     elif not found:
         yield Line("driver", OK, "no NVIDIA GPU is here: everything runs on the CPU")
     else:
@@ -52,7 +67,9 @@ def num_on_the_bus():
 
 
 def free():
-    """GPUs that others use already: a screen takes some of a laptop's, and one that shares the machine's memory is left out."""
+    """GPUs that others use already: a screen takes some of a laptop's, and one that shares the
+    machine's memory is left out.
+    """
     found = wanted()
     used = {gpu: gpu.memory_bytes - gpu.free_bytes for gpu in found}
     shares_memory = {gpu for gpu in found if gpu.memory_bytes == psutil.virtual_memory().total}
@@ -62,8 +79,12 @@ def free():
         yield Line("GPUs", OK, ", ".join(f"{number} × {name} free" for name, number in names.items()))
     for gpu in busy:
         others = f", or CUDA_VISIBLE_DEVICES to leave it out of {len(found)}" if len(found) > 1 else ""
-        yield Line("GPUs", WARN, f"{gpu.name}, cuda:{gpu.index}, has {gpu.free_bytes / GIB:.1f} of {gpu.memory_bytes / GIB:.1f} GiB free",
-                   f"use `nvidia-smi` to see whose processes use it{others}")  # fmt: skip
+        yield Line(
+            "GPUs",
+            WARN,
+            f"{gpu.name}, cuda:{gpu.index}, has {gpu.free_bytes / GIB:.1f} of {gpu.memory_bytes / GIB:.1f} GiB free",
+            f"use `nvidia-smi` to see whose processes use it{others}",
+        )
 
 
 def wanted():

@@ -33,15 +33,31 @@ def packages():
         return
     have = _installed()
     # What torch's build brings along is its own affair, but for what the course imports itself.
-    locked = {name: version for name, version in _locked(lock, _cuda()).items() if name in _direct() or not builds.comes_with_torch(name)}
-    wrong = [f"{name} is {have[name]} instead of {version}" for name, version in locked.items()
-             if name in have and have[name].partition("+")[0] != version.partition("+")[0]]  # fmt: skip
+    locked = {
+        name: version
+        for name, version in _locked(lock, _cuda()).items()
+        if name in _direct() or not builds.comes_with_torch(name)
+    }
+    wrong = [
+        f"{name} is {have[name]} instead of {version}"
+        for name, version in locked.items()
+        if name in have and have[name].partition("+")[0] != version.partition("+")[0]
+    ]
     missing = [name for name in locked if name not in have]
     said = [f"{', '.join(wrong[:4])}{' …' if wrong[4:] else ''}"] * bool(wrong)
     said += [f"{', '.join(missing[:4])}{' …' if missing[4:] else ''} not installed"] * bool(missing)
     if said:
-        cure = "run `make install`, which brings .venv up to date" if is_own() else "`make lab` installs those that were tested together"
-        yield Line("packages", FAIL if is_own() else WARN, f"{len(wrong) + len(missing)} differ from the lock file: {'; '.join(said)}", cure)
+        cure = (
+            "run `make install`, which brings .venv up to date"
+            if is_own()
+            else "`make lab` installs those that were tested together"
+        )
+        yield Line(
+            "packages",
+            FAIL if is_own() else WARN,
+            f"{len(wrong) + len(missing)} differ from the lock file: {'; '.join(said)}",
+            cure,
+        )
     else:
         yield Line("packages", OK, f"{len(locked)} at the versions of the lock file")
 
@@ -56,7 +72,12 @@ def torch():
         return
     kinds = {name: version["__version__"].partition("+")[2] for name, version in found.items()}
     if all(kinds.values()) and len(set(kinds.values())) > 1:
-        yield Line("torch", FAIL, f"torch is a build of kind {kinds['torch']}, torchvision one of kind {kinds['torchvision']}", again)
+        yield Line(
+            "torch",
+            FAIL,
+            f"torch is a build of kind {kinds['torch']}, torchvision one of kind {kinds['torchvision']}",
+            again,
+        )
         return
     cuda = found["torch"].get("cuda")
     yield Line("torch", OK, f"{found['torch']['__version__']}, " + (f"for CUDA {cuda}" if cuda else "without CUDA"))
@@ -72,8 +93,12 @@ def data():
     """The bundled digits, without which no chapter trains, and the folder that COURSE_DATA names."""
     digits = ROOT / "data" / "digits.npz"
     if not digits.is_file() or digits.stat().st_size < 10_000:
-        yield Line("data", FAIL, "data/digits.npz is missing or empty, and every chapter that trains needs it",
-                   "run `git checkout data/digits.npz` in the course's checkout")  # fmt: skip
+        yield Line(
+            "data",
+            FAIL,
+            "data/digits.npz is missing or empty, and every chapter that trains needs it",
+            "run `git checkout data/digits.npz` in the course's checkout",
+        )
         return
     from ..data import files
 
@@ -85,8 +110,12 @@ def data():
         yield Line("data", FAIL, said, cure)
         return
     if os.environ.get("COURSE_DATA") and not any(files.is_there(name, folders[0]) for name in files.DATA_SETS):
-        yield Line("data", WARN, f"COURSE_DATA is {os.environ['COURSE_DATA']!r}, and none of {', '.join(files.DATA_SETS)} is there",
-                   "put the data sets there as torchvision does, or unset it: chapters then download them or take the digits")  # fmt: skip
+        yield Line(
+            "data",
+            WARN,
+            f"COURSE_DATA is {os.environ['COURSE_DATA']!r}, and none of {', '.join(files.DATA_SETS)} is there",
+            "put the data sets there as torchvision does, or unset it: chapters then download them or take the digits",
+        )
         return
     others = f"also here: {', '.join(found)}" if found else "larger sets are downloaded where a chapter asks for one"
     yield Line("data", OK, f"the bundled digits; {others}")

@@ -24,7 +24,12 @@ def machine():
     yield Line("machine", OK, describe())
     available = min(psutil.virtual_memory().available, host.memory_bytes())  # a job or a container may be given less
     if available < 2 * GB:
-        yield Line("memory", WARN, f"{available / GB:.1f} GB are free, and a worker takes 0.4 GB", "end what uses it, or start fewer workers")
+        yield Line(
+            "memory",
+            WARN,
+            f"{available / GB:.1f} GB are free, and a worker takes 0.4 GB",
+            "end what uses it, or start fewer workers",
+        )
 
 
 def shared_memory(folder="/dev/shm"):
@@ -34,7 +39,9 @@ def shared_memory(folder="/dev/shm"):
     usage = shutil.disk_usage(folder)
     said = f"{usage.free / MB:,.0f} of {usage.total / MB:,.0f} MB are free"
     if usage.total < 1 * GB:
-        cure = "start the container with --shm-size=8g (Docker), or mount an emptyDir of medium Memory there (Kubernetes)"
+        cure = (
+            "start the container with --shm-size=8g (Docker), or mount an emptyDir of medium Memory there (Kubernetes)"
+        )
     else:
         cure = f"remove files of yours in {folder} that no process uses (`fuser` tells)"
     if usage.free < 64 * MB:
@@ -47,36 +54,63 @@ def shared_memory(folder="/dev/shm"):
 
 def limits():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    can = f"run `ulimit -n {min(hard, 4096) if hard != resource.RLIM_INFINITY else 4096}` in the shell that starts Jupyter"
+    can = (
+        f"run `ulimit -n {min(hard, 4096) if hard != resource.RLIM_INFINITY else 4096}` in the shell that starts "
+        "Jupyter"
+    )
     ask = "ask whoever runs this machine for more (`nofile` in /etc/security/limits.conf)"
     if soft != resource.RLIM_INFINITY and soft < 1024:
-        yield Line("open files", FAIL if soft < 256 else WARN, f"a process may open {soft}, and 1,024 are usual",
-                   can if hard == resource.RLIM_INFINITY or hard >= 1024 else ask)  # fmt: skip
+        yield Line(
+            "open files",
+            FAIL if soft < 256 else WARN,
+            f"a process may open {soft}, and 1,024 are usual",
+            can if hard == resource.RLIM_INFINITY or hard >= 1024 else ask,
+        )
     else:
         yield Line("open files", OK, f"a process may open {_number(soft)}")
     yield from _processes()
     space, most = resource.getrlimit(resource.RLIMIT_AS)
     needed = 64 * GB if gpus() else 8 * GB  # CUDA reserves more than it uses
     if space != resource.RLIM_INFINITY and space < needed:
-        yield Line("address space", FAIL if gpus() else WARN, f"limited to {space / GB:.0f} GB, and {needed / GB:.0f} GB may be reserved",
-                   "run `ulimit -v unlimited`" if most == resource.RLIM_INFINITY else "ask whoever runs this machine to raise the limit")  # fmt: skip
+        yield Line(
+            "address space",
+            FAIL if gpus() else WARN,
+            f"limited to {space / GB:.0f} GB, and {needed / GB:.0f} GB may be reserved",
+            "run `ulimit -v unlimited`"
+            if most == resource.RLIM_INFINITY
+            else "ask whoever runs this machine to raise the limit",
+        )
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if locked != resource.RLIM_INFINITY and os.getuid() != 0 and _has_infiniband():
-        yield Line("locked memory", WARN, f"limited to {locked / MB:.0f} MB, and InfiniBand needs it unlimited",
-                   "ask whoever runs this machine (`memlock` in /etc/security/limits.conf; in Docker --ulimit memlock=-1)")  # fmt: skip
+        yield Line(
+            "locked memory",
+            WARN,
+            f"limited to {locked / MB:.0f} MB, and InfiniBand needs it unlimited",
+            "ask whoever runs this machine (`memlock` in /etc/security/limits.conf; in Docker --ulimit memlock=-1)",
+        )
 
 
 def _processes():
     """Processes and threads that may still be started: a launch of 8 workers on a large node starts about 500."""
-    own = sum(process.info["num_threads"] or 0 for process in psutil.process_iter(["uids", "num_threads"])
-              if process.info["uids"] and process.info["uids"].real == os.getuid())  # fmt: skip
+    own = sum(
+        process.info["num_threads"] or 0
+        for process in psutil.process_iter(["uids", "num_threads"])
+        if process.info["uids"] and process.info["uids"].real == os.getuid()
+    )
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     left = [limit - own] if limit != resource.RLIM_INFINITY and os.getuid() != 0 else []  # root has no limit
     most, now = (host.cgroup_limits(name, "pids", [name]) for name in ("pids.max", "pids.current"))
-    left += [int(limit) - int(current) for limit, current in zip(most, now) if limit.isdigit() and len(most) == len(now)]
+    left += [
+        int(limit) - int(current) for limit, current in zip(most, now) if limit.isdigit() and len(most) == len(now)
+    ]
     if left and min(left) < 512:
-        yield Line("processes", FAIL if min(left) < 64 else WARN, f"only {max(0, min(left))} more may be started, threads included",
-                   "end what you do not need; ask for a higher limit (nproc in /etc/security/limits.conf, --pids-limit of a container)")  # fmt: skip
+        yield Line(
+            "processes",
+            FAIL if min(left) < 64 else WARN,
+            f"only {max(0, min(left))} more may be started, threads included",
+            "end what you do not need; ask for a higher limit (nproc in /etc/security/limits.conf, --pids-limit "
+            "of a container)",
+        )
 
 
 def _has_infiniband():
@@ -95,18 +129,35 @@ def disk():
         problem = _why_not_written(there)
         free = shutil.disk_usage(there).free
         if problem in (errno.ENOSPC, errno.EDQUOT):
-            yield Line("disk", FAIL, f"nothing more can be written to {there} ({name}): {os.strerror(problem)}", _more_room(name))
+            yield Line(
+                "disk",
+                FAIL,
+                f"nothing more can be written to {there} ({name}): {os.strerror(problem)}",
+                _more_room(name),
+            )
         elif problem:
-            yield Line("disk", FAIL, f"{there} ({name}) cannot be written: {os.strerror(problem)}", f"set {name if name.isupper() else 'HOME'} to a folder of yours")
+            yield Line(
+                "disk",
+                FAIL,
+                f"{there} ({name}) cannot be written: {os.strerror(problem)}",
+                f"set {name if name.isupper() else 'HOME'} to a folder of yours",
+            )
         elif free < 1 * GB:
-            yield Line("disk", FAIL if free < 0.1 * GB else WARN, f"{there} ({name}) has {free / GB:,.1f} GB free", _more_room(name))
+            yield Line(
+                "disk",
+                FAIL if free < 0.1 * GB else WARN,
+                f"{there} ({name}) has {free / GB:,.1f} GB free",
+                _more_room(name),
+            )
         elif there.stat().st_dev not in seen:
             yield Line("disk", OK, f"{there} has {free / GB:,.1f} GB free")
         seen.add(there.stat().st_dev)
 
 
 def _more_room(name):
-    return "remove what is not needed there" + (f", or set {name} to a folder on a larger disk" if name.isupper() else "")
+    return "remove what is not needed there" + (
+        f", or set {name} to a folder on a larger disk" if name.isupper() else ""
+    )
 
 
 def _why_not_written(folder):
@@ -130,8 +181,13 @@ def loopback():
             server.listen()
             socket.create_connection(server.getsockname(), timeout=2).close()
     except (OSError, RuntimeError) as error:
-        yield Line("loopback", FAIL, f"127.0.0.1 cannot be reached ({getattr(error, 'strerror', None) or error}), so that no worker "
-                   "finds another", "run `ip link set lo up` as root, or let the firewall pass lo")  # fmt: skip
+        yield Line(
+            "loopback",
+            FAIL,
+            f"127.0.0.1 cannot be reached ({getattr(error, 'strerror', None) or error}), so that no worker "
+            "finds another",
+            "run `ip link set lo up` as root, or let the firewall pass lo",
+        )
         return
     yield Line("loopback", OK, f"127.0.0.1 answers in {1e3 * (time.monotonic() - started):.1f} ms ({name})")
 
@@ -139,8 +195,10 @@ def loopback():
 def names():
     """What torchrun, gloo outside of the course and Horovod look up as they start."""
     host_name = socket.gethostname()
-    cure = (f"have `127.0.1.1 {host_name}` (on a cluster the node's own address) added to /etc/hosts; launch works without it, "
-            "torchrun needs it")  # fmt: skip
+    cure = (
+        f"have `127.0.1.1 {host_name}` (on a cluster the node's own address) added to /etc/hosts; launch works "
+        "without it, torchrun needs it"
+    )
     seconds, problem = _timed(socket.getaddrinfo, host_name, None)
     if problem:
         yield Line("host name", WARN, f"{host_name} has no address ({problem})", cure)
@@ -150,8 +208,12 @@ def names():
         yield Line("host name", OK, f"{host_name} is found in {1e3 * seconds:.0f} ms")
     seconds, problem = _timed(socket.getnameinfo, ("127.0.0.1", 1), 0)
     if problem or seconds > LOOK_UP_S:
-        yield Line("loopback name", WARN, f"the name of 127.0.0.1 is not found within {LOOK_UP_S:.0f} s, and torchrun asks for it",
-                   "add the line `127.0.0.1 localhost` to /etc/hosts, and `files` before `dns` in /etc/nsswitch.conf")  # fmt: skip
+        yield Line(
+            "loopback name",
+            WARN,
+            f"the name of 127.0.0.1 is not found within {LOOK_UP_S:.0f} s, and torchrun asks for it",
+            "add the line `127.0.0.1 localhost` to /etc/hosts, and `files` before `dns` in /etc/nsswitch.conf",
+        )
 
 
 def _timed(look_up, *arguments):
@@ -172,7 +234,8 @@ def _timed(look_up, *arguments):
 def listening():
     """This user's servers that other machines can reach: Jupyter among them gives away everything its user has."""
     open_to_all = {}
-    if any(name.startswith("JUPYTERHUB_") for name in os.environ):  # which reaches each user's server through the network
+    # which reaches each user's server through the network
+    if any(name.startswith("JUPYTERHUB_") for name in os.environ):
         return
     for process in psutil.process_iter(["name", "uids"]):
         try:
@@ -184,15 +247,23 @@ def listening():
         except (psutil.Error, AttributeError):
             continue
     for pid, address in open_to_all.items():
-        yield Line("listening", WARN, f"a Jupyter server of yours (process {pid}) listens on {address}, for other machines to reach",
-                   "start it with --ServerApp.ip=127.0.0.1, as `make lab` does, and reach it through ssh -L")  # fmt: skip
+        yield Line(
+            "listening",
+            WARN,
+            f"a Jupyter server of yours (process {pid}) listens on {address}, for other machines to reach",
+            "start it with --ServerApp.ip=127.0.0.1, as `make lab` does, and reach it through ssh -L",
+        )
 
 
 def _is_jupyter(command):
     """Whether a command line is that of a server: jupyter-lab, python -m jupyterlab, python …/bin/jupyter-lab."""
     names = [os.path.basename(part) for part in command[:3]]
-    return any(name.startswith(("jupyter-", "jupyterlab", "jupyterhub")) and not name.endswith(".py") or name in ("jupyter", "notebook")
-               for name in names)  # fmt: skip
+    return any(
+        name.startswith(("jupyter-", "jupyterlab", "jupyterhub"))
+        and not name.endswith(".py")
+        or name in ("jupyter", "notebook")
+        for name in names
+    )
 
 
 def is_loopback(address):

@@ -16,17 +16,17 @@ from .machine import is_loopback
 
 NUM_BYTES = 256 * 2**20
 NUM_ROUNDS = 5
-# Bus bandwidth in GB/s on nodes of eight, where a switch gives a pair all links of a GPU: what NCCL's users have measured
-# between two A100s, and round a ring of eight H100s.
+# Bus bandwidth in GB/s on nodes of eight, where a switch gives a pair all links of a GPU: what NCCL's users have
+# measured between two A100s, and round a ring of eight H100s.
 PUBLISHED = {"A100-SXM4": 208, "H100 80GB HBM3": 370}
 LEAST = 0.5  # of what was published, or of what the other pairs of this kind reach
 CURES = {  # words of CUDA's errors
     "802": "start NVIDIA's fabric manager (`sudo systemctl start nvidia-fabricmanager`)",
     "system not yet initialized": "start NVIDIA's fabric manager (`sudo systemctl start nvidia-fabricmanager`)",
     "803": "restart the container, or the machine: its driver was updated while it ran",
-    "unknown error": "load the driver's module again (`sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm`), or restart the machine",
+    "unknown error": "load the driver's module again (`sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm`), or reboot",
     "out of memory": "use `nvidia-smi` to see whose processes use it",
-    "busy or unavailable": "have it put into the default compute mode (`sudo nvidia-smi -c 0`), or wait until it is free",
+    "busy or unavailable": "have it put into the default compute mode (`sudo nvidia-smi -c 0`), or wait for it",
 }
 
 
@@ -37,17 +37,30 @@ def gloo(lines):
     try:
         run = _launch(_sum_and_listen, world_size=2, backend="gloo", timeout=30)
     except Exception as error:
-        yield Line("launch", FAIL, f"two workers with gloo failed ({_why(error)})",
-                   "fix what fails above, then run the doctor again; if nothing does, report this line to the course")  # fmt: skip
+        yield Line(
+            "launch",
+            FAIL,
+            f"two workers with gloo failed ({_why(error)})",
+            "fix what fails above, then run the doctor again; if nothing does, report this line to the course",
+        )
         return
     if run[0][0] != 1.0:
-        yield Line("launch", FAIL, f"gloo's all-reduce of 0 and 1 gave {run[0][0]}", "install again: `make clean`, then `make install`")
+        yield Line(
+            "launch",
+            FAIL,
+            f"gloo's all-reduce of 0 and 1 gave {run[0][0]}",
+            "install again: `make clean`, then `make install`",
+        )
     else:
         yield Line("launch", OK, f"two workers with gloo, {run.seconds:.1f} s")
     open_to_all = sorted({address for result in run for address in result[1] if not is_loopback(address)})
     if open_to_all:
-        yield Line("addresses", WARN, f"workers listen on {', '.join(open_to_all)}, where other machines reach them",
-                   "report this line to the course")  # fmt: skip
+        yield Line(
+            "addresses",
+            WARN,
+            f"workers listen on {', '.join(open_to_all)}, where other machines reach them",
+            "report this line to the course",
+        )
     else:
         yield Line("addresses", OK, "workers listen on 127.0.0.1 only")
 
@@ -62,7 +75,10 @@ def cuda(_):
         yield Line("CUDA", OK, f"{len(gpus)} of {len(gpus)} GPUs compute, {run.seconds:.1f} s")
     except Exception as error:
         why = _why(error)
-        cure = next((cure for words, cure in CURES.items() if words in why.lower()), "look for NVRM in `sudo dmesg`, and restart the machine")
+        cure = next(
+            (cure for words, cure in CURES.items() if words in why.lower()),
+            "look for NVRM in `sudo dmesg`, and restart the machine",
+        )
         yield Line("CUDA", FAIL, f"a GPU that is there does not compute ({why})", cure)
 
 
@@ -73,31 +89,49 @@ def nccl(_):
         return
     pairs = list(itertools.combinations(range(len(gpus)), 2))
     try:
-        measured = _launch(pair_bandwidths, pairs, NUM_BYTES, world_size=len(gpus), backend="nccl", timeout=60 + 2 * len(pairs))[0]
+        measured = _launch(
+            pair_bandwidths, pairs, NUM_BYTES, world_size=len(gpus), backend="nccl", timeout=60 + 2 * len(pairs)
+        )[0]
     except Exception as error:
-        yield Line("NCCL", FAIL, f"all-reduce between GPUs failed ({_why(error)})",
-                   "fix the line CUDA first, if it fails; NCCL_P2P_DISABLE=1 works around a broken link")  # fmt: skip
+        yield Line(
+            "NCCL",
+            FAIL,
+            f"all-reduce between GPUs failed ({_why(error)})",
+            "fix the line CUDA first, if it fails; NCCL_P2P_DISABLE=1 works around a broken link",
+        )
         return
     yield from judge(gpus, table, measured)
 
 
 def judge(gpus, table, measured):
-    """Lines about {(i, j): bus bandwidth in GB/s}: one about pairs that are slower than they should be, one about the others."""
+    """Lines about {(i, j): bus bandwidth in GB/s}: one about pairs that are slower than they should
+    be, one about the others.
+    """
     kinds = {pair: (gpus[pair[0]].name, table[pair[0]][pair[1]]) for pair in measured}
     slow = {}
     for pair, bandwidth in measured.items():
         alike = [other for each, other in measured.items() if kinds[each] == kinds[pair]]
         name, link = kinds[pair]
-        published = next((value for model, value in PUBLISHED.items() if model in name and link == "NVLink" and len(gpus) >= 8), 0)
+        published = next(
+            (value for model, value in PUBLISHED.items() if model in name and link == "NVLink" and len(gpus) >= 8), 0
+        )
         expected = max(published, median(alike))
         if bandwidth < LEAST * expected:
             slow[pair] = f"cuda:{pair[0]} and cuda:{pair[1]} {bandwidth:.0f} instead of {expected:.0f} GB/s over {link}"
     if slow:
-        yield Line("NCCL", WARN, "; ".join(list(slow.values())[:4]) + (f"; {len(slow) - 4} more" if len(slow) > 4 else ""),
-                   "look at `nvidia-smi topo -m` and `nvidia-smi nvlink --status`, and whether others use these GPUs now")  # fmt: skip
+        yield Line(
+            "NCCL",
+            WARN,
+            "; ".join(list(slow.values())[:4]) + (f"; {len(slow) - 4} more" if len(slow) > 4 else ""),
+            "look at `nvidia-smi topo -m` and `nvidia-smi nvlink --status`, and whether others use these GPUs now",
+        )
     well = [bandwidth for pair, bandwidth in measured.items() if pair not in slow]
     if well:
-        yield Line("NCCL", OK, f"all-reduce between {count(len(well), 'pair')} of GPUs, {min(well):.0f} to {max(well):.0f} GB/s")
+        yield Line(
+            "NCCL",
+            OK,
+            f"all-reduce between {count(len(well), 'pair')} of GPUs, {min(well):.0f} to {max(well):.0f} GB/s",
+        )
 
 
 def _launch(*arguments, **options):
@@ -115,7 +149,9 @@ def _launch(*arguments, **options):
 
 def _why(error):
     """What a launch's error says first, and what a worker printed last."""
-    logs = [line for log in getattr(getattr(error, "run", None), "logs", ()) for line in log.splitlines() if line.strip()]
+    logs = [
+        line for log in getattr(getattr(error, "run", None), "logs", ()) for line in log.splitlines() if line.strip()
+    ]
     return first_line(error) + (f"; last printed: {logs[-1].strip()[:200]}" if logs else "")
 
 

@@ -1,4 +1,5 @@
-"""Chapter 15's way to other frameworks: run a function in their interpreter, or show what was recorded where they are not.
+"""Chapter 15's way to other frameworks: run a function in their interpreter, or show what was recorded where they are
+not.
 
 `run` is `launch` with `on=Environment(…)`, and remembers what it found; `keep` hands it to `make record`.
 """
@@ -12,12 +13,25 @@ from .environment import FRAMEWORKS, Environment, folder, problem, stamp
 from .meeting import free_ports, horovodrun, meet_for_horovod, two_devices
 
 __all__ = [
-    "FRAMEWORKS", "Environment", "distance", "ends_at", "folder", "free_ports", "horovodrun", "keep", "meet_for_horovod", "problem",
-    "run", "source", "stamp", "two_devices",
-]  # fmt: skip
+    "FRAMEWORKS",
+    "Environment",
+    "distance",
+    "ends_at",
+    "folder",
+    "free_ports",
+    "horovodrun",
+    "keep",
+    "meet_for_horovod",
+    "problem",
+    "run",
+    "source",
+    "stamp",
+    "two_devices",
+]
 
 _RECORD = "frameworks"
-# TensorFlow's coordinator of parameter servers, for one, has been seen to crash in its own C++ threads, in one run of sixty.
+# TensorFlow's coordinator of parameter servers, for one, has been seen to crash in its own C++ threads, in one run of
+# sixty.
 _CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)
 
 _found, _failures, _from_record = {}, {}, set()
@@ -26,15 +40,18 @@ _found, _failures, _from_record = {}, {}, set()
 def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
     """Return `summary(results)` of `launch(worker, *args)` in the interpreter of `framework`, one of FRAMEWORKS.
 
-    `results` has one value per rank; the summary is made of numbers, text, lists and dicts. Where nothing is installed it is
-    what was recorded as `name`, a failure as well, and a line says so. What crashes in C code is started once more. Raises
-    RuntimeError where the environment is there and does not serve, and whatever `launch` raises.
+    `results` has one value per rank; the summary is made of numbers, text, lists and dicts. Where nothing is installed
+    it is what was recorded as `name`, a failure as well, and a line says so. What crashes in C code is started once
+    more. Raises RuntimeError where the environment is there and does not serve, and whatever `launch` raises.
     """
     if not folder().exists():
         record = recorded.latest(_RECORD)
         with_version = f"{FRAMEWORKS[framework]} {record.values['versions'][framework]}"
-        print(f"(recorded on {record.machine}, with {with_version})" if _from_record else
-              f"{problem(framework)} Until then: recorded on {record.machine}, with {with_version}.")  # fmt: skip
+        print(
+            f"(recorded on {record.machine}, with {with_version})"
+            if _from_record
+            else f"{problem(framework)} Until then: recorded on {record.machine}, with {with_version}."
+        )
         _from_record.add(name)
         if name in record.values["failures"]:
             raise WorkerError(record.values["failures"][name])
@@ -63,9 +80,9 @@ def source():
 def ends_at(truth):
     """A summary for `run`: the results' losses and how far they are from `truth`, a list of arrays.
 
-    A result is {"losses": […], "replicas": [parameters of each copy that this process has, …]}; what else it holds is kept of
-    the first. A process that has none, a server, returns None. The summary raises AssertionError unless every copy is at `truth`, as close as `torch.testing.assert_close`
-    wants float32 to be.
+    A result is {"losses": […], "replicas": [parameters of each copy that this process has, …]}; what else it holds is
+    kept of the first. A process that has none, a server, returns None. The summary raises AssertionError unless every
+    copy is at `truth`, as close as `torch.testing.assert_close` wants float32 to be.
     """
 
     def summary(results):
@@ -89,6 +106,8 @@ def distance(copies, truth):
 def keep():
     """Keep what `run` found, for `make record`. Raises RuntimeError where a part of it was not found here."""
     if os.environ.get("COURSE_RECORD") and _from_record:
-        raise RuntimeError(f"{', '.join(sorted(_from_record))} did not run here, so there is nothing to record: `make elsewhere` first")
+        raise RuntimeError(
+            f"{', '.join(sorted(_from_record))} did not run here, so there is nothing to record: `make elsewhere` first"
+        )
     if not _from_record:
         recorded.keep(_RECORD, {"found": _found, "failures": _failures, "versions": stamp()["frameworks"]})

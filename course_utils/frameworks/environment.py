@@ -1,7 +1,7 @@
 """The environment of the other frameworks: where it lies, what it lacks, and how `launch` runs workers in it.
 
-`make elsewhere` makes it in build/elsewhere, with the Python of the course's own environment. That one it never touches, and
-reads torch from it only where Horovod for PyTorch asks for it.
+`make elsewhere` makes it in build/elsewhere, with the Python of the course's own environment. That one it never
+touches, and reads torch from it only where Horovod for PyTorch asks for it.
 """
 
 import contextlib
@@ -22,8 +22,13 @@ from ..processes import payload
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements-elsewhere.lock"
 STAMP = "course-stamp.json"
-FRAMEWORKS = {"tensorflow": "TensorFlow", "horovod.torch": "Horovod for PyTorch", "horovod.tensorflow": "Horovod for TensorFlow"}
-# TensorFlow tells of its instruction sets in every process, and rounds otherwise where oneDNN chooses the order of additions.
+FRAMEWORKS = {
+    "tensorflow": "TensorFlow",
+    "horovod.torch": "Horovod for PyTorch",
+    "horovod.tensorflow": "Horovod for TensorFlow",
+}
+# TensorFlow tells of its instruction sets in every process, and rounds otherwise where oneDNN chooses the order of
+# additions.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
@@ -58,14 +63,21 @@ def problem(framework):
         return "The environment of the other frameworks is half made: run `make elsewhere` again."
     now = wanted()
     if made.get("requirements") != now.get("requirements"):
-        return f"The environment of {name} was made from another list of versions: `make elsewhere` brings it up to date."
+        return (
+            f"The environment of {name} was made from another list of versions: `make elsewhere` brings it up to date."
+        )
     if made["python"] != now["python"]:
-        return (f"The environment of {name} has Python {made['python']}, and this notebook has {now['python']}: "
-                "`make elsewhere` makes it anew.")
+        return (
+            f"The environment of {name} has Python {made['python']}, and this notebook has {now['python']}: "
+            "`make elsewhere` makes it anew."
+        )
     if framework not in made["frameworks"]:
         return f"{name} could not be built here: `make elsewhere` tries again and says why."
     if framework == "horovod.torch" and made["torch"] != now["torch"]:
-        return f"{name} was built for torch {made['torch']}, and torch is {now['torch']} now: `make elsewhere` builds it anew."
+        return (
+            f"{name} was built for torch {made['torch']}, and torch is {now['torch']} now: `make elsewhere` builds it "
+            "anew."
+        )
     return None
 
 
@@ -73,8 +85,8 @@ def problem(framework):
 class Environment:
     """`launch(…, on=Environment("tensorflow"))` runs workers of this machine in the other frameworks' interpreter.
 
-    They have torchrun's variables and no process group. A single process with TensorFlow sees GPUs where it was installed with
-    CUDA; several, and Horovod, are on the CPU. Raises RuntimeError where the framework is not there.
+    They have torchrun's variables and no process group. A single process with TensorFlow sees GPUs where it was
+    installed with CUDA; several, and Horovod, are on the CPU. Raises RuntimeError where the framework is not there.
     """
 
     framework: str
@@ -90,20 +102,34 @@ class Environment:
 
     def place(self, world_size, backend):
         if backend not in ("auto", None):
-            raise ValueError(f"backend is {backend!r}, which is torch's: {FRAMEWORKS[self.framework]} has ways of its own")
-        on_gpu = self.framework == "tensorflow" and world_size == 1 and stamp()["cuda"] and hardware.choose_backend(1).device_type == "cuda"
+            raise ValueError(
+                f"backend is {backend!r}, which is torch's: {FRAMEWORKS[self.framework]} has ways of its own"
+            )
+        on_gpu = (
+            self.framework == "tensorflow"
+            and world_size == 1
+            and stamp()["cuda"]
+            and hardware.choose_backend(1).device_type == "cuda"
+        )
         note = f"{world_size} process{'es' * (world_size > 1)} with {FRAMEWORKS[self.framework]}"
         return hardware.Placement(None, "cuda" if on_gpu else "cpu", note)
 
     def shape(self, world_size):
-        raise ValueError("what runs in another framework's environment has no program for torchrun: export is for launches in this one")
+        raise ValueError(
+            "what runs in another framework's environment has no program for torchrun: export is for launches in "
+            "this one"
+        )
 
     @contextlib.contextmanager
     def follower(self, name, world_size, placement, debug, call_fd):
         with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
             captured = surroundings.capture(world_size, placement, store.port, debug, {})
-            captured = dataclasses.replace(captured, python=str(folder() / "bin" / "python"), path=self._path(captured.path),
-                                           environment=self._variables(captured.environment))  # fmt: skip
+            captured = dataclasses.replace(
+                captured,
+                python=str(folder() / "bin" / "python"),
+                path=self._path(captured.path),
+                environment=self._variables(captured.environment),
+            )
             fd = payload.dump((captured, None))
             stack.callback(os.close, fd)
             yield Supervisor(handle.current(), world_size, temporary, fd, call_fd)
@@ -119,5 +145,6 @@ class Environment:
         theirs = {name: value for name, value in environment.items() if not name.startswith("PYTHON")}
         theirs |= _QUIET | {"PATH": f"{folder() / 'bin'}{os.pathsep}{theirs['PATH']}", "VIRTUAL_ENV": str(folder())}
         if self.framework == "horovod.torch":
-            theirs["PYTHONPATH"] = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])  # for what it starts itself
+            # for what it starts itself
+            theirs["PYTHONPATH"] = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])
         return theirs

@@ -14,7 +14,9 @@ _MEET_S = 60.0
 
 
 def two_devices():
-    """In a worker with TensorFlow, before it has computed anything: the names of two devices, GPUs or halves of the CPU."""
+    """In a worker with TensorFlow, before it has computed anything:
+    the names of two devices, GPUs or halves of the CPU.
+    """
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)  # 24 bits, as everywhere in the course
@@ -44,7 +46,8 @@ def free_ports(count):
 
 
 def horovodrun(*arguments):
-    """In a worker with Horovod: run the command `horovodrun` with these arguments; what its ranks printed, (rank, line) by rank.
+    """In a worker with Horovod: run the command `horovodrun` with these arguments; what its ranks printed, (rank, line)
+    by rank.
 
     Raises RuntimeError with the end of what it said where it failed.
     """
@@ -58,8 +61,8 @@ def horovodrun(*arguments):
 def meet_for_horovod(folder):
     """In a worker of `launch`, before `hvd.init()`: what horovodrun does for each process that it starts.
 
-    It sets Horovod's variables, from torchrun's. Rank 0 serves the store at which all meet, Horovod's own, as a thread, and
-    writes its port into `folder`, an empty one that all ranks see. Raises TimeoutError where rank 0 does not come.
+    It sets Horovod's variables, from torchrun's. Rank 0 serves the store at which all meet, Horovod's own, as a thread,
+    and writes its port into `folder`, an empty one that all ranks see. Raises TimeoutError where rank 0 does not come.
     """
     rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
     os.environ.update(
@@ -76,7 +79,9 @@ def meet_for_horovod(folder):
     deadline = time.monotonic() + _MEET_S
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"rank 0 did not serve Horovod's store within {_MEET_S:.0f} s: has it called meet_for_horovod?")
+            raise TimeoutError(
+                f"rank 0 did not serve Horovod's store within {_MEET_S:.0f} s: has it called meet_for_horovod?"
+            )
         time.sleep(0.02)
     os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] = path.read_text()
 

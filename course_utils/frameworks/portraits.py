@@ -1,8 +1,8 @@
 """What each framework does with one variable, one gradient and eight samples: workers, for `launch`.
 
-In every process a variable starts at the number of its rank, its gradient is that number, and samples 0 to 7 are handed out in
-batches of four. Each returns {"rank", "replicas", "start", "gradient", "samples"} as they are afterwards. DDP's hands out the
-samples by DistributedSampler, Horovod's by a slice, since it has nothing of its own.
+In every process a variable starts at the number of its rank, its gradient is that number, and samples 0 to 7 are handed
+out in batches of four. Each returns {"rank", "replicas", "start", "gradient", "samples"} as they are afterwards. DDP's
+hands out the samples by DistributedSampler, Horovod's by a slice, since it has nothing of its own.
 """
 
 import json
@@ -27,7 +27,13 @@ def ddp():
     start = layer.weight.item()
     (rank * model(torch.ones(1, 1))).sum().backward()
     samples = list(DistributedSampler(range(NUM_SAMPLES), shuffle=False))
-    return {"rank": rank, "replicas": dist.get_world_size(), "start": start, "gradient": layer.weight.grad.item(), "samples": samples}
+    return {
+        "rank": rank,
+        "replicas": dist.get_world_size(),
+        "start": start,
+        "gradient": layer.weight.grad.item(),
+        "samples": samples,
+    }
 
 
 def horovod(folder):
@@ -41,7 +47,13 @@ def horovod(folder):
     hvd.broadcast_parameters({"variable": variable}, root_rank=0)
     gradient = hvd.allreduce(torch.tensor(float(hvd.rank())))
     samples = list(range(NUM_SAMPLES))[hvd.rank() :: hvd.size()]
-    return {"rank": hvd.rank(), "replicas": hvd.size(), "start": variable.item(), "gradient": gradient.item(), "samples": samples}
+    return {
+        "rank": hvd.rank(),
+        "replicas": hvd.size(),
+        "start": variable.item(),
+        "gradient": gradient.item(),
+        "samples": samples,
+    }
 
 
 def multi_worker(ports):

@@ -36,9 +36,7 @@ def _usable_gpus() -> tuple[GPU, ...]:
         raise ValueError(f"COURSE_DEVICE is {wanted!r}; set it to 'cpu' or 'cuda', or unset it")
     found = () if wanted == "cpu" else gpus()
     if wanted == "cuda" and not found:
-        raise ValueError(
-            f"COURSE_DEVICE is 'cuda', but {_why_no_gpu()}; set it to 'cpu', or unset it"
-        )
+        raise ValueError(f"COURSE_DEVICE is 'cuda', but {_why_no_gpu()}; set it to 'cpu', or unset it")
     return found
 
 
@@ -59,8 +57,7 @@ def default_world_size() -> int:
     text = os.environ.get("COURSE_MAX_WORKERS", "").strip()
     if text and (not text.isdecimal() or int(text) < 2):
         raise ValueError(
-            f"COURSE_MAX_WORKERS is {text!r}; it must be a whole number, 2 or more, "
-            "for example COURSE_MAX_WORKERS=8"
+            f"COURSE_MAX_WORKERS is {text!r}; it must be a whole number, 2 or more, for example COURSE_MAX_WORKERS=8"
         )
     num_gpus = len(_usable_gpus())
     if num_gpus >= 2:
@@ -122,7 +119,9 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
 
 
 def _too_small_to_share(world_size: int) -> str:
-    """Why so many workers cannot share the GPUs, in brackets; "" where they can, or COURSE_DEVICE=cuda says that they shall."""
+    """Why so many workers cannot share the GPUs, in brackets; "" where they can, or
+    COURSE_DEVICE=cuda says that they shall.
+    """
     found = _usable_gpus()
     if not found or world_size <= len(found) or os.environ.get("COURSE_DEVICE") == "cuda":
         return ""

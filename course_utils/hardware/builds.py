@@ -3,8 +3,8 @@
 `make` reads this file before anything is installed, so it imports the standard library alone.
 
 Sources: PyTorch's RELEASE.md ("PyTorch CUDA Support Matrix") of 2.11, which is the last with builds for CUDA 12.8, of
-2.14, the last with CUDA 12.6, and of 2.15; NVIDIA's "CUDA Compatibility" for the oldest driver of each major version, and
-its driver release notes for the first and last driver of a kind of GPU.
+2.14, the last with CUDA 12.6, and of 2.15; NVIDIA's "CUDA Compatibility" for the oldest driver of each major version,
+and its driver release notes for the first and last driver of a kind of GPU.
 """
 
 import platform
@@ -16,7 +16,8 @@ class Build:
     """PyTorch's wheels for one version of CUDA.
 
     `backend` is uv's name of the index that has them, None where PyPI has; `torch` the newest release among them;
-    `oldest_driver` NVIDIA's branch; `kernels` and `kernels_arm` the compute capabilities that they have machine code for.
+    `oldest_driver` NVIDIA's branch; `kernels` and `kernels_arm` the compute capabilities that they have machine code
+    for.
     """
 
     cuda: str
@@ -32,13 +33,17 @@ class Build:
 
     @property
     def lock(self) -> str | None:
-        """The file of what takes the place of lines of requirements.lock; None for PyPI's build, which that is made for."""
+        """The file of what takes the place of lines of requirements.lock; None for PyPI's build, for which
+        that is made.
+        """
         return f"requirements-cuda{self.cuda}.lock" if self.backend else None
 
 
 # The first that fits is taken.
 BUILDS = (
-    Build("13", None, "2.15", 580, ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "11.0", "12.0")),
+    Build(
+        "13", None, "2.15", 580, ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "11.0", "12.0")
+    ),
     Build("12.6", "cu126", "2.14", 525, ("5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0"), ("8.0", "9.0")),
     Build("12.8", "cu128", "2.11", 525, ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "12.0")),
 )
@@ -49,7 +54,9 @@ LAST_DRIVER_BEFORE_TURING = 580
 
 @dataclass(frozen=True)
 class Choice:
-    """A build, or None where none runs on the GPUs; `why` says so in a sentence, and `advice`, then, what to do about it."""
+    """A build, or None where none runs on the GPUs; `why` says so in a sentence, and `advice`,
+    then, what to do about it.
+    """
 
     build: Build | None
     why: str
@@ -65,7 +72,8 @@ def named(cuda: str) -> Build:
 
 
 def choose(driver: str, capabilities: list[str]) -> Choice:
-    """The build for a driver such as "550.54.15" and the compute capabilities, such as "8.0", of all GPUs that shall be used.
+    """The build for a driver such as "550.54.15" and the compute capabilities, such as "8.0", of all GPUs that shall be
+    used.
 
     Without capabilities, where the driver does not tell them, the driver alone decides.
     """
@@ -79,22 +87,39 @@ def choose(driver: str, capabilities: list[str]) -> Choice:
         if branch >= build.oldest_driver and all(runs(build, own) for own in asked):
             return Choice(build, f"{told}: {_why(build, branch)}")
     if asked[-1] > max(_numbers(have) for have in BUILDS[0].kernels) and not any(runs(BUILDS[0], own) for own in asked):
-        return Choice(None, f"{told}: this GPU is newer than every build of PyTorch that the course knows", "install a newer torch")
+        return Choice(
+            None,
+            f"{told}: this GPU is newer than every build of PyTorch that the course knows",
+            "install a newer torch",
+        )
     if len(asked) == 1:
-        return Choice(None, f"{told}: no build of PyTorch has kernels for this GPU on {platform.machine()}", "set COURSE_DEVICE=cpu")
-    return Choice(None, f"{told}: no build of PyTorch has kernels for all of these GPUs",
-                  "choose for those that shall be used, with CUDA=13 or CUDA=12.6")  # fmt: skip
+        return Choice(
+            None,
+            f"{told}: no build of PyTorch has kernels for this GPU on {platform.machine()}",
+            "set COURSE_DEVICE=cpu",
+        )
+    return Choice(
+        None,
+        f"{told}: no build of PyTorch has kernels for all of these GPUs",
+        "choose for those that shall be used, with CUDA=13 or CUDA=12.6",
+    )
 
 
 def _advice_on_the_driver(branch: int, asked: list) -> str:
     """What to do where the driver runs no build, or cannot run a GPU; "" where it can."""
     if asked and asked[0] < (5, 0):
-        return "no build of PyTorch has kernels for a GPU this old: leave it out with CUDA_VISIBLE_DEVICES, or set COURSE_DEVICE=cpu"
+        return (
+            "no build of PyTorch has kernels for a GPU this old: leave it out with CUDA_VISIBLE_DEVICES, or set "
+            "COURSE_DEVICE=cpu"
+        )
     needed = max([min(build.oldest_driver for build in BUILDS), *(FIRST_DRIVER.get(major, 0) for major, _ in asked)])
     if branch < needed:
         return f"update the driver to {needed} or newer, or ask whoever runs this machine to"
     if branch > LAST_DRIVER_BEFORE_TURING and asked and asked[0] < (7, 5):
-        return f"install driver {LAST_DRIVER_BEFORE_TURING}, the last for GPUs older than Turing, or ask whoever runs this machine to"
+        return (
+            f"install driver {LAST_DRIVER_BEFORE_TURING}, the last for GPUs older than Turing, or ask whoever runs "
+            "this machine to"
+        )
     return ""
 
 
@@ -104,7 +129,9 @@ def comes_with_torch(project: str) -> bool:
 
 
 def runs(build: Build, own: tuple[int, int]) -> bool:
-    """Whether the build has machine code for a compute capability: of the same major version, from its own minor one up."""
+    """Whether the build has machine code for a compute capability:
+    of the same major version, from its own minor one up.
+    """
     kernels = build.kernels_arm if platform.machine() == "aarch64" else build.kernels
     return any(have[0] == own[0] and have[1] <= own[1] for have in map(_numbers, kernels))
 

@@ -18,7 +18,8 @@ def full_precision():
 def gpus_in_use():
     """Return the `torch.device`s that this process has begun to use: those on which CUDA has made a context for it.
 
-    To wait for another would begin to use it, which costs half a gigabyte. A process that has not touched CUDA has none.
+    To wait for another would begin to use it, which costs half a gigabyte. A process that has not touched CUDA has
+    none.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

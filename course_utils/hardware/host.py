@@ -14,7 +14,9 @@ _ROOT = Path("/")
 
 
 def num_cores() -> int:
-    """The number of cores this process may use: its affinity, and its container's CPU quota, rounded up as loky does."""
+    """The number of cores this process may use: its affinity, and its container's CPU quota,
+    rounded up as loky does.
+    """
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS has no affinity

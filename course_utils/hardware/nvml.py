@@ -88,7 +88,11 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
     try:
         return _ask(nvml)
     except nvml.NVMLError as error:  # a GPU that has fallen off the bus, for one
-        return (), f"a GPU does not answer ({error}), so the CPU is used; `nvidia-smi` tells which, restart this machine or have it reset"
+        return (
+            (),
+            f"a GPU does not answer ({error}), so the CPU is used; `nvidia-smi` tells which, restart this machine "
+            "or have it reset",
+        )
 
 
 def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
@@ -112,7 +116,9 @@ def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
 
 
 def _all_handles(nvml) -> list:
-    """NVML's handles of the machine's GPUs, whole ones, in the order of the bus, but for those that a job was not given."""
+    """NVML's handles of the machine's GPUs, whole ones, in the order of the bus, but for those that
+    a job was not given.
+    """
     handles = []
     for i in range(nvml.nvmlDeviceGetCount()):
         with contextlib.suppress(nvml.NVMLError_NoPermission):
@@ -195,9 +201,11 @@ def visible_handles() -> list:
 
 
 def _as_cuda_has_them(nvml, handles) -> list:
-    """The GPUs that a CUDA process sees of `handles`: where one is cut into slices (MIG), its first slice and nothing else.
+    """The GPUs that a CUDA process sees of `handles`: where one is cut into slices (MIG), its first slice and nothing
+    else.
 
-    The rule is NVIDIA's (MIG User Guide, "CUDA Device Enumeration"): a process uses one slice, and no whole GPU beside it.
+    The rule is NVIDIA's (MIG User Guide, "CUDA Device Enumeration"): a process uses one slice, and no whole GPU beside
+    it.
     """
     slices = [_slices(nvml, handle) for handle in handles]
     first = next((each[0] for each in slices if each), None)
@@ -232,8 +240,8 @@ def _speed(nvml, handle) -> int:
 
 def _driver_problem(found: list[GPU], newest: str, built: str) -> str:
     return (
-        f"the NVIDIA driver {found[0].driver} is too old: it runs CUDA {newest} and this torch was built for CUDA {built}, so "
-        f"the CPU is used; {_cure(found)}"
+        f"the NVIDIA driver {found[0].driver} is too old: it runs CUDA {newest} and this torch was built for CUDA "
+        f"{built}, so the CPU is used; {_cure(found)}"
     )
 
 
@@ -262,7 +270,10 @@ def _gpu_problem(gpu: GPU, architectures: list[str]) -> str | None:
     have = f"{gpu.name} has compute capability {own[0]}.{own[1]}"
     if own < min(kernels):
         oldest = min(kernels)
-        return f"{have}, too old for this torch, which begins at {oldest[0]}.{oldest[1]}, so it is not used; {_cure([gpu])}"
+        return (
+            f"{have}, too old for this torch, which begins at {oldest[0]}.{oldest[1]}, so it is not used; "
+            f"{_cure([gpu])}"
+        )
     return f"{have}, for which this torch has no kernels, so it is not used; {_cure([gpu])}"
 
 

@@ -23,11 +23,13 @@ def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) 
     ]
     for gpu in found:
         major, minor = gpu.compute_capability
-        rows.append((
-            f"cuda:{gpu.index}",
-            f"{gpu.name}, {memory_of(gpu)}{f' ({gib(gpu.free_bytes)} free)' * bool(gpu.memory_bytes)}, "
-            f"compute capability {major}.{minor}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                f"cuda:{gpu.index}",
+                f"{gpu.name}, {memory_of(gpu)}{f' ({gib(gpu.free_bytes)} free)' * bool(gpu.memory_bytes)}, "
+                f"compute capability {major}.{minor}",
+            )
+        )
     if not found:
         rows.append(("GPU", why_no_gpu))
     if len(found) > 1:
@@ -73,7 +75,9 @@ def _backends(num_gpus: int) -> str:
 
 
 def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
-    """(part, chapters, what runs) for all chapters; every method's answer is right everywhere, so this is about times."""
+    """(part, chapters, what runs) for all chapters; every method's answer is right everywhere, so
+    this is about times.
+    """
     if num_gpus == 0:
         cores = count(num_cores(), "core")
         one = [

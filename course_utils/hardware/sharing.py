@@ -4,8 +4,8 @@ Each launch has a ticket, a file of its own with a number that gives its place i
 resources that it holds. It locks the ticket while it lives; the system releases that lock when a kernel dies, however
 it dies, and a ticket that is not locked is nobody's. A node without GPUs is one resource, its cores.
 
-The folder belongs to root and is for everybody (/dev/shm, /run/lock); whatever lies in it may be another user's trap, so
-nothing is opened that is no plain file, and nothing but one's own ticket is ever written to or removed.
+The folder belongs to root and is for everybody (/dev/shm, /run/lock); whatever lies in it may be another user's trap,
+so nothing is opened that is no plain file, and nothing but one's own ticket is ever written to or removed.
 """
 
 import contextlib
@@ -92,13 +92,16 @@ class _Ticket:
         self._give_back()
 
     def take(self, wanted):
-        """Take `wanted` of the resources if they are free and nobody waits for them in front; else return who is in the way."""
+        """Take `wanted` of the resources if they are free and nobody waits for them in front;
+        else return who is in the way.
+        """
         with _alone(self._folder):
             mine = set(self._resources)
             others = [
-                (number, ticket) for (number, _), ticket in sorted(_tickets(self._folder).items())
+                (number, ticket)
+                for (number, _), ticket in sorted(_tickets(self._folder).items())
                 if mine & {*ticket["holds"], *ticket["waits_for"]}
-            ]  # fmt: skip
+            ]
             in_the_way = [ticket["who"] for number, ticket in others if ticket["holds"] or number < self._number]
             waits = any(ticket["waits_for"] and number < self._number for number, ticket in others)
             held = {resource for _, ticket in others for resource in ticket["holds"]}

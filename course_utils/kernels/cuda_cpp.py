@@ -29,8 +29,8 @@ class Parameter:
         self.is_pointer = bool(match and (match[2] or match[4]))
         if not match or not (c_type in _TYPES or (self.is_pointer and c_type == "void")):
             raise KernelError(
-                f"CudaKernel cannot pass the parameter `{text}` of {kernel}: it knows bool, the sizes of int, float, double, "
-                "half, and pointers to them, each with a name"
+                f"CudaKernel cannot pass the parameter `{text}` of {kernel}: it knows bool, the sizes of int, float, "
+                "double, half, and pointers to them, each with a name"
             )
         self.name, self.c_type, self.dtype = match[3], c_type, _TYPES.get(c_type)
 
@@ -90,8 +90,8 @@ class CudaKernel:
     def _launch(self, grid, block, args):
         if not self._loaded and hardware.devices(1)[0].type != "cuda":  # asked once: the answer takes milliseconds
             raise KernelError(
-                f"{self.name} is compiled, but there is no GPU in use to launch it on: read {self.name}.ptx, or run the same "
-                "kernel in numba's simulator"
+                f"{self.name} is compiled, but there is no GPU in use to launch it on: read {self.name}.ptx, or run "
+                "the same kernel in numba's simulator"
             )
         import torch
         from cuda.core import Device, LaunchConfig
@@ -115,10 +115,13 @@ class CudaKernel:
             signature = f"{self.name}({', '.join(map(str, self.parameters))})"
             raise KernelError(f"{signature} takes {len(self.parameters)} arguments, and was given {len(args)}")
         passed = [_pass_on(parameter, arg) for parameter, arg in zip(self.parameters, args)]
-        devices = {arg.device: parameter.name for parameter, arg in zip(self.parameters, args) if isinstance(arg, torch.Tensor)}
+        devices = {
+            arg.device: parameter.name for parameter, arg in zip(self.parameters, args) if isinstance(arg, torch.Tensor)
+        }
         if len(devices) > 1:
             raise KernelError(
-                "the tensors are on different GPUs: " + ", ".join(f"{name} on {device}" for device, name in devices.items())
+                "the tensors are on different GPUs: "
+                + ", ".join(f"{name} on {device}" for device, name in devices.items())
             )
         return passed, next(iter(devices), torch.device("cuda", torch.cuda.current_device()))
 
@@ -158,11 +161,17 @@ def _pass_on(parameter, arg):
         if parameter.dtype and str(arg.dtype) != f"torch.{parameter.dtype}":
             refuse(f"takes a tensor of torch.{parameter.dtype}, and was given one of {arg.dtype}")
         if not arg.is_contiguous():
-            refuse("takes a tensor whose elements lie one after the other, and was given a strided view: use .contiguous()")
+            refuse(
+                "takes a tensor whose elements lie one after the other, and was given a strided view: use .contiguous()"
+            )
         return arg.data_ptr()
     if isinstance(arg, torch.Tensor):
         refuse("takes a number, and was given a tensor (.item() reads the number out of one)")
-    dtype = np.dtype(parameter.dtype) if parameter.dtype != "bfloat16" else refuse("is a bfloat16 number: take a float instead")
+    dtype = (
+        np.dtype(parameter.dtype)
+        if parameter.dtype != "bfloat16"
+        else refuse("is a bfloat16 number: take a float instead")
+    )
     if dtype.kind in "iu":
         try:
             value = operator.index(arg)

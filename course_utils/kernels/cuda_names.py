@@ -55,12 +55,16 @@ def _numpy_type(dtype):
 
     try:
         return np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else numpy_support.as_dtype(dtype)
-    except Exception:  # noqa: BLE001 numba's own kinds, which have moved between its packages
-        raise BadAccess(f"makes an array of {dtype!r}, and numba's types are called numba.float32, numba.int64, …") from None
+    except Exception:  # numba's own kinds, which have moved between its packages
+        raise BadAccess(
+            f"makes an array of {dtype!r}, and numba's types are called numba.float32, numba.int64, …"
+        ) from None
 
 
 def _refuse_variable_size(frame):
-    """Refuse `cuda.shared.array(n, …)` with a size that only the launch knows: numba refuses it on a GPU, at great length."""
+    """Refuse `cuda.shared.array(n, …)` with a size that only the launch knows:
+    numba refuses it on a GPU, at great length.
+    """
     call = _call_at(frame)
     sizes = call and [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "shape")]
     for node in ast.walk(ast.Tuple(sizes or [])):
@@ -68,15 +72,17 @@ def _refuse_variable_size(frame):
         is_argument = name in frame.f_code.co_varnames[: frame.f_code.co_argcount]
         if is_argument or isinstance(frame.f_globals.get(name), CudaNames):
             raise BadAccess(
-                f"makes an array whose size is taken from {name}, which is known only when the kernel runs: memory is set "
-                "aside when it is compiled, so the size is a number, or a constant of the notebook"
+                f"makes an array whose size is taken from {name}, which is known only when the kernel runs: memory is "
+                "set aside when it is compiled, so the size is a number, or a constant of the notebook"
             )
 
 
 def _call_at(frame):
     """The call that the frame is in, as a syntax tree; None where its source is not known."""
     first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first or 1, (last or 0) + 1)]
+    lines = [
+        linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first or 1, (last or 0) + 1)
+    ]
     if not any(lines) or start is None:
         return None
     lines[-1] = lines[-1][:end]

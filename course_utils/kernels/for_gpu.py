@@ -1,4 +1,6 @@
-"""Can a GPU run a kernel? numba compiles it for one that need not be there: the simulator, which is Python, takes more."""
+"""Can a GPU run a kernel? numba compiles it for one that need not be there:
+the simulator, which is Python, takes more.
+"""
 
 import contextlib
 import inspect
@@ -16,9 +18,13 @@ from .simulator import pickled_kernel
 _CAPABILITY = (7, 5)  # Turing, the oldest GPU for which every compiler since has code
 _TIMEOUT_S = 60  # compiling takes one or two
 
-# What numba says, and what the student did. Names in the pattern's brackets, which must be the student's, go into the words.
+# What numba says, and what the student did. Names in the pattern's brackets, which must be the student's, go into the
+# words.
 _CAUSES = (
-    ("Untyped global name '(.+?)':.* <class 'function'>", "{} is an ordinary Python function, not compiled for a GPU itself"),
+    (
+        "Untyped global name '(.+?)':.* <class 'function'>",
+        "{} is an ordinary Python function, not compiled for a GPU itself",
+    ),
     ("Untyped global name '(.+?)':.* <class '(?:type|builtin.*)'>", "numba has no {} for a GPU"),
     ("Untyped global name '(.+?)'", "{} is nothing that a GPU's threads can use"),
     ("<ufunc '(.+?)'>", "numba has no {} of NumPy's for a GPU"),
@@ -36,20 +42,22 @@ _CAUSES = (
     ("unicode|'str'", "it makes a text"),
     ("NRT required", "it makes something that needs memory, which a GPU's threads cannot ask for"),
     ("Type of variable '\\$", "numba cannot tell the type of a value there: take the expression apart"),
-)  # fmt: skip
+)
 
 
 def check_compiles(kernel, *args):
     """Compile `kernel` for a GPU, which need not be there, as for a launch with `args`.
 
-    Raises KernelError where numba cannot compile it, with the line. Nothing is raised where numba itself is incomplete, or
-    takes too long.
+    Raises KernelError where numba cannot compile it, with the line. Nothing is raised where numba itself is incomplete,
+    or takes too long.
     """
     bound = inspect.signature(kernel).bind(*args)
     bound.apply_defaults()
     try:
         with unannounced():
-            found = launch(_compile, pickled_kernel(kernel), bound.args, world_size=1, backend=None, timeout=_TIMEOUT_S)[0]
+            found = launch(
+                _compile, pickled_kernel(kernel), bound.args, world_size=1, backend=None, timeout=_TIMEOUT_S
+            )[0]
     except WorkerError as error:
         if error.timed_out:
             return
@@ -61,7 +69,9 @@ def check_compiles(kernel, *args):
 
 
 def _compile(pickled, args):
-    """In a worker: None, or what numba cannot compile, and the frames (file name, line number, function) where that is."""
+    """In a worker: None, or what numba cannot compile, and the frames (file name, line number,
+    function) where that is.
+    """
     os.environ.pop("NUMBA_ENABLE_CUDASIM", None)  # before numba's first import, which unpickling the kernel may be
     import cloudpickle
     import numba
@@ -78,7 +88,7 @@ def _compile(pickled, args):
         cuda.compile_ptx(kernel, numba.void(*kinds), cc=_CAPABILITY)
     except (ImportError, OSError):  # NVVM or another part of CUDA is not there
         return None
-    except Exception as error:  # noqa: BLE001 numba's own kinds, and what escapes from its depths
+    except Exception as error:  # numba's own kinds, and what escapes from its depths
         said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # numba colours its messages
         return _cause(said, kernel, error), [_frame(said, kernel.__code__, error.__traceback__)]
     return None
@@ -96,7 +106,9 @@ def _cause(said, kernel, error):
 
 
 def _frame(said, code, trace):
-    """The line that numba was looking at: the innermost `loc` of what its frames had in hand, or else what its message names."""
+    """The line that numba was looking at: the innermost `loc` of what its frames had in hand, or
+    else what its message names.
+    """
     first, last = code.co_firstlineno, max(line or 0 for each in codes(code) for _, _, line in each.co_lines())
     found = [int(line) for pair in re.findall(r"line (\d+):|\((\d+)\)$", said, re.MULTILINE) for line in pair if line]
     found = [(code.co_filename, line) for line in found if first < line <= last]

@@ -21,7 +21,8 @@ _STACK_BYTES = 1 << 20  # of each thread; 8 MiB would be asked for 1024 times
 
 
 class Refused(Exception):
-    """The kernel failed: what happened, the frames (file name, line number, function) where, and the exception, if it was one.
+    """The kernel failed: what happened, the frames (file name, line number, function) where, and the exception, if it
+    was one.
 
     `advice` is for whoever chose the launch.
     """
@@ -125,7 +126,8 @@ class _Launch:
         if not self.paused.acquire(timeout=max(0, self.deadline - time.monotonic())):
             frames = _frames(traceback.walk_stack(sys._current_frames()[thread.ident]))[::-1]
             raise Refused(
-                f"no end after {self.timeout:g} s, so the kernel was stopped in {thread}: does its loop come to an end?",
+                f"no end after {self.timeout:g} s, so the kernel was stopped in {thread}: does its loop come to "
+                "an end?",
                 frames,
                 advice="If it only needs longer: fewer threads, or a smaller array.",
             )
@@ -140,8 +142,8 @@ class _Launch:
             if other.barrier != waiting[0].barrier:
                 does = f"waits at the one in line {other.barrier[1]}" if other.barrier else "has ended without it"
                 raise Refused(
-                    f"{waiting[0]} waits in cuda.syncthreads(), and {other} {does}: every thread of a block has to come to "
-                    "each barrier, so it must not stand in a branch that only some take, or after a return",
+                    f"{waiting[0]} waits in cuda.syncthreads(), and {other} {does}: every thread of a block has to "
+                    "come to each barrier, so it must not stand in a branch that only some take, or after a return",
                     [waiting[0].barrier],
                 )
 
@@ -201,7 +203,7 @@ def _thread_class():
                 if value is not None:
                     what = f"returns a {type(value).__name__}"
                     raise BadAccess(f"{what}, but a kernel returns nothing: it writes into its arguments")
-            except BaseException as error:  # noqa: BLE001 sys.exit too: whoever waits for this thread says so
+            except BaseException as error:  # sys.exit too: whoever waits for this thread says so
                 self.error = error
             self.error = self.launch.observer.refused or self.error
             self.launch.paused.release()

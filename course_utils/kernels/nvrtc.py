@@ -4,8 +4,7 @@ import linecache
 import os
 import re
 
-from .. import hardware
-from .. import cells
+from .. import cells, hardware
 from .errors import KernelError
 
 DEFAULT_ARCH = "compute_80"  # where there is no GPU to compile for
@@ -68,8 +67,9 @@ def _nvrtc():
         _checked(nvrtc, nvrtc.nvrtcVersion())
     except (ImportError, RuntimeError, OSError) as error:  # the bindings' own errors are RuntimeErrors
         raise KernelError(
-            "NVRTC, which compiles CUDA C++, is not installed on this machine (it comes with the CUDA build of torch, on "
-            "Linux); install it with `python -m pip install cuda-bindings nvidia-cuda-nvrtc`, and restart the notebook"
+            "NVRTC, which compiles CUDA C++, is not installed on this machine (it comes with the CUDA build of "
+            "torch, on Linux); install it with `python -m pip install cuda-bindings nvidia-cuda-nvrtc`, and restart "
+            "the notebook"
         ) from error
     return nvrtc
 
@@ -106,7 +106,9 @@ def _check_arch(nvrtc, arch):
         return f"compute_{max(fitting)}"
     if not re.fullmatch(f"(sm|compute)_({'|'.join(map(str, known))})[af]?", str(arch)):
         raise KernelError(
-            f"arch is {_short(arch)}; it can be " + ", ".join(f"'sm_{number}'" for number in known) + ", or compute_ for sm_"
+            f"arch is {_short(arch)}; it can be "
+            + ", ".join(f"'sm_{number}'" for number in known)
+            + ", or compute_ for sm_"
         )
     return arch
 
@@ -132,7 +134,9 @@ def _explain(log, source, name):
         if match:
             line = int(match[1])
             place = f"{where[0]}, line {line + where[1]}" if where else f"{name}, line {line}"
-            text = re.sub(r"\n+\d+ \w*\s*errors? detected in the compilation.*", "", part[match.end() :], flags=re.DOTALL)
+            text = re.sub(
+                r"\n+\d+ \w*\s*errors? detected in the compilation.*", "", part[match.end() :], flags=re.DOTALL
+            )
             errors.append(f"{place}: error: {text.rstrip()}")
     if not errors:
         return f"the CUDA source does not compile:\n{log.strip()}"

@@ -79,7 +79,9 @@ def _with_helpers(function, cuda, done):
             done[helper] = helper  # one that calls itself stays as it is, and numba says that it cannot
             done[helper] = cuda.jit(device=True)(_with_helpers(helper, cuda, done))
         namespace[name] = done[helper]
-    copy = types.FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
+    copy = types.FunctionType(
+        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+    )
     return functools.update_wrapper(copy, function)
 
 

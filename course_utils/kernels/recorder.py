@@ -131,7 +131,9 @@ class Array:
     def __setitem__(self, index, value):
         element = self._element(index, "write")
         if not isinstance(value, (int, float, complex, np.number, np.bool_)):
-            self._observer.refuse(f"writes a {type(value).__name__} into {self.name}[{_text(element)}], which holds one number")
+            self._observer.refuse(
+                f"writes a {type(value).__name__} into {self.name}[{_text(element)}], which holds one number"
+            )
         self._observer.note(self, element, "write")
         self._values[element] = value
 
@@ -143,8 +145,8 @@ class Array:
         except TypeError:
             shown = ", ".join("a:b" if isinstance(part, slice) else _short(part) for part in parts)
             self._observer.refuse(
-                f"{kind}s {self.name}[{shown}], but an index is a whole number (of two whole numbers, // gives one and / "
-                "does not)"
+                f"{kind}s {self.name}[{shown}], but an index is a whole number (of two whole numbers, // gives one "
+                "and / does not)"
             )
         if len(parts) != self.ndim:
             self._observer.refuse(
@@ -166,7 +168,9 @@ class Array:
         return f"{limits}: is there a guard for the threads past the end?"
 
     def __getattr__(self, name):
-        raise AttributeError(f"{self.name}.{name} is not in the simulator: an array has elements, shape, size, ndim, dtype")
+        raise AttributeError(
+            f"{self.name}.{name} is not in the simulator: an array has elements, shape, size, ndim, dtype"
+        )
 
 
 def _text(element):
@@ -179,7 +183,9 @@ def _short(value):
 
 
 def _whole(self, *_):
-    self._observer.refuse(f"computes with all of {self.name}: a thread works on single elements, such as {self.name}[i]")
+    self._observer.refuse(
+        f"computes with all of {self.name}: a thread works on single elements, such as {self.name}[i]"
+    )
 
 
 for _operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge"):

@@ -15,7 +15,8 @@ def check_shape(grid, block):
     block = _check("block", "threads", block, _MAX_BLOCK)
     if num_in(block) > MAX_BLOCK_THREADS:
         raise KernelError(
-            f"block is {block}, {num_in(block):,} threads, and a block has at most {MAX_BLOCK_THREADS:,}: take more blocks instead"
+            f"block is {block}, {num_in(block):,} threads, and a block has at most {MAX_BLOCK_THREADS:,}: take "
+            "more blocks instead"
         )
     return grid, block
 
@@ -30,7 +31,9 @@ def _check(what, unit, shape, limits):
     is_whole = all(hasattr(size, "__index__") and not isinstance(size, bool) for size in sizes)
     if not is_whole or not 1 <= len(sizes) <= 3:
         hint = " (math.ceil, or //, makes a whole number)" if any(isinstance(size, float) for size in sizes) else ""
-        raise KernelError(f"{what} is {shape!r}; it is the number of {unit}: a whole number, or a tuple of up to three{hint}")
+        raise KernelError(
+            f"{what} is {shape!r}; it is the number of {unit}: a whole number, or a tuple of up to three{hint}"
+        )
     sizes = tuple(int(size) for size in sizes)
     for axis, size, limit in zip("xyz", sizes, limits):
         if size < 1:

@@ -42,14 +42,15 @@ def simulate(kernel, grid, block, *args, timeout=30):
     """Run `kernel[grid, block](*args)` in numba's simulator, in a worker, and return a Simulated.
 
     Args:
-        kernel: a function that is not decorated and uses the notebook's global `cuda` (`from numba import cuda`). It may
+        kernel: a function that is not decorated and uses the notebook's global `cuda` (`from numba import cuda`). It
+        may
             call other functions of the notebook, decorated with `cuda.jit(device=True)` or not.
         grid, block: number of blocks, and of threads in each: an int, or a tuple of up to three; 4096 threads in all.
         args: tensors, NumPy arrays and numbers. They are copied: the caller's stay as they are.
         timeout: seconds until a kernel that has not ended is stopped.
 
-    Raises KernelError where the kernel reads or writes outside an array, fails, does not end or leaves a barrier out, and
-    where it cannot be launched like this.
+    Raises KernelError where the kernel reads or writes outside an array, fails, does not end or leaves a barrier out,
+    and where it cannot be launched like this.
     """
     (simulated,) = simulate_many(kernel, [(grid, block, args)], timeout)
     return simulated
@@ -58,8 +59,9 @@ def simulate(kernel, grid, block, *args, timeout=30):
 def simulate_many(kernel, cases, timeout=30):
     """Return a Simulated for each `(grid, block, args)` in `cases`, all run by one worker: starting it takes 0.3 s.
 
-    `timeout` is for each case. Raises KernelError as `simulate` does, for the first case that fails; the error's `results`
-    are those of the cases before. Inside a worker that has not imported numba without the simulator, it is run there.
+    `timeout` is for each case. Raises KernelError as `simulate` does, for the first case that fails; the error's
+    `results` are those of the cases before. Inside a worker that has not imported numba without the simulator, it is
+    run there.
     """
     from . import in_worker
 
@@ -93,7 +95,9 @@ def _refusal(results, what, frames, exception, advice):
 
 @contextlib.contextmanager
 def simulator_in_workers():
-    """Workers that are launched inside have numba's simulator, so that a function that runs there may call `simulate`."""
+    """Workers that are launched inside have numba's simulator, so that a function that runs there
+    may call `simulate`.
+    """
     before = os.environ.get("NUMBA_ENABLE_CUDASIM")
     os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # workers take over the environment, and unpickle their function after it
     try:
@@ -119,8 +123,8 @@ def checked(kernel, grid, block, args, max_threads=MAX_THREADS):
     num_threads = num_in(grid) * num_in(block)
     if max_threads and num_threads > max_threads:
         raise KernelError(
-            f"grid {grid} of blocks {block} is {num_threads:,} threads, and the simulator, which is slow, takes at most "
-            f"{max_threads:,}: use a smaller array"
+            f"grid {grid} of blocks {block} is {num_threads:,} threads, and the simulator, which is slow, takes at "
+            f"most {max_threads:,}: use a smaller array"
         )
     try:
         names = list(inspect.signature(kernel).bind(*args).arguments)
@@ -131,7 +135,9 @@ def checked(kernel, grid, block, args, max_threads=MAX_THREADS):
         what = None
         if isinstance(arg, torch.Tensor):
             if arg.layout != torch.strided or not _is_of_numpy(arg.dtype):
-                what = f"a tensor of {arg.layout if arg.layout != torch.strided else arg.dtype}, which numba does not have"
+                what = (
+                    f"a tensor of {arg.layout if arg.layout != torch.strided else arg.dtype}, which numba does not have"
+                )
             elif arg.device.type == "meta":
                 what = "a tensor on the meta device, which has no elements"
             elif arg.ndim == 0:
@@ -171,16 +177,18 @@ def pickled_kernel(kernel):
     stream = io.BytesIO()
     try:
         Pickler(stream).dump(kernel)
-    except Exception as error:  # noqa: BLE001 whatever pickling raises
+    except Exception as error:  # whatever pickling raises
         raise KernelError(
-            f"{kernel.__name__} uses something that cannot be sent to the simulator's worker ({error}): a kernel uses its "
-            "arguments, numbers and functions of the notebook"
+            f"{kernel.__name__} uses something that cannot be sent to the simulator's worker ({error}): a kernel uses "
+            "its arguments, numbers and functions of the notebook"
         ) from None
     return stream.getvalue()
 
 
 def _helper(function):
-    """What a worker takes for a decorated helper: the simulator calls the function itself, numba's compiler wants it decorated."""
+    """What a worker takes for a decorated helper: the simulator calls the function itself, numba's
+    compiler wants it decorated.
+    """
     from numba import config, cuda
 
     return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)

@@ -11,8 +11,8 @@
     streams     ◀─ one pipe for both output streams ───────────────────────────────────── worker(*args, **kwargs)
     failure: what became of each rank → WorkerError
 
-With `on=Nodes(2)` or `on=Slurm(…)` the ranks belong to torchrun's agents, here or on the nodes of a cluster, and what the two
-sides say to one another lies in files of a folder that both see:
+With `on=Nodes(2)` or `on=Slurm(…)` the ranks belong to torchrun's agents, here or on the nodes of a cluster, and what
+the two sides say to one another lies in files of a folder that both see:
 
     notebook (the kernel)                                agent, one per node             rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -20,7 +20,8 @@ sides say to one another lies in files of a folder that both see:
                    cluster: a job of Slurm ────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
     follower    ◀─ folder: messages, output, result ────────────────────────────────────
 
-`protocol` has the messages; functions, arguments and results travel beside them as files in memory (`processes.payload`).
+`protocol` has the messages; functions, arguments and results travel beside them as files in memory
+(`processes.payload`).
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
 what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
 nothing is left behind.
@@ -33,15 +34,18 @@ What is changed in Python and torch, and what is lost where it is gone one day:
 
 In a worker, a process of our own:
 - `atexit._clear`: the forkserver's exit handlers, torch's above all, are not its own. Lost: 80 ms at its end.
-- `threading._shutdown`, `atexit._run_exitfuncs`: it ends as an interpreter does, but without destructors, which may hang.
-- `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Lost: /dev/shm keeps what nobody
-  unlinked.
+- `threading._shutdown`, `atexit._run_exitfuncs`: it ends as an interpreter does, but without destructors, which may
+  hang.
+- `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Lost: /dev/shm keeps what
+  nobody unlinked.
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
-- `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Lost: MASTER_PORT=12355 hangs.
-- glibc's `__nss_configure_lookup`, while it connects: torch asks for the name of 127.0.0.1, for its log. Lost: 5 s or 10 s
-  a launch where the name server is silent.
+- `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Lost: MASTER_PORT=12355
+  hangs.
+- glibc's `__nss_configure_lookup`, while it connects: torch asks for the name of 127.0.0.1, for its log. Lost: 5 s or
+  10 s a launch where the name server is silent.
 In the notebook, for a moment:
-- the same, for the 3 ms in which it makes its store: a thread that looks a name up just then is told that there is none.
+- the same, for the 3 ms in which it makes its store: a thread that looks a name up just then is told that there is
+  none.
 - SIGINT's handler, during a launch: an interrupt strikes when nothing is half done.
 - cloudpickle's `_class_setstate`, as a result comes in. Lost: it is written over the class of the cell.
 """
@@ -64,8 +68,18 @@ from .supervisor import Supervisor
 from .worker import log
 
 __all__ = [
-    "LauncherError", "Nodes", "NotSendable", "Run", "Slurm", "WorkerError", "latest_run", "launch", "log", "shutdown", "warm",
-]  # fmt: skip
+    "LauncherError",
+    "Nodes",
+    "NotSendable",
+    "Run",
+    "Slurm",
+    "WorkerError",
+    "latest_run",
+    "launch",
+    "log",
+    "shutdown",
+    "warm",
+]
 
 
 class Run:
@@ -84,8 +98,9 @@ class Run:
     def export(self, folder):
         """Write what it takes to run this without a notebook into `folder`, and return the paths of three files.
 
-        NAME.py holds the worker function with all that it uses, for torchrun, NAME.arguments what it was called with, and
-        NAME.sbatch is a batch file for Slurm. Raises ValueError for a worker without a name, or whose text is not known.
+        NAME.py holds the worker function with all that it uses, for torchrun, NAME.arguments what it was called with,
+        and NAME.sbatch is a batch file for Slurm. Raises ValueError for a worker without a name, or whose text is not
+        known.
         """
         from .export import export  # not above: it brings course_utils.slurm, which `python -m` must not find imported
 
@@ -146,7 +161,9 @@ def latest_run():
     return _latest and _latest()
 
 
-def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=False, on=None, keep_going=False, **kwargs):
+def launch(
+    worker, *args, world_size=None, timeout=120, backend="auto", debug=False, on=None, keep_going=False, **kwargs
+):
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
@@ -159,15 +176,18 @@ def launch(worker, *args, world_size=None, timeout=120, backend="auto", debug=Fa
         timeout: seconds, from when all ranks have joined, after which all are stopped and it is said where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree in the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
-        on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)` for a job.
+        on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)` for a
+        job.
         keep_going: whether the other ranks go on when one fails; then `failures` of the Run says what became of it.
 
-    Raises WorkerError when a rank failed (with `keep_going`: when all have) or time was up; ValueError or TypeError for arguments that cannot be right,
-    before anything is started; and LauncherError where no worker is to blame.
+    Raises WorkerError when a rank failed (with `keep_going`: when all have) or time was up; ValueError or TypeError for
+    arguments that cannot be right, before anything is started; and LauncherError where no worker is to blame.
     """
     world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
     if keep_going and on is not None:
-        raise ValueError("keep_going is for ranks that launch starts itself: where others start them, on=…, they end together")
+        raise ValueError(
+            "keep_going is for ranks that launch starts itself: where others start them, on=…, they end together"
+        )
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
@@ -265,5 +285,7 @@ def _announce(placement):
         _announced.add(placement.note)
         print(placement.note)
     for module in cells.changed_modules():
-        print(f"{module} has changed since it was imported here: workers import it as it is now, the notebook has it as it "
-              f"was (importlib.reload({module}) brings both together)")  # fmt: skip
+        print(
+            f"{module} has changed since it was imported here: workers import it as it is now, the notebook has it as "
+            f"it was (importlib.reload({module}) brings both together)"
+        )

@@ -38,7 +38,9 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}") from None
+            raise TypeError(
+                f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}"
+            ) from None
     if on is None:
         world_size = hardware.default_world_size() if world_size is None else world_size
         return world_size, hardware.choose_backend(world_size, backend)
@@ -58,7 +60,10 @@ def _short(value):
 
 
 def dump(worker, args, kwargs):
-    """Return the descriptor of a payload. Raises NotSendable, which names what it is about, and LauncherError for want of room."""
+    """Return the descriptor of a payload.
+
+    Raises NotSendable, which names what it is about, and LauncherError for want of room.
+    """
     try:
         return payload.dump((worker, args, kwargs))
     except OSError as error:
@@ -68,7 +73,10 @@ def dump(worker, args, kwargs):
         named += [(f"argument {name}", value) for name, value in kwargs.items()]
         with contextlib.suppress(TypeError):
             names = inspect.getclosurevars(worker)
-            named += [(f"{name}, which {worker_name(worker)} uses,", v) for name, v in (names.nonlocals | names.globals).items()]
+            named += [
+                (f"{name}, which {worker_name(worker)} uses,", v)
+                for name, v in (names.nonlocals | names.globals).items()
+            ]
         for what, value in named:
             try:
                 os.close(payload.dump(value))

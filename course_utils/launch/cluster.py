@@ -1,7 +1,7 @@
 """A Slurm job: submitted through submitit, followed with scontrol, ended with scancel.
 
-submitit writes the batch file and starts one process on each node, an agent (`remote`). Its way to ask for a job's state is
-sacct, which many clusters do not have; scontrol knows every job that runs or has just ended.
+submitit writes the batch file and starts one process on each node, an agent (`remote`). Its way to ask for a job's
+state is sacct, which many clusters do not have; scontrol knows every job that runs or has just ended.
 """
 
 import re
@@ -15,7 +15,8 @@ from . import remote
 from .failure import LauncherError
 
 _PAUSE_S = 0.1
-_ASK_S, _ASK_QUEUED_S = 0.5, 3.0  # how often Slurm is asked, of a job that waits only so often after its first half minute
+# how often Slurm is asked, of a job that waits only so often after its first half minute
+_ASK_S, _ASK_QUEUED_S = 0.5, 3.0
 _EARLY_S = 30.0
 _COMMAND_S = 20.0
 HAS_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED", "STAGE_OUT", "RESIZING", "SIGNALING")
@@ -23,7 +24,7 @@ _NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # reaso
 _ENDS = {
     "CANCELLED": "was cancelled by somebody else",
     "TIMEOUT": "ran out of time: ask for more with Slurm(time=…)",
-    "OUT_OF_MEMORY": "ran out of memory: use a smaller model, batch or data set, or ask for more (Slurm(options={'mem': …}))",
+    "OUT_OF_MEMORY": "ran out of memory: use a smaller model or batch, or ask for more (Slurm(options={'mem': …}))",
     "NODE_FAIL": "lost a node",
     "PREEMPTED": "was stopped for a job of higher priority",
     "COMPLETED": "ended before its ranks did",
@@ -45,8 +46,10 @@ class Cluster:
         import submitit
 
         if not shutil.which("sbatch"):
-            raise LauncherError("there is no Slurm on this machine (no command sbatch): run the notebook where jobs are submitted, "
-                                "or take on=Nodes(2), which starts two agents here")
+            raise LauncherError(
+                "there is no Slurm on this machine (no command sbatch): run the notebook where jobs are submitted, "
+                "or take on=Nodes(2), which starts two agents here"
+            )
         executor = submitit.SlurmExecutor(folder=self._folder.path / "slurm", python=sys.executable)
         executor.update_parameters(**self._slurm.parameters(self._name))
         try:
@@ -78,7 +81,9 @@ class Cluster:
             ended_by = {"TimeLimit": "TIMEOUT", "OutOfMemory": "OUT_OF_MEMORY"}.get(fields.get("Reason"))
             self._state = ended_by or {":15": "CANCELLED", "0:0": "COMPLETED"}.get(self._exit_code[-3:], "FAILED")
         where = f"on {fields['NodeList']}" if self._state == "RUNNING" else f"({fields.get('Reason', '')})"
-        said = f"Slurm job {self._job.job_id}: {self._state.lower()} {where}".removesuffix(" (None)").removesuffix(" ()")
+        said = f"Slurm job {self._job.job_id}: {self._state.lower()} {where}".removesuffix(" (None)").removesuffix(
+            " ()"
+        )
         if fields.get("Reason") in _NEVER:
             self._state = "NEVER"
         if said != self._said and self._state in ("PENDING", "RUNNING"):
@@ -90,15 +95,23 @@ class Cluster:
         if not state or state in HAS_NOT_ENDED:
             return None
         if state == "NEVER":
-            return f"Slurm job {self._job.job_id} asks for more than its partition has, and would never start: {self._said}"
+            return (
+                f"Slurm job {self._job.job_id} asks for more than its partition has, and would never start: "
+                f"{self._said}"
+            )
         how = _ENDS.get(state, f"ended ({state}, exit code {self._exit_code})")
         return f"Slurm job {self._job.job_id} {how}{self._log()}"
 
     def _log(self):
         """What the job itself wrote, its last lines; where it could not, why that may be."""
-        logs = sorted(Path(self._folder.path, "slurm").glob("*.err")) + sorted(Path(self._folder.path, "slurm").glob("*.out"))
+        logs = sorted(Path(self._folder.path, "slurm").glob("*.err")) + sorted(
+            Path(self._folder.path, "slurm").glob("*.out")
+        )
         if not logs:
-            return f"; it wrote nothing: do the compute nodes see the folder {self._folder.path.parent}? Slurm(folder=…) names another"
+            return (
+                f"; it wrote nothing: do the compute nodes see the folder {self._folder.path.parent}? Slurm(folder=…) "
+                "names another"
+            )
         lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line] or lines
         return f". Its log ends with: {errors[-1].strip()}" if errors and self._state != "CANCELLED" else ""
@@ -112,7 +125,10 @@ class Cluster:
         return self._state == "OUT_OF_MEMORY"
 
     def stop(self, is_well):
-        """Cancel the job, but for one that has done its work and ends by itself. Nothing was started on this machine."""
+        """Cancel the job, but for one that has done its work and ends by itself.
+
+        Nothing was started on this machine.
+        """
         if self._job is not None and not is_well and self._state in (*HAS_NOT_ENDED, "NEVER", ""):
             _run("scancel", self._job.job_id)
         return True

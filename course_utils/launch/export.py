@@ -3,7 +3,6 @@
 import ast
 import inspect
 import linecache
-import os
 import sys
 import textwrap
 import types
@@ -58,7 +57,9 @@ def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node):
     folder.mkdir(parents=True, exist_ok=True)
     program, arguments, batch = (folder / f"{name}.{kind}" for kind in ("py", "arguments", "sbatch"))
     imports = sorted({*_NEEDED, *imports}, key=lambda line: (line.startswith("from"), line))
-    program.write_text(_PROGRAM.format(name=name, per_node=per_node, imports="\n".join(imports), body="\n\n\n".join(pieces)))
+    program.write_text(
+        _PROGRAM.format(name=name, per_node=per_node, imports="\n".join(imports), body="\n\n\n".join(pieces))
+    )
     payload.write({"args": args, "kwargs": kwargs, "names": kept}, arguments)
     share = {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
     batch.write_text(str(slurm.Job("ddp", nodes=num_nodes, name=name, program=program.name, **share)))
@@ -109,7 +110,9 @@ def _is_of_a_cell(value):
 
 
 def _source(value):
-    """The text of a cell's function or class. inspect finds no class of a cell, so both are looked for by their names."""
+    """The text of a cell's function or class. inspect finds no class of a cell, so both are
+    looked for by their names.
+    """
     functions = [value, *vars(value).values()] if isinstance(value, type) else [value]
     for function in (function for function in functions if isinstance(function, types.FunctionType)):
         text = "".join(linecache.getlines(function.__code__.co_filename))

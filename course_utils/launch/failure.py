@@ -53,7 +53,9 @@ class Fate:
     @property
     def blames_another(self):
         """Whether it failed because another rank was gone."""
-        return self.has_lost_connection or self.report is not None and bool(_PARTNER_IS_GONE.search(self.report.message))
+        return (
+            self.has_lost_connection or self.report is not None and bool(_PARTNER_IS_GONE.search(self.report.message))
+        )
 
     @property
     def where(self):
@@ -68,7 +70,9 @@ class _LaunchError(RuntimeError):
 
 
 class LauncherError(_LaunchError):
-    """The launcher, or the system under it, could not do its work: no fault of the worker function, and no verdict on it."""
+    """The launcher, or the system under it, could not do its work:
+    no fault of the worker function, and no verdict on it.
+    """
 
     run = None
 

@@ -1,4 +1,5 @@
-"""The folder of a launch beyond this machine's own workers: what the notebook gives to ranks, and what they say, in files.
+"""The folder of a launch beyond this machine's own workers: what the notebook gives to ranks, and what they say, in
+files.
 
     call, surroundings   payloads, there before anything starts
     job                  a Job
@@ -29,8 +30,8 @@ from ..processes import payload
 from .protocol import frame, frames_in
 
 _REMOVE_S = 2.0
-# `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that choose
-# its GPUs, or is empty.
+# `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that
+# choose its GPUs, or is empty.
 Job = namedtuple("Job", "nodes workers_per_node store gpus")
 
 

@@ -1,4 +1,6 @@
-"""Watches, from the notebook's side, ranks that agents have started elsewhere: it reads what they write into a folder."""
+"""Watches, from the notebook's side, ranks that agents have started elsewhere:
+it reads what they write into a folder.
+"""
 
 import contextlib
 import os
@@ -18,8 +20,9 @@ _OUTPUT_S = 0.5
 class Follower(Watch):
     """The ranks of one launch whose agents `engine` starts and ends. `start`, then `wait`, and `stop` in any case.
 
-    An engine has `start()`, `pause()` (wait a moment, for what `take` then takes), `problem()` (why no more can come, in words,
-    or None), `answers` (whether there is an agent left to ask), `start_s` (seconds that the ranks have to begin),
+    An engine has `start()`, `pause()` (wait a moment, for what `take` then takes), `problem()` (why no more can come,
+    in words, or None), `answers` (whether there is an agent left to ask), `start_s` (seconds that the ranks have to
+    begin),
     `killed_for_memory` and `stop(is_well)`, which returns whether it has ended what it started here.
     """
 
@@ -67,13 +70,18 @@ class Follower(Watch):
         self._read()
 
     def _ended_early(self):
-        """The error for a launch whose agents ended before its ranks: before any began, it is no fault of the worker's."""
+        """The error for a launch whose agents ended before its ranks:
+        before any began, it is no fault of the worker's.
+        """
         if not self.begun:
             return LauncherError(self._problem)
         return WorkerError("\n\n".join([self._problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
 
     def stop(self):
-        """End what still runs, show the rest of the output and close everything. Returns whether all agents here have ended."""
+        """End what still runs, show the rest of the output and close everything.
+
+        Returns whether all agents here have ended.
+        """
         try:
             have_ended = self._engine.stop(is_well=self._all_ended)
             deadline = time.monotonic() + _OUTPUT_S

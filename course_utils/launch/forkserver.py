@@ -42,7 +42,10 @@ _BUSY, _IDLE = b"+", b"-"  # what the understudy says
 
 
 def serve(fd, kernel_pid):
-    """Import what workers need, then fork, signal, kill and reap workers until the kernel is gone. `fd`: a socket to it."""
+    """Import what workers need, then fork, signal, kill and reap workers until the kernel is gone.
+
+    `fd`: a socket to it.
+    """
     # PR_SET_PDEATHSIG would not do to end with the kernel: it fires when the *thread* ends that started us, and the
     # kernel may have been warming us up from a short-lived one.
     kernel = linux.watch(kernel_pid)
@@ -65,7 +68,9 @@ def _warm_up_behind_an_understudy(channel, kernel):
     me, (ours, theirs) = os.getpid(), socket.socketpair()
     try:
         pid = os.fork()
-    except OSError:  # no more processes, no more memory: whoever launches will hear of it; workers are dearer until then
+    except (
+        OSError
+    ):  # no more processes, no more memory: whoever launches will hear of it; workers are dearer until then
         return
     if pid == 0:
         try:

@@ -15,10 +15,13 @@ from . import interpreter, surroundings
 from .failure import LauncherError
 from .protocol import Channel
 
-_PROGRAM = interpreter.IMPORT_PACKAGE + """
+_PROGRAM = (
+    interpreter.IMPORT_PACKAGE
+    + """
 from course_utils.launch.forkserver import serve
 serve(*map(int, sys.argv[2:]))
 """
+)
 _END_S = 5.0
 
 
@@ -54,7 +57,10 @@ class Handle:
         return self._process.poll() is None
 
     def send(self, message, fds=()):
-        """Send Fork (with WorkerFds, of which the worker owns copies), Signal or Kill. Raises LauncherError if it has ended."""
+        """Send Fork (with WorkerFds, of which the worker owns copies), Signal or Kill.
+
+        Raises LauncherError if it has ended.
+        """
         try:
             self._channel.send(message, fds)
         except OSError:
@@ -114,7 +120,8 @@ def warm():
     global _handle
     with _changing:
         is_useless = _handle is not None and (_handle.owner != os.getpid() or not _handle.is_alive())
-        if is_useless and turn.acquire(blocking=False):  # else a launch still reads from it, and will say that it is gone
+        # else a launch still reads from it, and will say that it is gone
+        if is_useless and turn.acquire(blocking=False):
             try:
                 _handle.end()
                 _handle.close()

@@ -7,8 +7,9 @@ parent. So what it prints, logs, returns and raises, its interrupt and its end c
 import os
 from pathlib import Path
 
-# Begins an interpreter with the package of whoever starts it, wherever it lies and whatever lies beside it: run with -P, so that
-# no module beside the notebook is taken for one of Python's. Its first argument is the package's __init__.py.
+# Begins an interpreter with the package of whoever starts it, wherever it lies and whatever lies beside it: run with
+# -P, so that no module beside the notebook is taken for one of Python's. Its first argument is the package's
+# __init__.py.
 IMPORT_PACKAGE = """
 import importlib.util, sys
 init = sys.argv[1]
@@ -17,10 +18,13 @@ sys.modules["course_utils"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 """
 INIT = str(Path(__file__).resolve().parents[1] / "__init__.py")
-_GO_ON = IMPORT_PACKAGE + """
+_GO_ON = (
+    IMPORT_PACKAGE
+    + """
 from course_utils.launch.worker import go_on
 go_on(sys.argv[2:])
 """
+)
 
 
 def become(python, rank, folder, fds):

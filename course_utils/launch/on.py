@@ -24,7 +24,8 @@ def _require_count(what, value, least=1):
 class Nodes:
     """Two or more "nodes" on this machine: a torchrun agent each, which starts its share of the workers.
 
-    Every rank has LOCAL_RANK and LOCAL_WORLD_SIZE of its node; where there is a GPU for each rank, a node sees only its own.
+    Every rank has LOCAL_RANK and LOCAL_WORLD_SIZE of its node; where there is a GPU for each rank, a node sees only its
+    own.
     """
 
     count: int = 2
@@ -37,7 +38,9 @@ class Nodes:
         if asked is None:
             return self.count * max(1, hardware.default_world_size() // self.count)
         if asked % self.count:
-            raise ValueError(f"world_size is {asked}, which {self.count} nodes cannot share equally: take a multiple of {self.count}")
+            raise ValueError(
+                f"world_size is {asked}, which {self.count} nodes cannot share equally: take a multiple of {self.count}"
+            )
         return asked
 
     def shape(self, world_size):
@@ -55,7 +58,9 @@ class Nodes:
         forkserver = handle.current()
         with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
             captured = surroundings.capture(world_size, placement, store.port, debug, {})
-            job = Job(self.count, world_size // self.count, ("127.0.0.1", store.port), self._gpus(world_size, placement))
+            job = Job(
+                self.count, world_size // self.count, ("127.0.0.1", store.port), self._gpus(world_size, placement)
+            )
             folder = stack.enter_context(made(temporary, call_fd, captured, placement.backend, job))
             fds = [payload.dump((captured, None)), call.dump(remote.run_agent_of_rank, (str(folder.path),), {})]
             for fd in fds:
@@ -76,10 +81,10 @@ class Nodes:
 class Slurm:
     """A job on a Slurm cluster, submitted from where this notebook runs.
 
-    `nodes` machines with `gpus_per_node` GPUs each, and a worker per GPU; with no GPUs, `workers_per_node` workers. `time` is
-    the job's limit in minutes; `partition` and `account` as on the cluster; `setup` holds lines of shell that run first on the
-    compute nodes (`module load …`); `options` further ones of sbatch, {"mem": "16G"}. `folder` must be seen by notebook and
-    compute nodes alike; by default it is in the home folder.
+    `nodes` machines with `gpus_per_node` GPUs each, and a worker per GPU; with no GPUs, `workers_per_node` workers.
+    `time` is the job's limit in minutes; `partition` and `account` as on the cluster; `setup` holds lines of shell that
+    run first on the compute nodes (`module load …`); `options` further ones of sbatch, {"mem": "16G"}. `folder` must be
+    seen by notebook and compute nodes alike; by default it is in the home folder.
     """
 
     nodes: int = 1
@@ -98,7 +103,9 @@ class Slurm:
         if self.workers_per_node is not None:
             _require_count("Slurm(workers_per_node=…)", self.workers_per_node)
         if self.workers_per_node is None and not self.gpus_per_node:
-            raise ValueError("Slurm(…) needs gpus_per_node, a worker for each, or workers_per_node where there are no GPUs")
+            raise ValueError(
+                "Slurm(…) needs gpus_per_node, a worker for each, or workers_per_node where there are no GPUs"
+            )
         if isinstance(self.time, bool) or not isinstance(self.time, (int, float)) or not self.time > 0:
             raise ValueError(f"Slurm(time=…) is a number of minutes above 0, not {self.time!r}")
 
@@ -110,7 +117,9 @@ class Slurm:
         """The number of workers, which the job decides."""
         found = self.nodes * self._share
         if asked not in (None, found):
-            raise ValueError(f"world_size is {asked}, but {self.nodes} × {self._share} workers are {found}: leave world_size out")
+            raise ValueError(
+                f"world_size is {asked}, but {self.nodes} × {self._share} workers are {found}: leave world_size out"
+            )
         return found
 
     def shape(self, world_size):
@@ -120,7 +129,9 @@ class Slurm:
     def place(self, world_size, backend):
         means = "" if backend in (None, "auto") else f" with {backend}"
         workers = f"{self.nodes} × {self._share} workers"
-        return hardware.Placement(backend, "cuda" if self.gpus_per_node else "cpu", f"{workers} as a job of Slurm{means}")
+        return hardware.Placement(
+            backend, "cuda" if self.gpus_per_node else "cpu", f"{workers} as a job of Slurm{means}"
+        )
 
     @contextlib.contextmanager
     def follower(self, name, world_size, placement, debug, call_fd):

@@ -14,9 +14,9 @@ import struct
 from collections import deque, namedtuple
 from dataclasses import dataclass
 
-
-# A worker's own descriptors, in the order in which they travel with Fork: a channel to the notebook, the writing end of a
-# pipe for its two output streams, a file for faulthandler, and two payloads, (Surroundings, backend) and (function, args, kwargs).
+# A worker's own descriptors, in the order in which they travel with Fork: a channel to the notebook, the writing end of
+# a pipe for its two output streams, a file for faulthandler, and two payloads, (Surroundings, backend) and (function,
+# args, kwargs).
 WorkerFds = namedtuple("WorkerFds", "channel output stacks surroundings call")
 
 # `launch` is a number: what is said of an earlier launch is nobody's business any more. `folder` is for a worker's
@@ -53,7 +53,9 @@ _HEADER = struct.Struct("<IB")  # bytes of the pickle, number of descriptors tha
 
 
 def frames_in(data):
-    """Yield (message, number of descriptors that come with it, bytes up to its end) of each frame that is whole in `data`."""
+    """Yield (message, number of descriptors that come with it, bytes up to its end) of each frame
+    that is whole in `data`.
+    """
     begin = 0
     while len(data) >= begin + _HEADER.size:
         length, num_fds = _HEADER.unpack_from(data, begin)
@@ -76,7 +78,10 @@ _FD = struct.Struct("i")
 
 
 class Channel:
-    """One end: pickles in frames over a socket pair. A sender's threads take care of their order; one thread receives."""
+    """One end: pickles in frames over a socket pair.
+
+    A sender's threads take care of their order; one thread receives.
+    """
 
     def __init__(self, end):
         self._socket = end

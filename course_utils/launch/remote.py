@@ -1,8 +1,8 @@
 """On a node of a launch beyond this machine's own workers: torchrun's agent, and the ranks that it forks.
 
-An agent is what the command `torchrun` runs (`elastic_launch`): it meets the agents of the other nodes, numbers the ranks,
-starts those of its node and watches them. It forks them, since torch is imported already. What they say goes into files
-(`folder`), and so does how each of them ended.
+An agent is what the command `torchrun` runs (`elastic_launch`): it meets the agents of the other nodes, numbers the
+ranks, starts those of its node and watches them. It forks them, since torch is imported already. What they say goes
+into files (`folder`), and so does how each of them ended.
 """
 
 import contextlib
@@ -60,7 +60,8 @@ def _run_agent(path, node):
     in_slurm = job.store is None
     linux.name_process(f"agent {node}")
     threading.Thread(target=_heed_notebook, args=(folder, node, in_slurm), daemon=True).start()
-    import torch.distributed.launcher.api  # seconds, on all nodes at once: not only when there is a store to meet at
+    # seconds, on all nodes at once: not only when there is a store to meet at
+    import torch.distributed.launcher.api  # noqa: F401
 
     serves = in_slurm and node == 0
     with rendezvous.store("") if serves else contextlib.nullcontext() as store:
@@ -91,7 +92,9 @@ def _agree(folder, job, node, store, in_slurm):
 
 
 def _numbered(parameters):
-    """torchrun's static rendezvous, at a store that is served already: nodes are numbered, and need not agree on it first."""
+    """torchrun's static rendezvous, at a store that is served already:
+    nodes are numbered, and need not agree on it first.
+    """
     from torch.distributed import PrefixStore, TCPStore
     from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo, static_tcp_rendezvous
 
@@ -106,14 +109,22 @@ def _numbered(parameters):
 
     host, _, port = parameters.endpoint.rpartition(":")
     return Numbered(
-        host, int(port), parameters.config["rank"], parameters.max_nodes, parameters.run_id, parameters.config["timeout"]
+        host,
+        int(port),
+        parameters.config["rank"],
+        parameters.max_nodes,
+        parameters.run_id,
+        parameters.config["timeout"],
     )
 
 
 def _guard_rank(agent_pid, folder, store, node, in_slurm):
-    """Start the rank that torchrun's environment names, wait for its end, and tell of it at once: torchrun takes seconds to."""
+    """Start the rank that torchrun's environment names, wait for its end, and tell of it at once:
+    torchrun takes seconds to.
+    """
     linux.end_with_parent(agent_pid)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # inherited from the agent, which says more than ends
+    # inherited from the agent, which says more than ends
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     rank, guard_pid = int(os.environ["RANK"]), os.getpid()
     linux.name_process(f"guard {rank}")
@@ -135,7 +146,11 @@ def _be_rank(folder, rank, store, node, in_slurm):
     """Be `rank` to the end of this process."""
     linux.name_process(f"rank {rank}")
     folder.of_rank(rank, "pid").write_text(f"{node} {os.getpid()}")
-    own = {name: value for name, value in os.environ.items() if name.startswith(("TORCHELASTIC_", "GROUP_", "ROLE_", "CUDA_"))}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("TORCHELASTIC_", "GROUP_", "ROLE_", "CUDA_"))
+    }
     own |= {name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
     own |= {"MASTER_ADDR": store[0], "MASTER_PORT": str(store[1]), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
@@ -160,7 +175,9 @@ def _be_rank(folder, rank, store, node, in_slurm):
 def _on_a_cluster(host, port):
     """Environment variables of a rank on a cluster: what a launch on one machine sets, with this node's network."""
     interface = _interface_towards(host, port)
-    names = {name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface and name not in os.environ}
+    names = {
+        name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface and name not in os.environ
+    }
     threads = {} if os.environ.get("OMP_NUM_THREADS") else {"OMP_NUM_THREADS": "1"}
     return {"COURSE_IN_WORKER": "1", "TORCH_DIST_INIT_BARRIER": "1"} | threads | names
 
@@ -206,7 +223,8 @@ def _reachable(folder):
 
 
 def _heed_notebook(folder, node, in_slurm):
-    """In a thread of an agent: have its ranks write down where they are when asked, and end when the notebook is done or gone.
+    """In a thread of an agent: have its ranks write down where they are when asked, and end when the notebook is done
+    or gone.
 
     The files are opened again and again: on NFS that is when their newest content is fetched.
     """

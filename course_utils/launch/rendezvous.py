@@ -11,7 +11,9 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class store:
-    """The rendezvous: a TCPStore of this launch alone, on a port of `address` that the system chose; "" is all of this node's."""
+    """The rendezvous: a TCPStore of this launch alone, on a port of `address` that the system chose;
+    "" is all of this node's.
+    """
 
     def __init__(self, address="127.0.0.1"):
         self._address = address
@@ -27,7 +29,9 @@ class store:
             fd = os.dup(listener.fileno())
         try:
             with network.names_from_files():  # it connects to itself, and asks for a name as the workers do
-                self._store = TCPStore("127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
+                self._store = TCPStore(
+                    "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=fd
+                )
         except BaseException:
             with contextlib.suppress(OSError):
                 os.close(fd)

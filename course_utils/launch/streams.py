@@ -83,7 +83,9 @@ class Output:
         return line, cut
 
     def _show(self, rank, first, lines):
-        """Show, as far as the allowance goes, the line `first` (its text, and how many bytes it lacks) and those after."""
+        """Show, as far as the allowance goes, the line `first` (its text, and how many bytes it
+        lacks) and those after.
+        """
         now = time.monotonic()
         self._allowance = min(_BURST_LINES, self._allowance + (now - self._refilled) * _LINES_PER_S)
         self._refilled = now

@@ -76,8 +76,10 @@ class Supervisor(Watch):
             ready = self.select(until)
         self.take(ready)
         if self._refused is not None:
-            raise LauncherError(f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
-                                "programs, or ask for fewer workers")
+            raise LauncherError(
+                f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
+                "programs, or ask for fewer workers"
+            )
 
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from .. import cells, hardware
 from . import rendezvous
 
-MARK = "COURSE_FORKSERVER"  # the variable that says of a process to which forkserver it belongs, however it has cut its ties
+# the variable that says of a process to which forkserver it belongs, however it has cut its ties
+MARK = "COURSE_FORKSERVER"
 # Variables that libraries read once, as they are imported: workers find them only in a forkserver that began with them.
 _READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_")
 
@@ -42,7 +43,8 @@ class Surroundings:
     def restore(self, own):
         """In a new worker: take over what the notebook has, and the variables `own`, which differ from rank to rank.
 
-        With `environment` None the worker keeps the one it has; another interpreter keeps its path, after the notebook's own.
+        With `environment` None the worker keeps the one it has; another interpreter keeps its path, after the
+        notebook's own.
         """
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -106,9 +108,12 @@ def capture(world_size, placement, port, debug, gpus):
     Raises FileNotFoundError if the notebook's folder is gone.
     """
     environment = dict(
-        os.environ, **rendezvous.environment(world_size, port), **gpus,
-        COURSE_DEVICE=placement.device_type, COURSE_IN_WORKER="1",
-    )  # fmt: skip
+        os.environ,
+        **rendezvous.environment(world_size, port),
+        **gpus,
+        COURSE_DEVICE=placement.device_type,
+        COURSE_IN_WORKER="1",
+    )
     if not environment.get("OMP_NUM_THREADS"):
         environment["OMP_NUM_THREADS"] = "1"
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker

@@ -1,4 +1,6 @@
-"""What becomes known of the ranks of one launch, however they were started: results, rows, output, and how each one ends."""
+"""What becomes known of the ranks of one launch, however they were started:
+results, rows, output, and how each one ends.
+"""
 
 import os
 import time
@@ -27,7 +29,8 @@ class Watch:
         self.settled = None  # when to stop waiting for more stories
 
     def watch(self, timeout, start_s):
-        """Look at the ranks until all is over, a first failure has settled, or time is up; return the seconds that they had.
+        """Look at the ranks until all is over, a first failure has settled, or time is up; return the seconds that they
+        had.
 
         That is `timeout`, from when all have begun, or `start_s` if they never did.
         """

@@ -37,7 +37,9 @@ def log(**values):
     if _channel is None:
         return
     if "rank" in values or "seconds" in values:
-        raise ValueError("log(rank=…) and log(seconds=…) are columns that run.metrics has by itself; choose another name")
+        raise ValueError(
+            "log(rank=…) and log(seconds=…) are columns that run.metrics has by itself; choose another name"
+        )
     step = _plain("step", values.pop("step")) if "step" in values else next(_steps)
     for name, value in values.items():
         if type(value) not in (int, float, str, bool):
@@ -99,10 +101,12 @@ def go_on(arguments):
 
 
 def serve(channel, fds, surround, now=time.monotonic):
-    """Be a rank to the end of this process: take over its surroundings, load the call, make it, send back what became of it.
+    """Be a rank to the end of this process: take over its surroundings, load the call, make it, send back what became
+    of it.
 
-    `surround()` does the first and returns how to join the process group, a function; `now` is the clock of the messages. Of the WorkerFds `fds` the output,
-    stacks and call are used. A rank that has raised stays until it is killed.
+    `surround()` does the first and returns how to join the process group, a function; `now` is the clock of the
+    messages. Of the WorkerFds `fds` the output, stacks and call are used. A rank that has raised stays until it is
+    killed.
     """
     global _channel, _now
     _channel, _now = channel, now

@@ -1,1 +1,3 @@
-"""What a step costs: `throughput` in time, `memory` in bytes, `host_memory` in pages; `intensity` in operations per byte."""
+"""What a step costs: `throughput` in time, `memory` in bytes, `host_memory` in pages;
+`intensity` in operations per byte.
+"""

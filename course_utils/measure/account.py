@@ -11,11 +11,13 @@ COMPUTING, WAITING, STARTING = "computing", "waiting", "starting, joining thread
 
 
 class Account:
-    """Adds up seconds by cause, over one step: `account.seconds` is {cause: seconds}, and they sum to what was accounted.
+    """Adds up seconds by cause, over one step: `account.seconds` is {cause: seconds}, and they sum to what was
+    accounted.
 
-    `with account("messages"):` puts down all that runs in the block. `with account.threads() as watch:` splits its block in
-    three, of which the threads run `watch(function)` in the function's place: the time until the first thread begins and
-    after the last has ended; the processor time of a thread, the mean over the threads; and what is left, in which a thread
+    `with account("messages"):` puts down all that runs in the block. `with account.threads() as watch:` splits its
+    block in three, of which the threads run `watch(function)` in the function's place: the time until the first thread
+    begins and after the last has ended; the processor time of a thread, the mean over the threads; and what is left, in
+    which a thread
     waited: for the interpreter's lock, for a core, or for a GPU. Blocks follow one another, none is inside another.
     """
 
@@ -53,7 +55,9 @@ class Account:
 
 
 def typical(run, repeats=9, warmup=2):
-    """Run `run(account)`, a step, several times, and return the account whose total is the median: its causes add up to it."""
+    """Run `run(account)`, a step, several times, and return the account whose total is the median:
+    its causes add up to it.
+    """
     accounts = [Account() for _ in range(warmup + repeats)]
     for account in accounts:
         run(account)

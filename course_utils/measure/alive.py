@@ -1,6 +1,8 @@
-"""What one rank holds and sends in a training step: its tensors' bytes after every operation, and what collectives move.
+"""What one rank holds and sends in a training step: its tensors' bytes after every operation, and what collectives
+move.
 
-Everything passes a `TorchDispatchMode`, operation by operation, and a storage is forgotten when Python has let go of it.
+Everything passes a `TorchDispatchMode`, operation by operation, and a storage is forgotten when Python has let go of
+it.
 """
 
 import contextlib
@@ -37,8 +39,8 @@ def held_bytes(parameters, optimizer):
 
 @dataclass(frozen=True)
 class Step:
-    """A step of one rank: the bytes alive after each operation, {phase: (its first operation, the one after its last)}, the
-    bytes that each collective moved, and what torch's allocator had at most on a GPU (None on a CPU)."""
+    """A step of one rank: the bytes alive after each operation, {phase: (its first operation, the one after its last)},
+    the bytes that each collective moved, and what torch's allocator had at most on a GPU (None on a CPU)."""
 
     num_bytes: tuple
     phases: dict
@@ -59,8 +61,8 @@ class Alive(TorchDispatchMode):
     """Inside a `with Alive(tensors) as alive:` block `alive.num_bytes` grows by a number after each operation, and
     `alive.messages` by one for each collective.
 
-    `tensors` are there already. A reduce-scatter or an all-gather moves the bytes of its whole tensor once, an all-reduce,
-    which is both, twice. (A rank sends (N - 1)/N of that.)
+    `tensors` are there already. A reduce-scatter or an all-gather moves the bytes of its whole tensor once, an
+    all-reduce, which is both, twice. (A rank sends (N - 1)/N of that.)
     """
 
     def __init__(self, tensors=()):
@@ -116,7 +118,8 @@ class Alive(TorchDispatchMode):
 
 
 def watch_step(step, tensors, device):
-    """Run `step(phase)` a few times and return one as a `Step`; `tensors` stay from step to step. Every rank calls it alike.
+    """Run `step(phase)` a few times and return one as a `Step`; `tensors` stay from step to step. Every rank calls it
+    alike.
 
     The step puts its parts under a `with phase("forward"):`, as for `throughput.measure_phases`.
     """

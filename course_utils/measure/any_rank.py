@@ -18,11 +18,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 def any_rank(rank, world_size):
     """Be `rank` of `world_size` inside the `with` block; it gives the context in which tensors have no values.
 
-    `init_device_mesh` is called outside that inner context, since a mesh reads its ranks; models and steps are made inside it,
-    as on a real rank. Raises RuntimeError in a worker, which has a rank already, and ValueError for a rank that there cannot be.
+    `init_device_mesh` is called outside that inner context, since a mesh reads its ranks; models and steps are made
+    inside it, as on a real rank. Raises RuntimeError in a worker, which has a rank already, and ValueError for a rank
+    that there cannot be.
     """
     if dist.is_initialized():
-        raise RuntimeError("this process is a rank of a real process group: any_rank is for a notebook or a program of its own")
+        raise RuntimeError(
+            "this process is a rank of a real process group: any_rank is for a notebook or a program of its own"
+        )
     if not 0 <= rank < world_size:
         raise ValueError(f"rank is {rank}, and of {world_size} ranks the last is {world_size - 1}")
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)

@@ -1,4 +1,6 @@
-"""What a copy between two memories costs: timed over sizes, drawn as bandwidth, held against the sizes of the caches."""
+"""What a copy between two memories costs: timed over sizes, drawn as bandwidth, held against the
+sizes of the caches.
+"""
 
 import contextlib
 from pathlib import Path
@@ -24,8 +26,8 @@ def one_thread():
 def time_copies(make_ways, sizes, rounds=3, warmup=5, repeats=5):
     """Time `target.copy_(source)` for each {way: (source, target)} of `make_ways(num_bytes)` and each size in bytes.
 
-    All sizes are gone through in each round, so that a slow moment does not hit one size alone; the host copies with one
-    thread. Returns {way: {num_bytes: Timing of all rounds}}.
+    All sizes are gone through in each round, so that a slow moment does not hit one size alone; the host copies with
+    one thread. Returns {way: {num_bytes: Timing of all rounds}}.
     """
     seconds = {}
     with one_thread():
@@ -39,7 +41,9 @@ def time_copies(make_ways, sizes, rounds=3, warmup=5, repeats=5):
 
 
 def bandwidth_curve(timings):
-    """(sizes in bytes, GB/s by the median, (by the slower, by the faster quartile)) of {num_bytes: Timing}, for `plots.lines`."""
+    """(sizes in bytes, GB/s by the median, (by the slower, by the faster quartile)) of {num_bytes:
+    Timing}, for `plots.lines`.
+    """
     shares = torch.tensor([0.75, 0.5, 0.25], dtype=torch.float64)
     rows = []
     for num_bytes, timing in timings.items():
@@ -56,7 +60,9 @@ def as_record(curves):
 
 
 def from_records(records, direction):
-    """{name: (sizes in bytes, GB/s)} of the ways that begin with `direction` in what other machines kept by `as_record`."""
+    """{name: (sizes in bytes, GB/s)} of the ways that begin with `direction` in what other machines
+    kept by `as_record`.
+    """
     return {
         f"recorded on {record.machine}, {way}": ([1024 * kib for kib in sizes], rates)
         for record in records

@@ -7,10 +7,11 @@ from . import memory
 
 
 def count(make_net, batch_size, num_devices, numbers_kept):
-    """({part: bytes} on device 0, {part: bytes} on each other device), all that each holds at some time in the backward pass.
+    """({part: bytes} on device 0, {part: bytes} on each other device), all that each holds at some time in the backward
+    pass.
 
-    `make_net()` takes images (B, 3, 32, 32), and its outputs have a class in each column; the optimizer keeps `numbers_kept`
-    numbers for each parameter. Counted on the meta device, where nothing is computed.
+    `make_net()` takes images (B, 3, 32, 32), and its outputs have a class in each column; the optimizer keeps
+    `numbers_kept` numbers for each parameter. Counted on the meta device, where nothing is computed.
     """
     with torch.device("meta"):
         net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
@@ -27,7 +28,9 @@ def count(make_net, batch_size, num_devices, numbers_kept):
 
 
 def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
-    """{case: what `count` returns} as it is, and with each of three remedies; Adam keeps two numbers for each parameter."""
+    """{case: what `count` returns} as it is, and with each of three remedies;
+    Adam keeps two numbers for each parameter.
+    """
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
     own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # of a device's part
     return {
@@ -55,7 +58,10 @@ def by_device(zero, other, num_devices):
 
 
 def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
-    """A line for each GPU: what `count` says, and the most that a step of `make_step()` had allocated. With one GPU or none, why not."""
+    """A line for each GPU: what `count` says, and the most that a step of `make_step()` had allocated.
+
+    With one GPU or none, why not.
+    """
     if num_gpus < 2:
         return "Fewer than two GPUs are in use here, so the count stands alone."
     before = [torch.cuda.memory_allocated(i) for i in range(num_gpus)]
@@ -65,6 +71,9 @@ def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
             torch.cuda.reset_peak_memory_stats(i)
         step()
     most = [(torch.cuda.max_memory_allocated(i) - old) / 1e6 for i, old in enumerate(before)]
-    counted = [sum(parts.values()) for parts in by_device(*count(make_net, batch_size, num_gpus, numbers_kept), num_gpus).values()]
+    counted = [
+        sum(parts.values())
+        for parts in by_device(*count(make_net, batch_size, num_gpus, numbers_kept), num_gpus).values()
+    ]
     rows = zip(counted, most)
     return "\n".join(f"cuda:{i}: counted {a:.1f} MB, max_memory_allocated {b:.1f} MB" for i, (a, b) in enumerate(rows))

@@ -4,7 +4,9 @@ import torch
 
 
 class Types:
-    """Inside a `with Types(net) as types:`, notes the dtype of each layer's output and, later, of the gradient that comes back."""
+    """Inside a `with Types(net) as types:`, notes the dtype of each layer's output and, later, of
+    the gradient that comes back.
+    """
 
     def __init__(self, net):
         self._net, self._flowing = net, {}
@@ -24,7 +26,9 @@ class Types:
         return hook
 
     def table(self, optimizer):
-        """A row for each layer, after the backward pass and the optimizer's step: what flowed, and what its weight holds."""
+        """A row for each layer, after the backward pass and the optimizer's step:
+        what flowed, and what its weight holds.
+        """
         rows = ["layer  output    its gradient  weight   weight's gradient  Adam's state"]
         for name, flowing in reversed(self._flowing.items()):  # the backward pass saw the last layer first
             w = getattr(getattr(self._net, name), "weight", None)
@@ -39,7 +43,8 @@ def short(dtype):
 
 
 def output_gradients(layers, loss):
-    """Run `loss()` backward, and return the sizes of the gradients of all `layers`' outputs that are not zero, in one tensor.
+    """Run `loss()` backward, and return the sizes of the gradients of all `layers`' outputs that are not zero, in one
+    tensor.
 
     Zero are those of what ReLU or pooling did not let pass, in any precision.
     """

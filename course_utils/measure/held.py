@@ -8,8 +8,9 @@ import torch
 class Held:
     """Inside a `with Held(model) as held:`, `held.curve` lists (seconds, bytes) after every change of what is held.
 
-    The bytes are those of the tensors that autograd has saved for backward passes still to come; the seconds are those of
-    time.perf_counter(). Parameters and buffers of `model` do not count, and a tensor that two operations save counts once.
+    The bytes are those of the tensors that autograd has saved for backward passes still to come; the seconds are those
+    of time.perf_counter(). Parameters and buffers of `model` do not count, and a tensor that two operations save counts
+    once.
     """
 
     def __init__(self, model):

@@ -9,11 +9,12 @@ ALL_REDUCE = "all-reduce"
 
 
 def quickest(ways, link, num_rounds=25):
-    """Run each way of {name: way} in `num_rounds` rounds, in turn; {name: the spans of its quickest round} on this rank.
+    """Run each way of {name: way} in `num_rounds` rounds, in turn; {name: the spans of its quickest round} on this
+    rank.
 
-    Every rank calls `way(span, all_reduce)` alike. Under a `with span("a name"):` it computes; `all_reduce(tensor)` sums the
-    tensor over the ranks, in place and over an `overlap.Link`, and returns at once: the sum is there when `wait()` of what it
-    returned is over. Spans are (begin, end, name), in ms since all ranks began together.
+    Every rank calls `way(span, all_reduce)` alike. Under a `with span("a name"):` it computes; `all_reduce(tensor)`
+    sums the tensor over the ranks, in place and over an `overlap.Link`, and returns at once: the sum is there when
+    `wait()` of what it returned is over. Spans are (begin, end, name), in ms since all ranks began together.
 
     For tensors on the CPU, with gloo: a GPU's stream would not wait for the link.
     """
@@ -39,8 +40,9 @@ def rows(found):
     sent = {False: "computes", True: "sends"}
     return {
         f"{way}: {word}": [span for span in spans if (span[2] == ALL_REDUCE) == is_sent]
-        for way, spans in found.items() for is_sent, word in sent.items()
-    }  # fmt: skip
+        for way, spans in found.items()
+        for is_sent, word in sent.items()
+    }
 
 
 class Sum:

@@ -18,7 +18,9 @@ def keep_freed_memory():
 
 
 def return_freed_memory():
-    """From now on a freed block of 64 KiB or more goes back to the system at once, so that a limit does not count it."""
+    """From now on a freed block of 64 KiB or more goes back to the system at once, so that a
+    limit does not count it.
+    """
     _set(_MMAP_THRESHOLD, 65536)
 
 
@@ -30,7 +32,9 @@ def _set(setting, value):
 
 @dataclass
 class PageFaults:
-    """`num_faults` of this process inside a `with` block of `page_faults`, and the seconds that the system worked for it."""
+    """`num_faults` of this process inside a `with` block of `page_faults`, and the seconds that the
+    system worked for it.
+    """
 
     num_faults: int = 0
     system_s: float = 0.0
@@ -38,7 +42,9 @@ class PageFaults:
 
 @contextlib.contextmanager
 def page_faults():
-    """Count the page faults, and the CPU seconds spent in the system, of this process and its threads inside the block."""
+    """Count the page faults, and the CPU seconds spent in the system, of this process and its
+    threads inside the block.
+    """
     found, before = PageFaults(), resource.getrusage(resource.RUSAGE_SELF)
     yield found
     after = resource.getrusage(resource.RUSAGE_SELF)
@@ -47,7 +53,9 @@ def page_faults():
 
 
 def allow(num_bytes, device):
-    """From now on this process may take so many bytes more: of the GPU's memory, or of the host's where `device` is a CPU."""
+    """From now on this process may take so many bytes more: of the GPU's memory, or of the host's
+    where `device` is a CPU.
+    """
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()  # what is cached would be a gift beyond the allowance
         total = torch.cuda.get_device_properties(device).total_memory

@@ -9,8 +9,8 @@ from . import memory, throughput
 def place(layer, x):
     """Return (FLOP per byte, GFLOP/s) of `layer(x)`: what it does for each byte that it must move, and how fast.
 
-    It must read `x` and the layer's weights, and write its result, each once. A layer in which nothing is multiplied, such
-    as ReLU, counts one operation for each number of the result.
+    It must read `x` and the layer's weights, and write its result, each once. A layer in which nothing is multiplied,
+    such as ReLU, counts one operation for each number of the result.
     """
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -22,7 +22,8 @@ def place(layer, x):
 
 
 def roof(device, dtype=torch.float32):
-    """Return (GB/s, GFLOP/s) that `device` reaches here: a copy of 64 MiB, read and written, and a large product in `dtype`.
+    """Return (GB/s, GFLOP/s) that `device` reaches here: a copy of 64 MiB, read and written, and a large product in
+    `dtype`.
 
     A roof is what the device can do, so the fastest repeat counts, not the median.
     """

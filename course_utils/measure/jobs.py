@@ -11,8 +11,8 @@ from . import alive, memory, turns
 def held(model, x, y):
     """Train `model` (this rank's, as it is wrapped or sharded) with Adam for two steps on its own `x, y`.
 
-    Returns the bytes that this rank holds: {"parameters", "gradients", "optimizer state", "activations", "peak": …}. Each but
-    the last is what there is of it after a step, or after its forward pass. Every rank calls it alike.
+    Returns the bytes that this rank holds: {"parameters", "gradients", "optimizer state", "activations", "peak": …}.
+    Each but the last is what there is of it after a step, or after its forward pass. Every rank calls it alike.
     """
     optimizer, activations = torch.optim.Adam(model.parameters()), []
 
@@ -45,20 +45,24 @@ def training_step(model, x, y, num_parts=1):
 def causes(model, x, y, load=lambda: None):
     """Why DDP on these ranks may be slower than it could be: {cause: the share of the time that it takes, from 0 up}.
 
-    `x, y` is the whole batch, the same on all ranks; `load()` stands for what brings a rank its share of it. Each share is
-    that of a comparison of its own: with the same step without loading; with this rank's share of the time for the whole
-    batch; with the same step without messages; of the mean rank with the slowest. Every rank calls it alike.
+    `x, y` is the whole batch, the same on all ranks; `load()` stands for what brings a rank its share of it. Each share
+    is that of a comparison of its own: with the same step without loading; with this rank's share of the time for the
+    whole batch; with the same step without messages; of the mean rank with the slowest. Every rank calls it alike.
     """
     num_ranks = dist.get_world_size()
     mine = [tensor.chunk(num_ranks)[dist.get_rank()] for tensor in (x, y)]
     share = training_step(DistributedDataParallel(model), *mine)
     ways = {
-        "with data": lambda: (load(), share()), "step": share, "silent": training_step(model, *mine),
+        "with data": lambda: (load(), share()),
+        "step": share,
+        "silent": training_step(model, *mine),
         "whole": training_step(model, x, y),
-    }  # fmt: skip
+    }
     # The quickest of several: whatever interferes only adds time.
     took = {name: min(timing.seconds) for name, timing in turns.in_turn(ways, rounds=4, warmup=1, repeats=1).items()}
-    mean, slowest = torch.tensor([took["silent"] / num_ranks, took["silent"]], dtype=torch.float64, device=x.device).split(1)
+    mean, slowest = torch.tensor(
+        [took["silent"] / num_ranks, took["silent"]], dtype=torch.float64, device=x.device
+    ).split(1)
     dist.all_reduce(mean)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     shares = {

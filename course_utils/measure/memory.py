@@ -74,7 +74,8 @@ class Activations:
 
 
 def training_bytes(model, optimizer, compute_loss):
-    """Run one training step and count everything: {"weights": …, "gradients": …, "optimizer state": …, "activations": …}.
+    """Run one training step and count everything: {"weights": …, "gradients": …, "optimizer state": …, "activations":
+    …}.
 
     `compute_loss()` runs the forward pass and returns the loss. Activations are what that pass keeps for the backward
     pass; gradients and optimizer state are what is there after the backward pass and the optimizer's step, which are
@@ -93,9 +94,11 @@ def training_bytes(model, optimizer, compute_loss):
 
 
 def trace(step, device="cpu"):
-    """Run `step(phase)`, which marks its parts as for `throughput.measure_phases`, and return what torch held over time.
+    """Run `step(phase)`, which marks its parts as for `throughput.measure_phases`, and return what torch held over
+    time.
 
-    Returns {phase: (milliseconds, bytes)}, two lists of equal length for each phase: the bytes that torch's allocator for
+    Returns {phase: (milliseconds, bytes)}, two lists of equal length for each phase: the bytes that torch's allocator
+    for
     `device` had handed out more than before the step, a point before and one after each change. From torch's profiler.
     """
     on_gpu = torch.device(device).type == "cuda"
@@ -108,7 +111,8 @@ def trace(step, device="cpu"):
             pass  # a mark, and no more: what is freed under an annotation would count at the annotation's end
         yield
 
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + on_gpu]  # both by default, where there is a GPU to touch
+    # both by default, where there is a GPU to touch
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + on_gpu]
     with profile(activities=activities, profile_memory=True, acc_events=True) as profiled:
         step(phase)
         if on_gpu:
@@ -133,12 +137,15 @@ def trace(step, device="cpu"):
 
 def curve(step, device="cpu"):
     """(milliseconds, MB) of `trace`, all phases in one."""
-    points = sorted((point for part in trace(step, device).values() for point in zip(*part)), key=lambda point: point[0])
+    points = sorted(
+        (point for part in trace(step, device).values() for point in zip(*part)), key=lambda point: point[0]
+    )
     return [time for time, _ in points], [size / 1e6 for _, size in points]
 
 
 def allocated_peak(step, device):
-    """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU, which keeps no such count.
+    """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU, which keeps no such
+    count.
 
     What the four categories leave over of it is temporary (gradients of activations, a library's workspace), rounding
     (the allocator hands out multiples of 512 bytes), and what else lives on the device.

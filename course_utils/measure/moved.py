@@ -1,4 +1,5 @@
-"""Bytes that the devices of a `DeviceGroup` send in a training step, counted where they move; the tensors' values do not matter.
+"""Bytes that the devices of a `DeviceGroup` send in a training step, counted where they move; the tensors' values do
+not matter.
 
 Placing shards and samples does not count. All in float32.
 """

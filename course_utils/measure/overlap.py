@@ -19,9 +19,9 @@ def marked_backward(loss):
 def backward_spans(step):
     """Run `step()` under torch's profiler; what it computed and sent, as a sorted list of (begin, end, kind), in ms.
 
-    `step` runs its backward pass with `marked_backward`, and 0 is the moment when that begins. The kind is "computing" or
-    "all-reduce". On a GPU the spans are kernels, NCCL's being the messages; elsewhere they are what autograd runs for each
-    operation. An all-reduce of gloo's lasts from the call until the sum is there: waiting included.
+    `step` runs its backward pass with `marked_backward`, and 0 is the moment when that begins. The kind is "computing"
+    or "all-reduce". On a GPU the spans are kernels, NCCL's being the messages; elsewhere they are what autograd runs
+    for each operation. An all-reduce of gloo's lasts from the call until the sum is there: waiting included.
     """
     with profile() as trace:
         step()
@@ -59,7 +59,8 @@ class Link:
 
 
 def average_over(link, bucket):
-    """A communication hook for DDP that averages as DDP does, but over a `Link`: `register_comm_hook(link, average_over)`.
+    """A communication hook for DDP that averages as DDP does, but over a `Link`: `register_comm_hook(link,
+    average_over)`.
 
     While a message is on the link nobody computes for it, as with a network. For tensors on the CPU, with gloo: a GPU's
     stream would not wait.

@@ -1,4 +1,6 @@
-"""Times that are to be compared with one another: taken in rounds over all cases, so that a slow moment hits all alike."""
+"""Times that are to be compared with one another: taken in rounds over all cases, so that a slow
+moment hits all alike.
+"""
 
 from dataclasses import dataclass
 
@@ -30,8 +32,8 @@ class Rounds:
 def measure(steps, num_rounds=7, block_s=0.02):
     """Time {case: step}, and return Rounds.
 
-    In a round each case runs once, as a block of as many steps as fill `block_s`, at least one, with one wait for the GPUs
-    at its end. A round that does not count comes before, and tells how many steps a block has.
+    In a round each case runs once, as a block of as many steps as fill `block_s`, at least one, with one wait for the
+    GPUs at its end. A round that does not count comes before, and tells how many steps a block has.
     """
     lengths = {case: block_length(step, block_s) for case, step in steps.items()}
     seconds = {case: [] for case in steps}

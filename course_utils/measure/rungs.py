@@ -1,4 +1,6 @@
-"""Versions of one training step: which of them a machine can run, how fast each is in one run, and the memory it needs."""
+"""Versions of one training step: which of them a machine can run, how fast each is in one run,
+and the memory it needs.
+"""
 
 import copy
 import importlib.util
@@ -41,17 +43,20 @@ def not_here(device):
 
 def _compiles():
     headers = Path(sysconfig.get_path("include"), "Python.h")  # of this Python, for C
-    return bool((shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton"))
+    return bool(
+        (shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton")
+    )
 
 
 def measure(steps, num_samples, discard, rounds=5, block=3):
     """Time {name: step} in one run, and return {name: Timing of a step}; `num_samples` is {name: samples in a step}.
 
-    Every round goes through all steps, so that a slow moment of the machine does not hit one alone. A step's turn begins
-    with steps that do not count, one or as many as {name: steps} `discard` says: they use up the batches that loader workers
-    made during the others' turns. Then comes a block of `block` steps, with one wait for the device at its end.
+    Every round goes through all steps, so that a slow moment of the machine does not hit one alone. A step's turn
+    begins with steps that do not count, one or as many as {name: steps} `discard` says: they use up the batches that
+    loader workers made during the others' turns. Then comes a block of `block` steps, with one wait for the device at
+    its end.
     """
-    seconds = {name: () for name in steps}
+    seconds = dict.fromkeys(steps, ())
     for _ in range(rounds):
         for name, step in steps.items():
             for _ in range(discard.get(name, 1)):
@@ -63,14 +68,16 @@ def measure(steps, num_samples, discard, rounds=5, block=3):
 def peak_mb(step, device):
     """The most MB that torch's allocator for `device` had handed out more than before, in one `step(phase)`.
 
-    Weights and the optimizer's state are there before, and do not count. What a CUDA graph holds, it has held since it was
-    recorded, and does not count either.
+    Weights and the optimizer's state are there before, and do not count. What a CUDA graph holds, it has held since it
+    was recorded, and does not count either.
     """
     return max(0.0, *memory.curve(step, device)[1])
 
 
 def layers_on_roofline(net, inputs, variants):
-    """{"layer, variant": (FLOP per byte, GFLOP/s)} of {layer's name: its input} in each {variant: (dtype, memory layout)}."""
+    """{"layer, variant": (FLOP per byte, GFLOP/s)} of {layer's name: its input} in each {variant:
+    (dtype, memory layout)}.
+    """
     points = {}
     for variant, (dtype, layout) in variants.items():
         for name, x in inputs.items():

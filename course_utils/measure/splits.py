@@ -1,7 +1,7 @@
 """What the lecture's network costs on several devices, split in one of three ways: counted, nothing is computed.
 
-The counting runs on PyTorch's meta device, whose tensors have a shape and no numbers. A device holds weights, gradients and
-momentum, three times the weights' bytes, and the activations that its forward pass keeps for the backward pass.
+The counting runs on PyTorch's meta device, whose tensors have a shape and no numbers. A device holds weights, gradients
+and momentum, three times the weights' bytes, and the activations that its forward pass keeps for the backward pass.
 """
 
 from dataclasses import dataclass

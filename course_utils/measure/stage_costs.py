@@ -1,4 +1,6 @@
-"""What the stages of a network cost: the bytes that each holds, the time of each pass, and what a micro-batch pays for."""
+"""What the stages of a network cost: the bytes that each holds, the time of each pass,
+and what a micro-batch pays for.
+"""
 
 import statistics
 import time
@@ -26,9 +28,15 @@ def held_bytes(stages, devices, x, y):
     loss.backward()
     for optimizer in optimizers:
         optimizer.step()
-    return {f"device {i}": {"weights": memory.weight_bytes(stage), "gradients": memory.gradient_bytes(stage),
-                            "optimizer state": memory.optimizer_bytes(optimizer), "activations": num_bytes}
-            for i, (stage, optimizer, num_bytes) in enumerate(zip(stages, optimizers, activations))}
+    return {
+        f"device {i}": {
+            "weights": memory.weight_bytes(stage),
+            "gradients": memory.gradient_bytes(stage),
+            "optimizer state": memory.optimizer_bytes(optimizer),
+            "activations": num_bytes,
+        }
+        for i, (stage, optimizer, num_bytes) in enumerate(zip(stages, optimizers, activations))
+    }
 
 
 def table(columns, unit, digits=0):
@@ -41,7 +49,9 @@ def table(columns, unit, digits=0):
 
 
 def crossings(part, step):
-    """Run `step()`; what left `part` forward and came back to it: [("forward", shape, bytes), ("backward", shape, bytes)]."""
+    """Run `step()`; what left `part` forward and came back to it:
+    [("forward", shape, bytes), ("backward", shape, bytes)].
+    """
     found = []
 
     def note(direction, tensor):
@@ -57,7 +67,9 @@ def crossings(part, step):
 
 
 def call_ms(call, repeats=15):
-    """Medians of the milliseconds until `call()` has returned, and until all devices have done what it asked of them."""
+    """Medians of the milliseconds until `call()` has returned, and until all devices have done
+    what it asked of them.
+    """
     seconds = []
     for _ in range(repeats):
         begin = now()
@@ -67,7 +79,9 @@ def call_ms(call, repeats=15):
 
 
 def time_passes(stages, x, y):
-    """Run the stages one after the other where `x` is; two lists, the seconds of each one's forward and backward pass."""
+    """Run the stages one after the other where `x` is; two lists, the seconds of each one's
+    forward and backward pass.
+    """
     forward, backward, inputs, outputs = [], [], [x], []
     for stage in stages:
         begin = now(x.device)
@@ -89,26 +103,35 @@ def measure(stages, x, y, sizes, rounds=12):
     quickest of the rounds is returned, for each pass of each stage.
     """
     found = _rounds(lambda size: time_passes(stages, x[:size], y[:size]), sizes, rounds)
-    return {size: tuple([min(each) for each in zip(*one_way)] for one_way in zip(*runs)) for size, runs in found.items()}
+    return {
+        size: tuple([min(each) for each in zip(*one_way)] for one_way in zip(*runs)) for size, runs in found.items()
+    }
 
 
 def account(model, x, y, sizes, rounds=12):
-    """Where one micro-batch's time goes: {"4 samples": {what: milliseconds}, …}, the quickest of rounds as in `measure`.
+    """Where one micro-batch's time goes: {"4 samples": {what: milliseconds}, …}, the quickest of rounds as in
+    `measure`.
 
-    "forward" is the forward pass, "input gradients" the backward pass with frozen weights, and "weight gradients" what the
-    whole backward pass takes longer. "of that, adding" is adding a gradient to every `p.grad`, alone.
+    "forward" is the forward pass, "input gradients" the backward pass with frozen weights, and "weight gradients" what
+    the whole backward pass takes longer. "of that, adding" is adding a gradient to every `p.grad`, alone.
     """
     found = _rounds(lambda size: _parts_of_step(model, x[:size].detach(), y[:size]), sizes, rounds)
     parts = {}
     for size, runs in found.items():
         forward, frozen, backward, adding = (1e3 * min(each) for each in zip(*runs))
-        parts[f"{size} samples"] = {"forward": forward, "input gradients": frozen, "weight gradients": backward - frozen,
-                                    "of that, adding": adding}
+        parts[f"{size} samples"] = {
+            "forward": forward,
+            "input gradients": frozen,
+            "weight gradients": backward - frozen,
+            "of that, adding": adding,
+        }
     return parts
 
 
 def _rounds(measure_one, sizes, rounds):
-    """{size: [measure_one(size) of each round]}: every round takes all sizes in turn, and the first one does not count."""
+    """{size: [measure_one(size) of each round]}: every round takes all sizes in turn,
+    and the first one does not count.
+    """
     found = {size: [] for size in sizes}
     for _ in range(rounds + 1):
         for size in sizes:

@@ -1,4 +1,6 @@
-"""Time several ways of doing one thing at many sizes, in workers; the sizes take turns, so that a disturbance hits them all."""
+"""Time several ways of doing one thing at many sizes, in workers;
+the sizes take turns, so that a disturbance hits them all.
+"""
 
 import statistics
 
@@ -14,7 +16,8 @@ def time_ways(backend, make_ways, sizes, rounds, repeats):
     """Return {(way, bytes): seconds} of this rank, the lower quartile of all repeats: interference only adds time.
 
     `make_ways(x)` gives {name: function}, for a tensor x of so many bytes, on this rank's GPU for "nccl", on the CPU
-    otherwise. All of it runs `rounds` times. From 1 MiB on a call is repeated less often, since large messages vary less.
+    otherwise. All of it runs `rounds` times. From 1 MiB on a call is repeated less often, since large messages vary
+    less.
     """
     device, seconds = hardware.rank_device() if backend == "nccl" else torch.device("cpu"), {}
     for _ in range(rounds):

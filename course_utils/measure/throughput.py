@@ -12,7 +12,9 @@ from .. import hardware
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each repeat of something that handles `num_samples` samples; a repeat may be the mean of `block` calls."""
+    """Seconds of each repeat of something that handles `num_samples` samples;
+    a repeat may be the mean of `block` calls.
+    """
 
     seconds: tuple
     num_samples: int = 1
@@ -39,7 +41,9 @@ class Timing:
 
 
 def now(device=None):
-    """Return the seconds of a clock that is read only when every GPU in use, or `device`, has done all that was asked of it."""
+    """Return the seconds of a clock that is read only when every GPU in use, or `device`, has done
+    all that was asked of it.
+    """
     if device is None:
         hardware.wait_for_gpus()
     elif torch.device(device).type == "cuda":
@@ -50,9 +54,10 @@ def now(device=None):
 def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
     """Time `step()`, which handles `num_samples` samples, `repeats` times after `warmup` calls.
 
-    A GPU is waited for before each reading of the clock, so a step timed alone holds a wait that training does not have:
-    training lets Python run ahead and ask for the next step while the GPU is at this one. With `block_s`, a repeat is a block
-    of as many steps as fill so many seconds, at least one, with one wait at its end; the timing says how long one step took.
+    A GPU is waited for before each reading of the clock, so a step timed alone holds a wait that training does not
+    have: training lets Python run ahead and ask for the next step while the GPU is at this one. With `block_s`, a
+    repeat is a block of as many steps as fill so many seconds, at least one, with one wait at its end; the timing says
+    how long one step took.
 
     In a worker every rank calls it alike, and without `block_s`, since ranks would count differently many steps: the
     collectives in `step` keep the ranks together.
@@ -69,7 +74,9 @@ def block_length(step, block_s):
 
 
 def time_block(step, length):
-    """The seconds of one call of `step` in a block of `length`, with one wait for the GPUs before it and one at its end."""
+    """The seconds of one call of `step` in a block of `length`, with one wait for the GPUs before
+    it and one at its end.
+    """
     begin = now()
     for _ in range(length):
         step()
@@ -78,7 +85,9 @@ def time_block(step, length):
 
 @dataclass(frozen=True)
 class Phases:
-    """What `measure_phases` found: a Timing for each phase, one for the step with its marks, one for it without them."""
+    """What `measure_phases` found: a Timing for each phase, one for the step with its marks,
+    one for it without them.
+    """
 
     phases: dict
     step: Timing

@@ -1,4 +1,6 @@
-"""A few training steps under torch's profiler: which operations took longest, in which phase, and when a GPU was busy."""
+"""A few training steps under torch's profiler: which operations took longest, in which phase,
+and when a GPU was busy.
+"""
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -24,10 +26,15 @@ def profile_steps(step, num_steps):
 
 
 def largest(trace, count=5):
-    """[(operation, its share of the computing time)], the largest first: kernels where a GPU ran some, operators elsewhere."""
+    """[(operation, its share of the computing time)], the largest first:
+    kernels where a GPU ran some, operators elsewhere.
+    """
     rows = [row for row in trace.key_averages() if not row.is_user_annotation and row.key not in PHASES]
-    kernels = [row for row in rows if row.device_type.name == "CUDA"]  # an operator's row would count its kernels' time again
-    times = {row.key: row.self_device_time_total for row in kernels} or {row.key: row.self_cpu_time_total for row in rows}
+    # an operator's row would count its kernels' time again
+    kernels = [row for row in rows if row.device_type.name == "CUDA"]
+    times = {row.key: row.self_device_time_total for row in kernels} or {
+        row.key: row.self_cpu_time_total for row in rows
+    }
     whole = sum(times.values())
     return [(name, times[name] / whole) for name in sorted(times, key=times.get, reverse=True)[:count]]
 
@@ -43,7 +50,11 @@ def table(traces, count=5):
 
 def timeline(traces):
     """{"0: load": spans} of {"0 …": trace}: what `plots.timeline` draws of the last step of each."""
-    return {f"{name[0]}: {phase}": spans for name, trace in traces.items() for phase, spans in spans_of_last_step(trace).items()}
+    return {
+        f"{name[0]}: {phase}": spans
+        for name, trace in traces.items()
+        for phase, spans in spans_of_last_step(trace).items()
+    }
 
 
 def kind(name):
@@ -52,7 +63,9 @@ def kind(name):
 
 
 def spans_of_last_step(trace):
-    """{phase: [(begin ms, end ms, kind)]} of the last step: what Python asked for in each phase; "GPU" is what kernels ran."""
+    """{phase: [(begin ms, end ms, kind)]} of the last step: what Python asked for in each phase;
+    "GPU" is what kernels ran.
+    """
     host = [event for event in trace.events() if event.device_type.name == "CPU"]
     marks = [event for event in host if event.name in PHASES][-len(PHASES) :]
     begin = marks[0].time_range.start

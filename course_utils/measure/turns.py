@@ -8,8 +8,8 @@ from . import throughput
 def in_turn(ways, rounds=8, warmup=3, repeats=2):
     """Call every step of {name: step} `warmup` times, then time it `repeats` times in each of `rounds` rounds.
 
-    Returns {name: Timing} of all its repeats. In a worker every rank calls it alike, as for `throughput.measure`, and the
-    ranks meet before each turn: a rank whose step does nothing stands by while the others work.
+    Returns {name: Timing} of all its repeats. In a worker every rank calls it alike, as for `throughput.measure`, and
+    the ranks meet before each turn: a rank whose step does nothing stands by while the others work.
     """
     seconds = {name: _turn(step, warmup, 0) for name, step in ways.items()}
     for _ in range(rounds):

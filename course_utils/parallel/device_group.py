@@ -15,21 +15,25 @@ class DeviceGroup:
     Results carry no autograd, like those of torch.distributed: what has to travel back is sent back by hand.
     `sent_bytes` and `received_bytes` count, for each number, what left it and what reached it.
 
-    Raises ValueError for an empty list, a device that this machine lacks, and a GPU that is named twice although another
-    one is free.
+    Raises ValueError for an empty list, a device that this machine lacks, and a GPU that is named twice although
+    another one is free.
     """
 
     def __init__(self, devices):
         self.devices = [_existing(device) for device in devices]
         if not self.devices:
-            raise ValueError("a DeviceGroup needs at least one device, and the list is empty: hardware.devices(2) gives two")
+            raise ValueError(
+                "a DeviceGroup needs at least one device, and the list is empty: hardware.devices(2) gives two"
+            )
         times = Counter(device for device in self.devices if device.type == "cuda")
         num_gpus = torch.cuda.device_count() if times else 0
         free = [gpu for gpu in (torch.device("cuda", i) for i in range(num_gpus)) if gpu not in times]
         if free and max(times.values()) > 1:
             twice = times.most_common(1)[0][0]
-            raise ValueError(f"{twice} stands in the list of devices {times[twice]} times although {free[0]} is free: name each "
-                             f"GPU once, as hardware.devices({len(self)}) does")
+            raise ValueError(
+                f"{twice} stands in the list of devices {times[twice]} times although {free[0]} is free: name each "
+                f"GPU once, as hardware.devices({len(self)}) does"
+            )
         self.reset()
 
     def __len__(self):
@@ -60,8 +64,10 @@ class DeviceGroup:
             if number not in range(len(self)):
                 raise ValueError(f"there is no device number {number}: this group's numbers are 0 to {len(self) - 1}")
         if tensor.device != self.devices[source]:
-            raise ValueError(f"the tensor to send is on {tensor.device}, but device number {source} is {self.devices[source]}: "
-                             "move it there first, or name the number that holds it")
+            raise ValueError(
+                f"the tensor to send is on {tensor.device}, but device number {source} is {self.devices[source]}: "
+                "move it there first, or name the number that holds it"
+            )
         if source == target:
             return tensor.detach()
         self.sent_bytes[source] += tensor.nbytes
@@ -71,19 +77,25 @@ class DeviceGroup:
     def scatter(self, tensor, dim=0, equal=False):
         """Split a tensor on number 0 along `dim` and hand out the parts: part i, in order, is on number i.
 
-        Lengths differ by one at most, the longer parts first; no part shares memory with `tensor`. Raises ValueError where
-        a part would be empty, and with `equal` where the parts cannot be equally long.
+        Lengths differ by one at most, the longer parts first; no part shares memory with `tensor`. Raises ValueError
+        where a part would be empty, and with `equal` where the parts cannot be equally long.
         """
         length = tensor.shape[dim]
         if length < len(self):
-            raise ValueError(f"dim {dim} has length {length}, so {len(self) - length} of {len(self)} devices would get an empty "
-                             f"part: take at most {length} devices, or a tensor that is longer")
+            raise ValueError(
+                f"dim {dim} has length {length}, so {len(self) - length} of {len(self)} devices would get an empty "
+                f"part: take at most {length} devices, or a tensor that is longer"
+            )
         if equal and length % len(self):
-            raise ValueError(f"dim {dim} has length {length}, which {len(self)} devices cannot share equally: take a number of "
-                             f"devices that divides {length}")
+            raise ValueError(
+                f"dim {dim} has length {length}, which {len(self)} devices cannot share equally: take a number of "
+                f"devices that divides {length}"
+            )
         parts = torch.tensor_split(tensor, len(self), dim)
         # Number 0 gets a copy too: a view would keep the whole tensor in memory, and change it with the part.
-        return [self.send(part.clone(memory_format=torch.contiguous_format), 0, number) for number, part in enumerate(parts)]
+        return [
+            self.send(part.clone(memory_format=torch.contiguous_format), 0, number) for number, part in enumerate(parts)
+        ]
 
     def broadcast(self, tensor):
         """Return a list: the tensor, which is on number 0, and a copy of it on each other device."""
@@ -112,7 +124,9 @@ class DeviceGroup:
             seen = "; ".join(f"number {i} has {tuple(t.shape)} {str(t.dtype)[6:]}" for i, t in enumerate(tensors))
             raise ValueError(f"all_reduce adds tensors of one shape and dtype, but {seen}")
         if len({tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}) not in (0, len(self)):
-            raise ValueError("all_reduce writes the sum into every tensor, but two of them share memory: clone() all but one")
+            raise ValueError(
+                "all_reduce writes the sum into every tensor, but two of them share memory: clone() all but one"
+            )
         first, *others = tensors
         for number, tensor in enumerate(others, 1):
             first += self.send(tensor, number, 0)
@@ -121,7 +135,9 @@ class DeviceGroup:
 
     def _expect_one_each(self, tensors):
         if len(tensors) != len(self):
-            raise ValueError(f"{len(tensors)} tensors came for {len(self)} devices: give one from each, in the devices' order")
+            raise ValueError(
+                f"{len(tensors)} tensors came for {len(self)} devices: give one from each, in the devices' order"
+            )
 
 
 def _existing(device):

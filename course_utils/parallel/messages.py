@@ -15,8 +15,8 @@ def send(tensor, dst, tag=0, timeout_s=None):
     """Send `tensor` to rank `dst`, which calls `recv`; when this returns, `tensor` may be changed again.
 
     Messages of different tags do not wait for one another. After `timeout_s` seconds the connections of this rank are
-    closed, all of them (gloo's way), and RuntimeError is raised; None stands for the process group's own timeout. An empty
-    tensor is not sent. Raises ValueError if there is no other rank `dst`.
+    closed, all of them (gloo's way), and RuntimeError is raised; None stands for the process group's own timeout. An
+    empty tensor is not sent. Raises ValueError if there is no other rank `dst`.
     """
     _require_other_rank(dst, "send to")
     if tensor.numel():
@@ -25,7 +25,8 @@ def send(tensor, dst, tag=0, timeout_s=None):
 
 
 def recv(tensor, src, tag=0, timeout_s=None):
-    """Fill `tensor` with what rank `src` sends, which has the same number of elements, dtype and tag; `timeout_s` as in `send`.
+    """Fill `tensor` with what rank `src` sends, which has the same number of elements, dtype and tag; `timeout_s` as in
+    `send`.
 
     Raises ValueError if there is no other rank `src`.
     """
@@ -121,7 +122,9 @@ def _to_be_filled(tensor):
     """`tensor` itself where the backend can write into it, else a tensor like it where it can."""
     if _goes_through_cpu(tensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype)
-    return tensor.detach() if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    return (
+        tensor.detach() if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    )
 
 
 def _put_in(tensor, buffer):

@@ -9,13 +9,15 @@ from . import messages
 def all_reduce(tensor, after_step=None):
     """Replace `tensor` by its sum over all ranks, in place; each rank sends 2(p − 1)/p of its bytes in 2(p − 1) steps.
 
-    All ranks call it with the same shape and dtype. The chunks' lengths differ by one element at most; where a tensor is
-    shorter than the ring some are empty, and nothing is sent for them. `after_step()` is called after each step.
+    All ranks call it with the same shape and dtype. The chunks' lengths differ by one element at most; where a tensor
+    is shorter than the ring some are empty, and nothing is sent for them. `after_step()` is called after each step.
 
     Raises ValueError for a tensor that is not contiguous.
     """
     if not tensor.is_contiguous():
-        raise ValueError("the ring adds in place, chunk by chunk, so the tensor must be contiguous: give it x.contiguous()")
+        raise ValueError(
+            "the ring adds in place, chunk by chunk, so the tensor must be contiguous: give it x.contiguous()"
+        )
     rank, world_size = dist.get_rank(), dist.get_world_size()
     next_rank, prev_rank = (rank + 1) % world_size, (rank - 1) % world_size
     chunks = tensor.detach().view(-1).tensor_split(world_size)

@@ -5,7 +5,8 @@ M. Shoeybi and others, 2019, call them f and g; what each does in its two direct
     y = copy_to_ranks(x)     forward: nothing                  backward: the sum of the ranks' gradients
     y = sum_over_ranks(x)    forward: the sum of the ranks' x  backward: nothing
 
-A part with columns of a layer, and then rows of the next, goes between them: `sum_over_ranks(rows(relu(columns(copy_to_ranks(x)))))`.
+A part with columns of a layer, and then rows of the next, goes between them:
+`sum_over_ranks(rows(relu(columns(copy_to_ranks(x)))))`.
 """
 
 import torch
@@ -13,7 +14,9 @@ import torch.distributed as dist
 
 
 def copy_to_ranks(x, group=None):
-    """Return `x`, equal on all ranks of `group`, for a part that differs from rank to rank; its gradient is their sum."""
+    """Return `x`, equal on all ranks of `group`, for a part that differs from rank to rank;
+    its gradient is their sum.
+    """
     return _CopyToRanks.apply(x, group)
 
 

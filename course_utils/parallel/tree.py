@@ -1,4 +1,6 @@
-"""A broadcast down a tree, with messages only: the second half of the all-reduce along a tree that chapter 08 builds."""
+"""A broadcast down a tree, with messages only: the second half of the all-reduce along a tree
+that chapter 08 builds.
+"""
 
 import torch.distributed as dist
 
@@ -6,7 +8,8 @@ from . import messages
 
 
 def broadcast(tensor):
-    """Fill `tensor` on every rank with what rank 0's holds, in place, in ⌈log2(world size)⌉ rounds; each rank receives it once.
+    """Fill `tensor` on every rank with what rank 0's holds, in place, in ⌈log2(world size)⌉ rounds; each rank receives
+    it once.
 
     The largest distance comes first, so that the messages take the same edges as the sums took on their way to rank 0.
     """

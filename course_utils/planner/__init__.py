@@ -18,14 +18,16 @@ from .models import Layer, Network, Work, transformer
 from .step import step
 
 __all__ = [
-    "GPU", "GPUS", "NCCL_NVLINK", "NCCL_PCIE", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network", "Plan",
-    "State", "Way", "Work", "all_reduce", "calibrated", "half", "plan", "transformer",
+    "GPU", "GPUS", "NCCL_NVLINK", "NCCL_PCIE", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network",
+    "Plan", "State", "Way", "Work", "all_reduce", "calibrated", "half", "plan", "transformer",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Of the rank that holds most, in bytes: `memory`, each category at its most, and `peak`, its fullest moment; `step` in s."""
+    """Of the rank that holds most, in bytes: `memory`, each category at its most, and `peak`, its fullest moment;
+    `step` in s.
+    """
 
     network: Network
     cluster: Cluster
@@ -77,7 +79,9 @@ def plan(network, cluster, method, batch):
     """
     per_round = method.data * method.micro_batch
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1 or batch % per_round:
-        raise ValueError(f"batch is {batch!r}, which data × micro_batch, {method.data} × {method.micro_batch}, does not divide")
+        raise ValueError(
+            f"batch is {batch!r}, which data × micro_batch, {method.data} × {method.micro_batch}, does not divide"
+        )
     if network.heads and network.heads % method.tensor:
         raise ValueError(f"tensor is {method.tensor}, which does not divide the model's {network.heads} heads")
     num_micro_batches = batch // per_round

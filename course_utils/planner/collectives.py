@@ -1,7 +1,7 @@
 """What a collective takes: the quickest of the ways that the library has for it.
 
-A ring passes pieces round, n−1 hops for a half (reduce-scatter or all-gather), 2(n−1) for an all-reduce; a tree adds up to
-its root and comes back. NCCL has each in three protocols: Simple has the whole bandwidth; LL sends a flag with every
+A ring passes pieces round, n−1 hops for a half (reduce-scatter or all-gather), 2(n−1) for an all-reduce; a tree adds up
+to its root and comes back. NCCL has each in three protocols: Simple has the whole bandwidth; LL sends a flag with every
 word, LL128 one with every 120 bytes, so that nobody waits for a fence between a piece and the news of it.
 """
 
@@ -32,8 +32,11 @@ def _nccl(tree_inside, ring_inside):
     ring_base, ring_between = (3.6, 10.0, 8.4), (2.7, 4.0, 9.6)
     tree = zip(names, tree_base, tree_inside, tree_between, (0.9 / 3.8, 0.9 * 0.915, 0.9))
     ring = zip(names, ring_base, ring_inside, ring_between, (1 / 4, 0.92, 1.0))
-    return tuple(Way(algorithm, name, *(1e-6 * lat for lat in lats), share, "NCCL, tuning.cc")
-                 for algorithm, ways in (("tree", tree), ("ring", ring)) for name, *lats, share in ways)  # fmt: skip
+    return tuple(
+        Way(algorithm, name, *(1e-6 * lat for lat in lats), share, "NCCL, tuning.cc")
+        for algorithm, ways in (("tree", tree), ("ring", ring))
+        for name, *lats, share in ways
+    )
 
 
 # NCCL's own table by which it chooses, src/graph/tuning.cc; without its corrections of medium sizes.
@@ -99,7 +102,12 @@ def _seconds(name, num_bytes, group, bytes_per_s, way):
 def send(num_bytes, is_inside, cluster):
     """The Line of one rank's message to another, in the same node or over this GPU's part of the network cards."""
     bytes_per_s = cluster.inside if is_inside else cluster.between / cluster.gpus_per_node
-    seconds, way = _least({way: way.base + (way.inside if is_inside else way.between) + num_bytes / (bytes_per_s * way.share)
-                           for way in cluster.ways if way.algorithm == "ring"})  # fmt: skip
+    seconds, way = _least(
+        {
+            way: way.base + (way.inside if is_inside else way.between) + num_bytes / (bytes_per_s * way.share)
+            for way in cluster.ways
+            if way.algorithm == "ring"
+        }
+    )
     where = "in the node" if is_inside else "to another node"
     return Line("message", seconds, "s", f"{in_words(num_bytes, 'bytes')} {where}, in {way.protocol}", way.source)

@@ -10,8 +10,14 @@ from .models import Layer, Network, Work
 
 _aten = torch.ops.aten
 # What an operation moves, in passes over its inputs and outputs: forward, backward. Normalising over a batch reads its
-# input a second time, for the mean and the variance; where two paths meet, their gradients are copied or added up again.
-_PASSES = {_aten.native_batch_norm: (1.5, 2.5), _aten.cudnn_batch_norm: (1.5, 2.5), _aten.add: (1, 1), _aten.add_: (1, 1)}
+# input a second time, for the mean and the variance; where two paths meet, their gradients are copied or added up
+# again.
+_PASSES = {
+    _aten.native_batch_norm: (1.5, 2.5),
+    _aten.cudnn_batch_norm: (1.5, 2.5),
+    _aten.add: (1, 1),
+    _aten.add_: (1, 1),
+}
 _OTHERS = (1, 1.5)
 WARP = 32  # lanes that work in step: a product of fewer columns leaves the others idle
 
@@ -19,9 +25,10 @@ WARP = 32  # lanes that work in step: a product of fewer columns leaves the othe
 def count(module, *example, parts=None, element_bytes=4):
     """The Network of `module`: a Layer for each of `parts`, modules in it, in the order in which they run.
 
-    By default they are all modules without children. `example` is a batch of inputs in fp32, of any device; what is counted
-    is divided by its size, its first dimension. `module` may itself be on the meta device; it is not changed. What it does
-    between its parts (an addition, a relu) counts with the one before. `element_bytes` are those of an activation.
+    By default they are all modules without children. `example` is a batch of inputs in fp32, of any device; what is
+    counted is divided by its size, its first dimension. `module` may itself be on the meta device; it is not changed.
+    What it does between its parts (an addition, a relu) counts with the one before. `element_bytes` are those of an
+    activation.
 
     Raises ValueError if one of `parts` does not run, and if parameters are in none of them.
     """
@@ -30,8 +37,11 @@ def count(module, *example, parts=None, element_bytes=4):
     inputs = tuple(each.to("meta") for each in example)
     parts = parts or [each for each in module.modules() if not list(each.children())]
     counter = _Counter({tensor.untyped_storage()._cdata for tensor in on_meta.values()})
-    hooks = [hook for part in parts
-             for hook in (part.register_forward_pre_hook(counter.begin), part.register_forward_hook(counter.end))]  # fmt: skip
+    hooks = [
+        hook
+        for part in parts
+        for hook in (part.register_forward_pre_hook(counter.begin), part.register_forward_hook(counter.end))
+    ]
     try:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(counter.save, lambda saved: saved), counter:
             torch.func.functional_call(module, on_meta, inputs)
@@ -40,8 +50,10 @@ def count(module, *example, parts=None, element_bytes=4):
             hook.remove()
     network = Network(tuple(counter.layers(len(example[0]), element_bytes / 4)))
     if len(network.layers) < len(parts) or network.parameters < sum(p.numel() for p in module.parameters()):
-        raise ValueError(f"parts: {len(network.layers)} of {len(parts)} ran, with {network.parameters:,} of the model's parameters: "
-                         "give modules of this very model, which together have all of them")  # fmt: skip
+        raise ValueError(
+            f"parts: {len(network.layers)} of {len(parts)} ran, with {network.parameters:,} of the model's parameters: "
+            "give modules of this very model, which together have all of them"
+        )
     return network
 
 
@@ -80,7 +92,11 @@ class _Counter(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         output = function(*args, **(kwargs or {}))
         packet = function._overloadpacket
-        outputs = [each for each in (output if isinstance(output, tuple | list) else [output]) if isinstance(each, torch.Tensor)]
+        outputs = [
+            each
+            for each in (output if isinstance(output, tuple | list) else [output])
+            if isinstance(each, torch.Tensor)
+        ]
         moved = 4 * sum(each.numel() for each in (*args, *outputs) if isinstance(each, torch.Tensor))
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **(kwargs or {}), out_val=output)
@@ -99,12 +115,19 @@ class _Counter(TorchDispatchMode):
     def layers(self, batch, scale):
         seen = set()
         for i, part in enumerate(self._runs):
-            each = {what: self._found[i, what] / batch for what in ("flops", "idle", "products", "forward", "backward", "kept")}
+            each = {
+                what: self._found[i, what] / batch
+                for what in ("flops", "idle", "products", "forward", "backward", "kept")
+            }
             whole_numbers = self._found[i, "kept whole numbers"] / batch
             work = Work(
-                flops=each["flops"], idle=each["idle"], products=scale * each["products"], forward=scale * each["forward"],
-                backward=scale * each["backward"], kept=scale * each["kept"] + whole_numbers,
-            )  # fmt: skip
+                flops=each["flops"],
+                idle=each["idle"],
+                products=scale * each["products"],
+                forward=scale * each["forward"],
+                backward=scale * each["backward"],
+                kept=scale * each["kept"] + whole_numbers,
+            )
             parameters = 0 if part in seen else sum(p.numel() for p in part.parameters())
             seen.add(part)
             yield Layer(type(part).__name__, parameters, 4 * scale * self._outputs[i] / batch, whole=work)

@@ -7,7 +7,9 @@ _SCALES = {"bytes": {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}, "s": {"s": 1,
 
 @dataclass(frozen=True)
 class Line:
-    """`value` in `unit` ("bytes", "s", or any other word); `formula` in words and symbols; `source`, where it is published."""
+    """`value` in `unit` ("bytes", "s", or any other word); `formula` in words and symbols;
+    `source`, where it is published.
+    """
 
     name: str
     value: float
@@ -34,7 +36,10 @@ class Line:
 
     def _rows(self, indent):
         source = f"  [{self.source}]" if self.source else ""
-        yield f"{indent}{self.name:{max(1, 34 - len(indent))}s} {in_words(self.value, self.unit):>11s}  {self.formula}{source}".rstrip()
+        yield (
+            f"{indent}{self.name:{max(1, 34 - len(indent))}s} {in_words(self.value, self.unit):>11s}  "
+            f"{self.formula}{source}"
+        ).rstrip()
         for part in self.parts:
             yield from part._rows(indent + "  ")
 

@@ -1,4 +1,6 @@
-"""The bytes that a rank of a stage holds, by category, each at its most; and all together at the fullest moment of a step."""
+"""The bytes that a rank of a stage holds, by category, each at its most;
+and all together at the fullest moment of a step.
+"""
 
 from .lines import Line, total
 from .methods import parameters_of
@@ -9,7 +11,10 @@ _FSDP = "Zhao and others, 2023"
 
 
 def memory(cut, method, num_micro_batches):
-    """The Line of the stage that holds most; `cut` are the stages' layers. The most of each category, whenever that is."""
+    """The Line of the stage that holds most; `cut` are the stages' layers.
+
+    The most of each category, whenever that is.
+    """
     found = [_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(cut)]
     return max(found, key=lambda line: line.value)
 
@@ -44,7 +49,12 @@ def _buffers(layers, method):
             yield Line("the next unit's weights", sent * sizes[1], "bytes", formula)
         yield Line("gathered unit's gradients", sent * sizes[0], "bytes", of_largest, _FSDP)
         if len(sizes) > 1:
-            yield Line("gradients being sent", sent * sizes[1], "bytes", f"{sent:g} B of {sizes[1]:,.0f} parameters, of the unit before")
+            yield Line(
+                "gradients being sent",
+                sent * sizes[1],
+                "bytes",
+                f"{sent:g} B of {sizes[1]:,.0f} parameters, of the unit before",
+            )
     elif method.data > 1 and method.buckets:
         own = parameters_of(layers, method)
         yield Line("gradients' buckets", sent * own, "bytes", f"{sent:g} B × {own:,.0f} parameters, a copy to be sent")
@@ -65,10 +75,19 @@ def in_flight(index, method, num_micro_batches):
 def _activations(index, layers, method, num_micro_batches):
     kept = sum(kept_bytes(layer, method) for layer in layers)
     count = in_flight(index, method, num_micro_batches)
-    parts = [Line("kept activations", count * method.micro_batch * kept, "bytes",
-                  f"{kept:,.0f} B a sample × {method.micro_batch} × {count:g} micro-batches at once", _ACTIVATIONS)]  # fmt: skip
+    parts = [
+        Line(
+            "kept activations",
+            count * method.micro_batch * kept,
+            "bytes",
+            f"{kept:,.0f} B a sample × {method.micro_batch} × {count:g} micro-batches at once",
+            _ACTIVATIONS,
+        )
+    ]
     again = max(_recomputed(layer, method) for layer in layers)
-    parts.append(Line("recomputed activations", method.micro_batch * again, "bytes", "of one block at a time", _ACTIVATIONS))
+    parts.append(
+        Line("recomputed activations", method.micro_batch * again, "bytes", "of one block at a time", _ACTIVATIONS)
+    )
     return total("activations", "bytes", parts)
 
 
@@ -122,8 +141,14 @@ def _peak_of_stage(index, layers, method, m):
         during = state.sent * (2 * sizes[i] + ahead + sending)
         moments.append((i, before, during, activations))
         moments.append((i, after, state.sent * (2 * sizes[i] + ahead), sum(kept[:i])))
-    i, there, buffers, activations = max(moments, key=lambda each: state.gradients * each[1] / shards + each[2] + each[3])
-    held = always | {"gradients": state.gradients * there / shards, "buffers": buffers, "activations": activations + of_others}
+    i, there, buffers, activations = max(
+        moments, key=lambda each: state.gradients * each[1] / shards + each[2] + each[3]
+    )
+    held = always | {
+        "gradients": state.gradients * there / shards,
+        "buffers": buffers,
+        "activations": activations + of_others,
+    }
     parts = [Line(name, value, "bytes", "at this moment") for name, value in held.items()]
     stage = f" of stage {index}" if method.pipeline > 1 else ""
     return total("peak", "bytes", parts, f"in the backward pass of {layers[i].name} (number {i}{stage})")

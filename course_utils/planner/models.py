@@ -10,8 +10,9 @@ from .sizes import require
 
 @dataclass(frozen=True)
 class Work:
-    """For one sample. `flops` of matrix products forward (backward takes twice as many); `idle`, those that a GPU's lanes could
-    have done meanwhile, had the products been wider; `products`, bytes that they read and write, where that may take longer;
+    """For one sample. `flops` of matrix products forward (backward takes twice as many); `idle`, those that a GPU's
+    lanes could have done meanwhile, had the products been wider; `products`, bytes that they read and write, where that
+    may take longer;
     `forward` and `backward`, bytes that everything else reads and writes; `kept`, bytes
     of activations kept for the backward pass."""
 
@@ -25,11 +26,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Layer:
-    """A part that pipelines do not cut, and FSDP gathers at once. `output` in bytes a sample. One that is no block, an embedding
-    or a head, stays on the stage of its neighbour, and is not recomputed.
+    """A part that pipelines do not cut, and FSDP gathers at once. `output` in bytes a sample. One that is no block, an
+    embedding or a head, stays on the stage of its neighbour, and is not recomputed.
 
-    Tensor parallelism divides `split`, and `core`, the attention that selective recomputation does again; `whole` is done
-    by all of its ranks alike, unless the sequence is divided, too. It adds up `all_reduces` outputs forward, as many backward.
+    Tensor parallelism divides `split`, and `core`, the attention that selective recomputation does again; `whole` is
+    done by all of its ranks alike, unless the sequence is divided, too. It adds up `all_reduces` outputs forward, as
+    many backward.
     """
 
     name: str
@@ -66,16 +68,23 @@ class Network:
 
 
 def transformer(
-    hidden, layers, heads, sequence, vocabulary, *, feed_forward=None, gated=False, kv_heads=None, biases=True, positions=True,
-    tied=True, dropout=True, fused_attention=False, element_bytes=2,
+    hidden, layers, heads, sequence, vocabulary, *, feed_forward=None, gated=False, kv_heads=None, biases=True,
+    positions=True, tied=True, dropout=True, fused_attention=False, element_bytes=2,
 ):  # fmt: skip
     """A decoder of `layers` blocks; a sample is a sequence.
 
-    With the defaults it is the GPT of Narayanan and others (2021): parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)), forward
-    24sh² + 4s²h FLOP a block, and of Korthikanti and others (2022): 34 + 5as/h bytes kept a block, token and hidden element.
+    With the defaults it is the GPT of Narayanan and others (2021): parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)),
+    forward 24sh² + 4s²h FLOP a block, and of Korthikanti and others (2022): 34 + 5as/h bytes kept a block, token and
+    hidden element.
     `fused_attention` keeps no scores and computes them again. Raises ValueError for sizes that cannot be.
     """
-    for name, value in {"hidden": hidden, "layers": layers, "heads": heads, "sequence": sequence, "vocabulary": vocabulary}.items():
+    for name, value in {
+        "hidden": hidden,
+        "layers": layers,
+        "heads": heads,
+        "sequence": sequence,
+        "vocabulary": vocabulary,
+    }.items():
         require(name, value, int)
     if hidden % heads:
         raise ValueError(f"heads is {heads}, which does not divide hidden, {hidden}")
@@ -96,7 +105,8 @@ def transformer(
         flops=2 * s * matrices,
         forward=s * h * e * inner,
         backward=s * h * e * 1.5 * inner,
-        kept=s * e * (h + 2 * kv + h + (3 if gated else 2) * width),  # queries, keys, values, the context; around the activation
+        # queries, keys, values, the context; around the activation
+        kept=s * e * (h + 2 * kv + h + (3 if gated else 2) * width),
     )
     core = Work(flops=4 * s * s * h)
     if not fused_attention:  # softmax, then dropout: read, write; backward: the gradient, the output, write
@@ -113,7 +123,10 @@ def transformer(
     blocks = layers * (Layer("block", matrices + vectors, output, whole, split, core, all_reduces=2),)
     logits = 4.0 * s * vocabulary  # in fp32: softmax and its gradient go over them twice each
     last = Layer(
-        "head", 0 if tied else vocabulary * h, output,
-        split=Work(flops=2 * s * h * vocabulary, forward=2 * logits, backward=2 * logits, kept=logits), is_block=False,
-    )  # fmt: skip
+        "head",
+        0 if tied else vocabulary * h,
+        output,
+        split=Work(flops=2 * s * h * vocabulary, forward=2 * logits, backward=2 * logits, kept=logits),
+        is_block=False,
+    )
     return Network((first, *blocks, last), tokens=s, heads=heads)

@@ -21,7 +21,9 @@ HEADS = {2304: 24, 3072: 32, 6144: 48, 12288: 96, 20480: 128}
 
 @dataclass(frozen=True)
 class Row:
-    """A published number, and the planner's for it, in one `unit`; `reason`, where they differ much, as far as it was found."""
+    """A published number, and the planner's for it, in one `unit`;
+    `reason`, where they differ much, as far as it was found.
+    """
 
     source: str
     what: str
@@ -54,9 +56,14 @@ def misses():
     """Rows that the planner does not reach, with the reason."""
     yield from nccl()
     yield Row(
-        "Horovod", "VGG-16 × 512", "of ideal", 0.68, _efficiency("vgg16", 512),
-        "Perhaps since convolutions of 3×3 take fewer products on a GPU (Winograd's): less for messages to hide behind.",
-    )  # fmt: skip
+        "Horovod",
+        "VGG-16 × 512",
+        "of ideal",
+        0.68,
+        _efficiency("vgg16", 512),
+        "Perhaps since convolutions of 3×3 take fewer products on a GPU (Winograd's): less for messages to hide "
+        "behind.",
+    )
 
 
 def _gpt(hidden, layers, heads):
@@ -67,28 +74,43 @@ def narayanan():
     """Full recomputation, fp16, gradients sent after the backward pass; one sequence a micro-batch."""
     source = "Narayanan and others, 2021"
     table = [  # billions of parameters, hidden, layers, tensor, pipeline, GPUs, batch, TFLOPS a GPU
-        (1.7, 2304, 24, 1, 1, 32, 512, 137), (3.6, 3072, 30, 2, 1, 64, 512, 138), (18.4, 6144, 40, 8, 1, 256, 1024, 135),
-        (145.6, 12288, 80, 8, 8, 1536, 2304, 148), (529.6, 20480, 105, 8, 35, 2520, 2520, 163),
+        (1.7, 2304, 24, 1, 1, 32, 512, 137),
+        (3.6, 3072, 30, 2, 1, 64, 512, 138),
+        (18.4, 6144, 40, 8, 1, 256, 1024, 135),
+        (145.6, 12288, 80, 8, 8, 1536, 2304, 148),
+        (529.6, 20480, 105, 8, 35, 2520, 2520, 163),
         *((175, 12288, 96, 8, 12, num_gpus, 1536, found) for num_gpus, found in ((384, 153), (768, 149), (1536, 141))),
-    ]  # fmt: skip
+    ]
     for billions, hidden, layers, tensor, pipeline, num_gpus, batch, found in table:
-        method = Method(num_gpus // (tensor * pipeline), tensor, pipeline, checkpointing="full", precision="fp16", overlap=False)
+        method = Method(
+            num_gpus // (tensor * pipeline), tensor, pipeline, checkpointing="full", precision="fp16", overlap=False
+        )
         said = plan(_gpt(hidden, layers, HEADS[hidden]), A100, method, batch)
         yield Row(source, f"{billions} B on {num_gpus} GPUs", "TFLOPS a GPU", found, said.flops_per_s / 1e12)
 
 
 def korthikanti():
-    """Seconds a step of 22 B and 175 B parameters, recomputed in full, and selectively with the sequence divided, too."""
+    """Seconds a step of 22 B and 175 B parameters, recomputed in full,
+    and selectively with the sequence divided, too.
+    """
     source = "Korthikanti and others, 2022"
     table = [  # hidden, layers, heads, stages, chunks, batch, micro-batch, seconds with full, with selective
-        (22, 6144, 48, 64, 1, 1, 4, 4, 1.42, 1.10), (175, 12288, 96, 96, 8, 3, 64, 1, 18.13, 13.75),
-    ]  # fmt: skip
+        (22, 6144, 48, 64, 1, 1, 4, 4, 1.42, 1.10),
+        (175, 12288, 96, 96, 8, 3, 64, 1, 18.13, 13.75),
+    ]
     for billions, hidden, layers, heads, pipeline, chunks, batch, micro_batch, full, selective in table:
         for checkpointing, found in (("full", full), ("selective", selective)):
             method = Method(
-                1, 8, pipeline, checkpointing=checkpointing, sequence_parallel=checkpointing == "selective", precision="fp16",
-                micro_batch=micro_batch, schedule="interleaved" if chunks > 1 else "1f1b", chunks=chunks,
-            )  # fmt: skip
+                1,
+                8,
+                pipeline,
+                checkpointing=checkpointing,
+                sequence_parallel=checkpointing == "selective",
+                precision="fp16",
+                micro_batch=micro_batch,
+                schedule="interleaved" if chunks > 1 else "1f1b",
+                chunks=chunks,
+            )
             said = plan(_gpt(hidden, layers, heads), A100, method, batch)
             yield Row(source, f"{billions} B, {checkpointing} recomputation", "s a step", found, said.step.value)
 
@@ -113,9 +135,20 @@ def llm_foundry():
 
 def _llama():
     return transformer(
-        4096, 32, 32, 8192, 128256, feed_forward=14336, gated=True, kv_heads=8, biases=False, positions=False, tied=False,
-        dropout=False, fused_attention=True,
-    )  # fmt: skip
+        4096,
+        32,
+        32,
+        8192,
+        128256,
+        feed_forward=14336,
+        gated=True,
+        kv_heads=8,
+        biases=False,
+        positions=False,
+        tied=False,
+        dropout=False,
+        fused_attention=True,
+    )
 
 
 def torchtitan():
@@ -199,16 +232,28 @@ def nccl():
     group = Group(8, 4)
     bandwidth = 2 * 7 / 8 * 2**34 / 127_660e-6
     cluster = Cluster("H100", gpus_per_node=4, inside=370e9, between=bandwidth)
-    reason = "NCCL's table is for choosing between protocols: the kernel's start and the network card's proxy are not in it."
+    reason = (
+        "NCCL's table is for choosing between protocols: the kernel's start and the network card's proxy are not in it."
+    )
     for what, num_bytes, found in (("8 B", 8, 32), ("1 MiB", 2**20, 171.5)):
-        yield Row("NCCL tests", f"all-reduce of {what}", "µs", found, 1e6 * all_reduce(num_bytes, group, cluster).value, reason)
+        yield Row(
+            "NCCL tests",
+            f"all-reduce of {what}",
+            "µs",
+            found,
+            1e6 * all_reduce(num_bytes, group, cluster).value,
+            reason,
+        )
 
 
 def main():
     for each in (rows, memories, misses):
         found = list(each())
         for row in found:
-            print(f"{row.source:28s} {row.what:32s} {row.published:9.4g} {row.predicted:9.4g} {row.error:+7.1%}  {row.unit}")
+            print(
+                f"{row.source:28s} {row.what:32s} {row.published:9.4g} {row.predicted:9.4g} {row.error:+7.1%}  "
+                f"{row.unit}"
+            )
         errors = sorted(abs(row.error) for row in found)
         print(f"{len(found)} {each.__name__}: median error {median(errors):.1%}, worst {errors[-1]:.1%}")
         for reason in dict.fromkeys(row.reason for row in found if row.reason):

@@ -10,7 +10,8 @@ BUCKET = 25e6  # bytes of gradients that DDP sends at once
 
 
 def step(cut, cluster, method, num_micro_batches):
-    """The Line of one optimizer step: products, the rest, messages that nothing hides, the pipeline's bubble, the update.
+    """The Line of one optimizer step: products, the rest, messages that nothing hides, the pipeline's bubble, the
+    update.
 
     `cut` are the stages' layers.
     """
@@ -21,12 +22,24 @@ def step(cut, cluster, method, num_micro_batches):
     own = max(parameters_of(layers, method) for layers in cut)
     fill = (sum(line.value for line in times) - slowest.value) / method.chunks
     parts = [
-        Line("micro-batches", m * slowest.value, "s", f"{m} × this" + (", the slowest stage's" if len(cut) > 1 else ""), parts=(slowest,)),
-        Line("bubble", fill, "s", "one micro-batch's way through the other stages"
-             + (f" / {method.chunks} chunks" if method.chunks > 1 else ""), "Narayanan and others, 2021"),
+        Line(
+            "micro-batches",
+            m * slowest.value,
+            "s",
+            f"{m} × this" + (", the slowest stage's" if len(cut) > 1 else ""),
+            parts=(slowest,),
+        ),
+        Line(
+            "bubble",
+            fill,
+            "s",
+            "one micro-batch's way through the other stages"
+            + (f" / {method.chunks} chunks" if method.chunks > 1 else ""),
+            "Narayanan and others, 2021",
+        ),
         *_gradients(cut, own, slowest, cluster, method, m),
         _update(own, cluster, method),
-    ]  # fmt: skip
+    ]
     return total("step", "s", parts)
 
 
@@ -40,8 +53,13 @@ def _micro_batch(layers, cluster, method):
     again = blocks if method.checkpointing == "full" else {}
 
     def products(kinds):
-        each = ((count, [layer.on_rank(what, t) for what in ("flops", "idle", "products")]) for layer, count in kinds.items())
-        return b * sum(count * max((flops + idle) / flops_per_s, moved / bytes_per_s) for count, (flops, idle, moved) in each)
+        each = (
+            (count, [layer.on_rank(what, t) for what in ("flops", "idle", "products")])
+            for layer, count in kinds.items()
+        )
+        return b * sum(
+            count * max((flops + idle) / flops_per_s, moved / bytes_per_s) for count, (flops, idle, moved) in each
+        )
 
     def rest(kinds, way):
         return b / bytes_per_s * sum(count * layer.on_rank(way, t, is_divided) for layer, count in kinds.items())
@@ -62,8 +80,12 @@ def _micro_batch(layers, cluster, method):
         _between_stages(layers, cluster, method),
     ]
     if method.checkpointing == "selective":
-        flops, moved = (sum(count * getattr(layer.core, what) for layer, count in blocks.items()) for what in ("flops", "forward"))
-        parts.append(Line("attention again", b / t * (flops / flops_per_s + moved / bytes_per_s), "s", "selective recomputation"))
+        flops, moved = (
+            sum(count * getattr(layer.core, what) for layer, count in blocks.items()) for what in ("flops", "forward")
+        )
+        parts.append(
+            Line("attention again", b / t * (flops / flops_per_s + moved / bytes_per_s), "s", "selective recomputation")
+        )
     return total("a micro-batch", "s", parts)
 
 
@@ -75,7 +97,9 @@ def _inside_layers(kinds, cluster, method):
             continue
         num_bytes = method.micro_batch * layer.output
         # Where the sequence is divided, a reduce-scatter before and an all-gather after take the all-reduce's place.
-        line = all_reduce(num_bytes, group, cluster) if not method.sequence_parallel else half(num_bytes, group, cluster)
+        line = (
+            all_reduce(num_bytes, group, cluster) if not method.sequence_parallel else half(num_bytes, group, cluster)
+        )
         seconds += count * layer.all_reduces * line.value * (2 if method.sequence_parallel else 1)
         said = line.formula
     return seconds, said
@@ -96,7 +120,9 @@ def _gradients(cut, own, slowest, cluster, method, m):
     if method.data == 1:
         return []
     sent = method.state.sent
-    backward = sum(line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again")))
+    backward = sum(
+        line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again"))
+    )
 
     def behind_backward(name, line, least=0.0):
         exposed = max(least, line.value - backward) if method.overlap else line.value
@@ -114,7 +140,10 @@ def _gradients(cut, own, slowest, cluster, method, m):
     exposed = 3 * m * each.value
     if method.overlap:
         exposed = m * (max(0.0, each.value - forward) + max(0.0, 2 * each.value - backward)) + 2 * first
-    said = f"3 × {m} × {in_words(each.value, 's')}{', minus what computing hides' if method.overlap else ''}: {each.formula}"
+    said = (
+        f"3 × {m} × {in_words(each.value, 's')}{', minus what computing hides' if method.overlap else ''}: "
+        f"{each.formula}"
+    )
     found = [Line("shards' messages", exposed, "s", said, each.source)]
     if method.replicas > 1:
         across = Group.of(method.replicas, method.tensor * method.shards, cluster)

@@ -1,4 +1,5 @@
-"""Every figure of the course: one palette, units on the axes, the machine in the caption, a text for those who cannot see it.
+"""Every figure of the course: one palette, units on the axes, the machine in the caption, a text for those who cannot
+see it.
 
 Functions take plain values and show the figure; `alt` says in one line what is to be seen, and is printed below the
 figure because JupyterLab does not pass alternative texts on.
@@ -30,9 +31,11 @@ from .strategies import strategies
 from .training import clocks, training_step
 
 __all__ = [
-    "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "cut_in_two", "data_parallel_step",
-    "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps", "launch_grid", "lines", "matrices", "medians",
-    "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps", "phases_1f1b", "places", "push_and_pull", "repeats", "replicas",
-    "roofline", "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness", "step_slider", "strategies",
-    "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "who_waits", "winners", "within_float16",
+    "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "columns_and_rows", "cut_in_two",
+    "data_parallel_step", "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps",
+    "launch_grid", "lines", "matrices", "medians", "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps",
+    "pair_and_attention", "phases_1f1b", "places", "push_and_pull", "repeats", "replicas", "roofline", "schedules",
+    "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness", "step_slider", "strategies",
+    "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "who_waits", "winners",
+    "within_float16",
 ]  # fmt: skip

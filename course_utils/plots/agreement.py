@@ -4,7 +4,8 @@ from .style import COLOURS, MARKERS, new_figure, show
 
 
 def agreement(errors, alt, title="", band=0.1, source=""):
-    """Draw {who measured: [prediction / measurement − 1, …]}, a row each from the top down; `band` is shaded on both sides of 0.
+    """Draw {who measured: [prediction / measurement − 1, …]}, a row each from the top down; `band` is shaded on both
+    sides of 0.
 
     `source` says where the measurements are from, if not from this machine.
     """
@@ -12,8 +13,20 @@ def agreement(errors, alt, title="", band=0.1, source=""):
     with new_figure(xlabel, "", title, height=1.1 + 0.32 * len(errors), source=source) as (figure, axes):
         axes.axvspan(-100 * band, 100 * band, color=COLOURS[2], alpha=0.18, linewidth=0, label=f"within {band:.0%}")
         for y, several in enumerate(errors.values()):
-            look = {"marker": MARKERS[0], "markersize": 5, "color": COLOURS[0], "alpha": 0.6, "linestyle": "", "markeredgewidth": 0}
-            axes.plot([100 * error for error in several], [y] * len(several), label="one measurement" if not y else None, **look)
+            look = {
+                "marker": MARKERS[0],
+                "markersize": 5,
+                "color": COLOURS[0],
+                "alpha": 0.6,
+                "linestyle": "",
+                "markeredgewidth": 0,
+            }
+            axes.plot(
+                [100 * error for error in several],
+                [y] * len(several),
+                label="one measurement" if not y else None,
+                **look,
+            )
         axes.axvline(0, color="0.3", linewidth=1)
         reach = 1.1 * max(100 * band, *(100 * abs(error) for several in errors.values() for error in several))
         axes.set_xlim(-reach, reach)

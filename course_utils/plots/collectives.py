@@ -1,4 +1,5 @@
-"""What ranks hold, before and after messages: a box is a number, the symbols in it are the ranks that have put theirs in.
+"""What ranks hold, before and after messages: a box is a number, the symbols in it are the ranks that have put theirs
+in.
 
 A number says by its digits who is in it: the last is rank 0's, the one before rank 1's, and so on. A digit of 0 means
 that this rank is not in it, any other counts the piece that it gave. So 3003 is the sum of the third pieces of ranks 3
@@ -14,23 +15,30 @@ _WIDE, _LARGEST = 7.4, 0.42  # inches: the figure, a box where there is room
 
 
 def collectives(pairs, alt, title="", per_row=2):
-    """Draw {name: (before, after)}, each a list with the list of numbers that a rank holds; None where it holds none."""
+    """Draw {name: (before, after)}, each a list with the list of numbers that a rank holds;
+    None where it holds none.
+    """
     _draw({name: (None, [before, after]) for name, (before, after) in pairs.items()}, alt, title, per_row)
 
 
 def holdings(states, alt, title="", per_row=4):
-    """Draw what the ranks hold after each step, as many numbers always, as a strip to be read in order; what is new is framed.
+    """Draw what the ranks hold after each step, as many numbers always, as a strip to be read in order; what is new is
+    framed.
 
     `states` is {name: what the ranks hold}, or a list, which begins with what they hold before the first step.
     """
     if not isinstance(states, dict):
         states = {f"after step {step}" if step else "start": state for step, state in enumerate(states)}
     rows = list(states.values())
-    _draw({name: (before, [state]) for (name, state), before in zip(states.items(), rows[:1] + rows)}, alt, title, per_row)
+    _draw(
+        {name: (before, [state]) for (name, state), before in zip(states.items(), rows[:1] + rows)}, alt, title, per_row
+    )
 
 
 def step_slider(states):
-    """A slider over the steps of a list of states as in `holdings`: what the ranks hold before and after the chosen one."""
+    """A slider over the steps of a list of states as in `holdings`:
+    what the ranks hold before and after the chosen one.
+    """
     from ipywidgets import interact
 
     last = len(states) - 1
@@ -51,7 +59,9 @@ def _draw(groups, alt, title, per_row):
     num_ranks = max(len(state) for _, states in groups.values() for state in states)
     # The states of a strip stand in one row, and ranks are named once; two states with an arrow are named each.
     labels = [_LABEL if i == 0 or len(groups[names[0]][1]) > 1 else 0 for i in range(per_row)]
-    widths = [[labels[i] + max(_width(groups[name][1]), _LETTER * len(name)) for i, name in enumerate(line)] for line in lines]
+    widths = [
+        [labels[i] + max(_width(groups[name][1]), _LETTER * len(name)) for i, name in enumerate(line)] for line in lines
+    ]
     columns = [max(line[i] for line in widths if len(line) > i) for i in range(len(widths[0]))]
     wide, high = sum(columns) + _GAP * (len(columns) - 1), len(lines) * (num_ranks + _TITLE + _BELOW)
     inch = min(_LARGEST, (_WIDE - 0.2) / wide)  # the side of a box
@@ -64,8 +74,12 @@ def _draw(groups, alt, title, per_row):
                 for rank in range(num_ranks) if labels[i] else ():
                     axes.text(x - 0.2, y + rank + 0.5, f"rank {rank}", ha="right", va="center", fontsize=8, color="0.3")
                 _draw_group(axes, *groups[name], x, y, inch)
-        keys = [Line2D([], [], color=COLOURS[r % 7], marker=MARKERS[r % 7], linestyle="", markersize=8, label=f"from rank {r}")
-                for r in range(num_ranks)]
+        keys = [
+            Line2D(
+                [], [], color=COLOURS[r % 7], marker=MARKERS[r % 7], linestyle="", markersize=8, label=f"from rank {r}"
+            )
+            for r in range(num_ranks)
+        ]
         figure.legend(handles=keys, loc="outside lower left", ncols=num_ranks)
         axes.set_xlim(-0.1, wide + 0.1)
         axes.set_ylim(high - _TITLE - _BELOW + 0.15, -_TITLE)
@@ -85,7 +99,9 @@ def _columns(state):
 
 def _draw_group(axes, before, states, x, y, inch):
     """Draw states from left to right, with arrows between, and frames round what is not as it was in `before`."""
-    all_pieces = {piece for state in states for row in state for number in row or () for piece in _pieces(number).values()}
+    all_pieces = {
+        piece for state in states for row in state for number in row or () for piece in _pieces(number).values()
+    }
     for i, state in enumerate(states):
         if i:
             middle, look = y + len(state) / 2, {"arrowstyle": "-|>", "color": "0.3", "linewidth": 1}
@@ -114,7 +130,9 @@ def _draw_box(axes, x, y, pieces, is_new, is_numbered, inch):
 
     axes.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="0.7", linewidth=0.6))
     if is_new:
-        axes.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor="black", linewidth=1.3, zorder=3))
+        axes.add_patch(
+            Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor="black", linewidth=1.3, zorder=3)
+        )
     side = 1 if len(pieces) == 1 else 2 if max(pieces, default=0) < 4 else 4
     room = 0.8 if is_numbered else 1
     size = 72 * inch * (0.5 if side == 1 else 0.6 / side) * room  # of a symbol, in points

@@ -21,7 +21,13 @@ def diagram(boxes, arrows, alt, height=2.6):
         for start, end, text, *width in arrows:
             (x0, y0, _), (x1, y1, _) = boxes[start], boxes[end]
             heads = "<->" if text.startswith("<->") else "->"
-            look = {"arrowstyle": heads, "color": COLOURS[1], "linewidth": (width or [1.2])[0], "shrinkA": 0, "shrinkB": 0}
+            look = {
+                "arrowstyle": heads,
+                "color": COLOURS[1],
+                "linewidth": (width or [1.2])[0],
+                "shrinkA": 0,
+                "shrinkB": 0,
+            }
             look |= {"patchA": patches[start].get_bbox_patch(), "patchB": patches[end].get_bbox_patch()}
             axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
             place, where = ((x0 + x1) / 2, (y0 + y1) / 2), "left" if x0 <= x1 else "right"
@@ -41,8 +47,8 @@ def matrices(rows, alt, title="", num_devices=2):
     """Draw matrices and who holds which part: an idea, not a measurement.
 
     Each row is a list of operators, strings like "·" and "=", and of matrices (name, number of rows, number of columns,
-    split); their sizes are in units of the drawing. split is None (every device holds all of it), "columns" or "rows" (a
-    part each), or "partial" (each holds a summand of full size).
+    split); their sizes are in units of the drawing. split is None (every device holds all of it), "columns" or "rows"
+    (a part each), or "partial" (each holds a summand of full size).
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
@@ -66,7 +72,11 @@ def matrices(rows, alt, title="", num_devices=2):
                 for left, down, part_wide, part_high, device in parts(num_rows, num_columns, split, num_devices, depth):
                     look = {"facecolor": "0.92"}
                     if device is not None:
-                        look = {"facecolor": pale(COLOURS[device % 7]), "edgecolor": "white", "hatch": HATCHES[device % 7]}
+                        look = {
+                            "facecolor": pale(COLOURS[device % 7]),
+                            "edgecolor": "white",
+                            "hatch": HATCHES[device % 7],
+                        }
                     draw_part(axes, x + left, top + down, part_wide, part_high, **look)
                 axes.text(x + (num_columns + behind) / 2, top - 0.15, name, ha="center", va="bottom", fontsize=8)
                 x += num_columns + behind + gap
@@ -84,8 +94,12 @@ def matrices(rows, alt, title="", num_devices=2):
 
 def _extent(row, gap, behind):
     """Width and height of a row of `matrices`; `behind` is what partial sums take more."""
-    items = [(0.32 * len(item), 0) if isinstance(item, str) else
-             (item[2] + behind * (item[3] == "partial"), item[1] + behind * (item[3] == "partial")) for item in row]
+    items = [
+        (0.32 * len(item), 0)
+        if isinstance(item, str)
+        else (item[2] + behind * (item[3] == "partial"), item[1] + behind * (item[3] == "partial"))
+        for item in row
+    ]
     return sum(width for width, _ in items) + gap * (len(row) - 1), max(height for _, height in items)
 
 
@@ -113,9 +127,9 @@ def parts(num_rows, num_columns, split, num_devices, depth):
 def thread_map(touches, alt, title="", per_row=16):
     """Draw which thread touches which element, {element: [(block, thread, turn), …]}; ints, or tuples in 2-D.
 
-    A box is an element, its index above it. Colour and "b" stand for the block, "t" for the thread, hatches for the turn,
-    which counts a thread's elements from 0. A box without a thread is dashed; one with several has a thick frame and says
-    how many. Of more than 64 elements the first 64 are drawn, and the figure says so.
+    A box is an element, its index above it. Colour and "b" stand for the block, "t" for the thread, hatches for the
+    turn, which counts a thread's elements from 0. A box without a thread is dashed; one with several has a thick frame
+    and says how many. Of more than 64 elements the first 64 are drawn, and the figure says so.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch, Rectangle
@@ -143,9 +157,13 @@ def thread_map(touches, alt, title="", per_row=16):
             axes.text(column + 0.46, row + 0.35, words, ha="center", va="center", fontsize=7, linespacing=1.15)
             axes.text(column + 0.46, row - 0.03, _index(element), ha="center", va="bottom", fontsize=6, color="0.4")
         # Every seventh block has the same colour, every seventh turn the same hatch.
-        patches = [Patch(facecolor=shade[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])]
+        patches = [
+            Patch(facecolor=shade[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])
+        ]
         for i, turn in enumerate(turns[:7]):
-            patches.append(Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}"))
+            patches.append(
+                Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}")
+            )
         axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1, 1), handleheight=1.2)
         if len(touches) > len(shown):
             axes.text(0, num_rows, f"the first {len(shown)} of {len(touches)} elements", fontsize=7, va="top")

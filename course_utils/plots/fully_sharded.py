@@ -1,4 +1,6 @@
-"""Sharded training, drawn: what a rank gathers, uses and frees in a step, and what it was seen to hold in a real one."""
+"""Sharded training, drawn: what a rank gathers, uses and frees in a step,
+and what it was seen to hold in a real one.
+"""
 
 from .style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
@@ -32,11 +34,15 @@ def held(num_units=3, num_ranks=4):
     reduced = [end for _, end, _, what in whole if what == "gradients"]
     times = sorted({0, computing[-1][1], *(time for begin, end, _, _ in whole for time in (begin, end))})
     shards = [(num_units + sum(end <= time for end in reduced)) / num_ranks for time in times]
-    return [(time, shard + sum(begin <= time < end for begin, end, _, _ in whole)) for time, shard in zip(times, shards)]
+    return [
+        (time, shard + sum(begin <= time < end for begin, end, _, _ in whole)) for time, shard in zip(times, shards)
+    ]
 
 
 def sharded_step(alt, num_units=3, num_ranks=4):
-    """Draw an idea: a step in which every unit is gathered, used and freed, as one rank sees it, and what it holds meanwhile."""
+    """Draw an idea: a step in which every unit is gathered, used and freed, as one rank sees it,
+    and what it holds meanwhile.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
@@ -44,9 +50,13 @@ def sharded_step(alt, num_units=3, num_ranks=4):
     end = computing[-1][1]
     with plt.rc_context(STYLE):
         figure, (upper, lower) = plt.subplots(
-            2, 1, figsize=(7.2, 1.9 + 0.72 * num_units), layout="constrained", sharex=True,
+            2,
+            1,
+            figsize=(7.2, 1.9 + 0.72 * num_units),
+            layout="constrained",
+            sharex=True,
             gridspec_kw={"height_ratios": [1.6 + 1.1 * num_units, 1.7]},
-        )  # fmt: skip
+        )
         for y, spans, colour in ((0, messages, COLOURS[4]), (1, computing, COLOURS[5])):
             for begin, finish, unit, what in spans:
                 upper.barh(y, finish - begin, 0.86, begin, color=pale(colour), edgecolor="white", linewidth=1)
@@ -85,7 +95,9 @@ def _draw_unit(axes, unit, whole, end, num_ranks):
 
 
 def memory_over_step(steps, alt, title=""):
-    """Draw {name: a step as `measure.alive.watch_step` returns it} side by side: MB after each operation, its phases named."""
+    """Draw {name: a step as `measure.alive.watch_step` returns it} side by side:
+    MB after each operation, its phases named.
+    """
     top = 1.3 * max(max(step.num_bytes) for step in steps.values()) / 1e6
     with new_figure("", "", title, height=2.7) as (figure, axes):
         axes.remove()
@@ -97,10 +109,14 @@ def memory_over_step(steps, alt, title=""):
                 i = _PHASES.index(phase)
                 axes.axvspan(begin, end, facecolor=pale(COLOURS[(4, 5, 2)[i]]), alpha=0.5, linewidth=0)
                 is_narrow = (end - begin) / len(mb) < 0.08 * len(steps)
-                axes.text((begin + end) / 2, 0.98 * top, phase, ha="center", va="top", fontsize=7, rotation=90 * is_narrow)
+                axes.text(
+                    (begin + end) / 2, 0.98 * top, phase, ha="center", va="top", fontsize=7, rotation=90 * is_narrow
+                )
             where = mb.index(max(mb))
             axes.plot(where, mb[where], "o", color=COLOURS[1], markersize=4)
-            axes.annotate(f"{mb[where]:.1f}", (where, mb[where]), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+            axes.annotate(
+                f"{mb[where]:.1f}", (where, mb[where]), (0, 4), textcoords="offset points", ha="center", fontsize=8
+            )
             axes.set_title(name, fontsize=9)
             axes.set_xlabel("operations, in order", fontsize=8)
             axes.set_xlim(0, len(mb))

@@ -4,10 +4,12 @@ from .style import COLOURS, STYLE, show
 
 
 def hops(ways, alt, shares=None):
-    """Draw {name: steps}, where a step is a list of (from rank, to rank), all sent at the same time; an idea, not a measurement.
+    """Draw {name: steps}, where a step is a list of (from rank, to rank), all sent at the same time; an idea, not a
+    measurement.
 
-    Time runs to the right, a line is a rank, an arrow a message in the colour of its sender. All panels have the same time
-    scale. `shares` is {name: the part of the tensor that each message carries}, 1 unless given: a small part is a thin arrow.
+    Time runs to the right, a line is a rank, an arrow a message in the colour of its sender. All panels have the same
+    time scale. `shares` is {name: the part of the tensor that each message carries}, 1 unless given: a small part is a
+    thin arrow.
     """
     import matplotlib.pyplot as plt
 
@@ -15,7 +17,9 @@ def hops(ways, alt, shares=None):
     num_ranks = 1 + max(rank for steps in ways.values() for step in steps for pair in step for rank in pair)
     rows = (len(ways) + 1) // 2
     with plt.rc_context(STYLE):
-        figure, grid = plt.subplots(rows, 2, figsize=(7.4, 0.2 + 1.75 * rows), layout="constrained", squeeze=False, sharex=True)
+        figure, grid = plt.subplots(
+            rows, 2, figsize=(7.4, 0.2 + 1.75 * rows), layout="constrained", squeeze=False, sharex=True
+        )
         for axes in grid.flat[len(ways) :]:
             axes.axis("off")
         for axes, (name, steps) in zip(grid.flat, ways.items()):
@@ -24,8 +28,15 @@ def hops(ways, alt, shares=None):
                 axes.plot([0, len(steps)], [rank, rank], color="0.75", linewidth=1, zorder=1)
             for k, step in enumerate(steps):
                 for src, dst in step:
-                    look = {"arrowstyle": "-|>", "color": COLOURS[src % 7], "linewidth": width, "mutation_scale": 7 + 3 * width}
-                    axes.annotate("", (k + 0.94, dst), (k + 0.06, src), arrowprops=look | {"shrinkA": 0, "shrinkB": 0}, zorder=3)
+                    look = {
+                        "arrowstyle": "-|>",
+                        "color": COLOURS[src % 7],
+                        "linewidth": width,
+                        "mutation_scale": 7 + 3 * width,
+                    }
+                    axes.annotate(
+                        "", (k + 0.94, dst), (k + 0.06, src), arrowprops=look | {"shrinkA": 0, "shrinkB": 0}, zorder=3
+                    )
             for k in range(len(steps) + 1):
                 axes.axvline(k, color="0.88", linewidth=0.8, zorder=0)
             axes.set_title(name)
@@ -41,7 +52,8 @@ def hops(ways, alt, shares=None):
 
 
 def tree_levels(num_ranks):
-    """[the ranks before the first step, those that go on after it, …, [0]], and the (from, to) of each step between them.
+    """[the ranks before the first step, those that go on after it, …, [0]], and the (from, to) of each step between
+    them.
 
     In step k the ranks that are still in it send to the one 2^k below, if that rank is one of those that go on.
     """
@@ -54,7 +66,9 @@ def tree_levels(num_ranks):
 
 
 def tree(num_ranks, alt):
-    """Draw how tensors are added up along a tree to rank 0, its root, in ⌈log2(num_ranks)⌉ steps: from the bottom up."""
+    """Draw how tensors are added up along a tree to rank 0, its root, in ⌈log2(num_ranks)⌉ steps:
+    from the bottom up.
+    """
     import matplotlib.pyplot as plt
 
     levels, steps = tree_levels(num_ranks)
@@ -74,7 +88,11 @@ def tree(num_ranks, alt):
                 sends = dict(steps[height - 1])
                 for rank, x in below.items():
                     sent = rank in sends
-                    look = {"arrowstyle": "-|>" if sent else "-", "color": COLOURS[1] if sent else "0.7", "linewidth": 1.6 if sent else 1}
+                    look = {
+                        "arrowstyle": "-|>" if sent else "-",
+                        "color": COLOURS[1] if sent else "0.7",
+                        "linewidth": 1.6 if sent else 1,
+                    }
                     look |= {"shrinkA": 11, "shrinkB": 11, "linestyle": "-" if sent else ":"}
                     axes.annotate("", (above[sends.get(rank, rank)], height), (x, height - 1), arrowprops=look)
                 axes.text(-0.9, height - 0.5, f"step {height}", ha="right", va="center", fontsize=8.5, color="0.3")

@@ -7,11 +7,13 @@ SMALL_RATE, NUM_STEPS = 0.15, 4
 START = (-1.0, 0.55)
 # What a small batch adds to the gradient of each small step; a large batch's gradient is their mean, which has none.
 NOISE = ((0.0, 1.1), (-0.2, -1.5), (0.3, 1.2), (-0.1, -0.8))
-VALLEYS = {"The gradient changes little on the way": (1.0, 0.6), "It changes much": (1.0, 4.5)}  # curvature along x and y
+# curvature along x and y
+VALLEYS = {"The gradient changes little on the way": (1.0, 0.6), "It changes much": (1.0, 4.5)}
 
 
 def large_steps(alt):
-    """Draw four small steps, one of the same rate and one of four times the rate: in a gentle valley and in a steep one.
+    """Draw four small steps, one of the same rate and one of four times the rate: in a gentle valley and in a steep
+    one.
 
     The paths are gradient descent on (a x² + b y²) / 2, computed, not sketched; the small steps have noisy gradients.
     """
@@ -45,7 +47,9 @@ def large_steps(alt):
 
 
 def descend(a, b, rate, noise=((0.0, 0.0),)):
-    """The places (x, y) of gradient descent on (a x² + b y²) / 2 from START, that one included: a step for each noise."""
+    """The places (x, y) of gradient descent on (a x² + b y²) / 2 from START, that one included:
+    a step for each noise.
+    """
     places = [START]
     for noise_x, noise_y in noise:
         x, y = places[-1]

@@ -4,7 +4,9 @@ from .style import COLOURS, STYLE, pale, show
 
 
 def launch_grid(call, num_blocks, num_threads, alt):
-    """Draw the host, which makes the `call`, and on the device a row for each block: its threads and its shared memory."""
+    """Draw the host, which makes the `call`, and on the device a row for each block:
+    its threads and its shared memory.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
@@ -17,7 +19,9 @@ def launch_grid(call, num_blocks, num_threads, alt):
         look = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": COLOURS[0], "linewidth": 1.2}
         middle = (num_blocks - 1) * gap / 2 + 0.5
         axes.text(-4.6, middle, f"host\n{call}", ha="center", va="center", bbox=look, fontsize=8.5)
-        axes.annotate("", (-0.5, middle), (-2.9, middle), arrowprops={"arrowstyle": "->", "color": COLOURS[1], "linewidth": 1.2})
+        axes.annotate(
+            "", (-0.5, middle), (-2.9, middle), arrowprops={"arrowstyle": "->", "color": COLOURS[1], "linewidth": 1.2}
+        )
         axes.text(-1.7, middle - 0.15, "launches", ha="center", va="bottom", fontsize=8)
         for block in range(num_blocks):
             top = block * gap
@@ -25,7 +29,9 @@ def launch_grid(call, num_blocks, num_threads, alt):
             axes.text(0.05, top + 0.1, f"block {block}", fontsize=8, va="center")
             for thread in range(num_threads):
                 place = (thread * cell + 0.05, top + 0.35)
-                axes.add_patch(Rectangle(place, cell * 0.86, 0.7, facecolor=pale(COLOURS[block % 7]), edgecolor="white"))
+                axes.add_patch(
+                    Rectangle(place, cell * 0.86, 0.7, facecolor=pale(COLOURS[block % 7]), edgecolor="white")
+                )
                 axes.text(place[0] + cell * 0.43, top + 0.7, str(thread), ha="center", va="center", fontsize=7.5)
             axes.add_patch(Rectangle((num_threads * cell + 0.3, top), 2.0, 1.0, facecolor="white", edgecolor="0.6"))
             axes.text(num_threads * cell + 1.3, top + 0.5, "shared\nmemory", ha="center", va="center", fontsize=7.5)

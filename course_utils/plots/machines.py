@@ -1,4 +1,6 @@
-"""Nodes of a cluster and the groups that their ranks form, drawn: which messages stay inside a node, and which leave it."""
+"""Nodes of a cluster and the groups that their ranks form, drawn:
+which messages stay inside a node, and which leave it.
+"""
 
 from .style import COLOURS, STYLE, pale, show
 
@@ -6,7 +8,9 @@ _NEAR, _FAR = COLOURS[0], COLOURS[1]  # inside a node, between nodes
 
 
 def hops_of(groups, num_gpus):
-    """[(from, to, whether it leaves its node)] of the rings that connect each of `groups`, lists of ranks; a node has `num_gpus`."""
+    """[(from, to, whether it leaves its node)] of the rings that connect each of `groups`, lists of ranks;
+    a node has `num_gpus`.
+    """
     hops = []
     for ranks in groups:
         pairs = zip(ranks, [*ranks[1:], ranks[0]]) if len(ranks) > 1 else ()
@@ -15,15 +19,18 @@ def hops_of(groups, num_gpus):
 
 
 def nodes(panels, alt, num_nodes=2, num_gpus=4):
-    """Draw {title: [groups, each a list of ranks]}: a row is a node, a circle a rank, an arrow goes to the next of its group.
+    """Draw {title: [groups, each a list of ranks]}: a row is a node, a circle a rank, an arrow goes to the next of its
+    group.
 
-    Ranks are numbered node by node. Arrows that leave a node are thicker and in another colour; a rank without an arrow is
-    in no group with another. An idea, not a measurement.
+    Ranks are numbered node by node. Arrows that leave a node are thicker and in another colour; a rank without an arrow
+    is in no group with another. An idea, not a measurement.
     """
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
-        figure, grid = plt.subplots(1, len(panels), figsize=(7.4, 0.75 + 0.8 * num_nodes), layout="constrained", squeeze=False)
+        figure, grid = plt.subplots(
+            1, len(panels), figsize=(7.4, 0.75 + 0.8 * num_nodes), layout="constrained", squeeze=False
+        )
         for axes, (title, groups) in zip(grid.flat, panels.items()):
             _draw_nodes(axes, num_nodes, num_gpus, is_first=axes is grid.flat[0])
             for src, dst, leaves in hops_of(groups, num_gpus):
@@ -39,9 +46,16 @@ def _draw_nodes(axes, num_nodes, num_gpus, is_first):
     from matplotlib.patches import FancyBboxPatch
 
     for node in range(num_nodes):
-        look = {"boxstyle": "round,pad=0.02,rounding_size=0.12", "facecolor": pale(COLOURS[5]), "edgecolor": "0.6", "alpha": 0.45}
+        look = {
+            "boxstyle": "round,pad=0.02,rounding_size=0.12",
+            "facecolor": pale(COLOURS[5]),
+            "edgecolor": "0.6",
+            "alpha": 0.45,
+        }
         axes.add_patch(FancyBboxPatch((-0.42, 1.25 * node - 0.45), num_gpus - 0.16, 0.9, **look))
-        axes.text(-0.52, 1.25 * node, f"node {node}" if is_first else "", rotation=90, ha="right", va="center", fontsize=8)
+        axes.text(
+            -0.52, 1.25 * node, f"node {node}" if is_first else "", rotation=90, ha="right", va="center", fontsize=8
+        )
         for local_rank in range(num_gpus):
             look = {"boxstyle": "circle,pad=0.28", "facecolor": "white", "edgecolor": "0.35", "linewidth": 1}
             rank = node * num_gpus + local_rank
@@ -51,10 +65,17 @@ def _draw_nodes(axes, num_nodes, num_gpus, is_first):
 
 
 def _draw_hop(axes, src, dst, leaves):
-    """An arrow between two places, (node, local rank); it bends where the way back, or another rank, lies on the straight line."""
+    """An arrow between two places, (node, local rank); it bends where the way back, or another
+    rank, lies on the straight line.
+    """
     (node, column), (to_node, to_column) = src, dst
     is_neighbour = abs(column - to_column) == 1 and node == to_node
     bend = 0.0 if is_neighbour or (leaves and column != to_column) else 0.25 if leaves else 0.33
-    look = {"arrowstyle": "-|>", "color": _FAR if leaves else _NEAR, "linewidth": 2 if leaves else 1.2, "mutation_scale": 9}
+    look = {
+        "arrowstyle": "-|>",
+        "color": _FAR if leaves else _NEAR,
+        "linewidth": 2 if leaves else 1.2,
+        "mutation_scale": 9,
+    }
     look |= {"connectionstyle": f"arc3,rad={bend}", "shrinkA": 8, "shrinkB": 8}
     axes.annotate("", (to_column, 1.25 * to_node), (column, 1.25 * node), arrowprops=look, zorder=3)

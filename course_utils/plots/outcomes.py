@@ -8,9 +8,11 @@ TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), source=""):
-    """Draw {place: {recipe: [test error of each seed, in %]}}: a point a run, a bar at the median; the axis is logarithmic.
+    """Draw {place: {recipe: [test error of each seed, in %]}}: a point a run, a bar at the median; the axis is
+    logarithmic.
 
-    `guessing` is the error of one who guesses. `prediction` is one place in a list, or None in it if the student named none;
+    `guessing` is the error of one who guesses. `prediction` is one place in a list, or None in it if the student named
+    none;
     `source` says where the runs are from, if not from this machine.
     """
     with new_figure(xlabel, "test error (%)", title, height=3.4, source=source) as (figure, axes):
@@ -25,9 +27,22 @@ def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), source
                 places = [middle + (k / max(len(values) - 1, 1) - 0.5) * 0.6 * step for k in range(len(values))]
                 look = {"marker": MARKERS[i % 7], "color": COLOURS[i % 7], "markersize": 4, "linestyle": ""}
                 axes.plot(places, values, alpha=0.6, markeredgewidth=0, **look)
-                axes.plot([middle - 0.4 * step, middle + 0.4 * step], [statistics.median(values)] * 2, color=COLOURS[i % 7], linewidth=2)
+                axes.plot(
+                    [middle - 0.4 * step, middle + 0.4 * step],
+                    [statistics.median(values)] * 2,
+                    color=COLOURS[i % 7],
+                    linewidth=2,
+                )
         axes.axhline(guessing, color="0.5", linewidth=0.8, linestyle="--")
-        axes.annotate("guessing", (0.995, guessing), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7, color="0.4")
+        axes.annotate(
+            "guessing",
+            (0.995, guessing),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=7,
+            color="0.4",
+        )
         for i, recipe in enumerate(recipes):
             axes.plot([], [], color=COLOURS[i % 7], marker=MARKERS[i % 7], markersize=4, label=recipe)
         axes.set_xticks(range(len(errors)), list(errors))

@@ -1,4 +1,6 @@
-"""What the forward and the backward pass look like in every figure: arrows, the tasks of a schedule as boxes, their keys."""
+"""What the forward and the backward pass look like in every figure:
+arrows, the tasks of a schedule as boxes, their keys.
+"""
 
 from .style import COLOURS, HATCHES, keys, pale
 
@@ -8,7 +10,9 @@ PASSES = {"forward": FORWARD, "backward": BACKWARD}
 
 def draw_arrow(axes, begin, end, look, linewidth=1.2, heads="->"):
     """Draw an arrow between two points (x, y); `look` is FORWARD, BACKWARD or a colour of its own."""
-    axes.annotate("", end, begin, arrowprops={"arrowstyle": heads, "linewidth": linewidth, "shrinkA": 0, "shrinkB": 0, **look})
+    axes.annotate(
+        "", end, begin, arrowprops={"arrowstyle": heads, "linewidth": linewidth, "shrinkA": 0, "shrinkB": 0, **look}
+    )
 
 
 def arrow_keys(text="{}"):

@@ -10,8 +10,8 @@ RANKS = (2, 4)  # places in the palette: the first two belong to forward and bac
 def gantts(charts, alt, title="", xlabel="time", scale=1, source="", curves=None, ylabel=""):
     """Draw {name: spans}, a chart of boxes for each, one below the other on one time axis; each chart begins at 0.
 
-    Spans are (stage, micro_batch, phase, begin, end), as for `gantt`. `curves` is {name: [(time, value)]}: steps in a panel
-    below the charts, on the same axis. All times are multiplied by `scale`: 1e3 turns seconds into the axis's ms.
+    Spans are (stage, micro_batch, phase, begin, end), as for `gantt`. `curves` is {name: [(time, value)]}: steps in a
+    panel below the charts, on the same axis. All times are multiplied by `scale`: 1e3 turns seconds into the axis's ms.
     """
     charts = {name: [(*span[:3], scale * span[3], scale * span[4]) for span in spans] for name, spans in charts.items()}
     rows = [1 + max(span[0] for span in spans) for spans in charts.values()]
@@ -25,7 +25,9 @@ def gantts(charts, alt, title="", xlabel="time", scale=1, source="", curves=None
             axes.set_title(name, fontsize=9)
         for i, (name, points) in enumerate((curves or {}).items()):
             look = {"color": COLOURS[(i + 2) % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
-            panels[-1].step([scale * time for time, _ in points], [value for _, value in points], where="post", label=name, **look)
+            panels[-1].step(
+                [scale * time for time, _ in points], [value for _, value in points], where="post", label=name, **look
+            )
         if curves:
             panels[-1].legend(loc="upper right", fontsize=8)
             panels[-1].set_ylabel(ylabel)
@@ -61,7 +63,9 @@ def _draw_stages(axes):
     for rank, left in enumerate((1.7, 7.9)):
         for layer in range(4):
             draw_layer(axes, left + 0.75 * layer, 0.6, 0.6, 1.8, rank)
-        axes.text(left + 1.4, 2.95, f"layers {4 * rank} to {4 * rank + 3}", ha="center", va="center", fontsize=8, color="0.3")
+        axes.text(
+            left + 1.4, 2.95, f"layers {4 * rank} to {4 * rank + 3}", ha="center", va="center", fontsize=8, color="0.3"
+        )
     for begin, end in ((0.7, 1.6), (10.9, 11.8)):
         named_arrow(axes, begin, 1.5, end, 1.5, FORWARD)
     named_arrow(axes, 4.7, 1.0, 7.8, 1.0, FORWARD, "activations\nsend → recv", above=True)
@@ -72,7 +76,11 @@ def _draw_shards(axes):
     axes.text(-0.9, 4.05, "inside layers: a pair of split layers", fontsize=9, fontweight="bold")
     places = {"x": (0, 6.6), "copy": (2.3, 6.6), "sum": (10.1, 6.6), "y": (12.4, 6.6)}
     for text, (x, y) in places.items():
-        look = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "0.4"} if text in ("copy", "sum") else None
+        look = (
+            {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "0.4"}
+            if text in ("copy", "sum")
+            else None
+        )
         axes.text(x, y, text, ha="center", va="center", fontsize=8.5, bbox=look, zorder=3)
     for begin, end in (("x", "copy"), ("sum", "y")):
         named_arrow(axes, places[begin][0] + 0.6, 6.45, places[end][0] - 0.7, 6.45, FORWARD)

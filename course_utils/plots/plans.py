@@ -1,4 +1,6 @@
-"""When the parts of a training step run, and what is held meanwhile: ideas, computed from round numbers, not measured."""
+"""When the parts of a training step run, and what is held meanwhile:
+ideas, computed from round numbers, not measured.
+"""
 
 from .style import COLOURS, HATCHES, STYLE, keys, pale, show
 
@@ -54,7 +56,9 @@ def loading_spans(way, num_batches):
 
 
 def memory_plans(alt, num_blocks=4):
-    """Draw what a step computes and what it holds meanwhile: plain, in micro-batches, and with blocks computed again."""
+    """Draw what a step computes and what it holds meanwhile: plain, in micro-batches,
+    and with blocks computed again.
+    """
     import matplotlib.pyplot as plt
 
     plans = {name: plan(name, num_blocks) for name in PLANS}
@@ -62,10 +66,21 @@ def memory_plans(alt, num_blocks=4):
     long = max(end for spans, _ in plans.values() for _, _, end, _ in spans)
     with plt.rc_context(STYLE):
         ratios = [1, 2] * len(plans)
-        figure, panels = plt.subplots(len(ratios), 1, figsize=(6.8, 6.0), layout="constrained", sharex=True, height_ratios=ratios)
+        figure, panels = plt.subplots(
+            len(ratios), 1, figsize=(6.8, 6.0), layout="constrained", sharex=True, height_ratios=ratios
+        )
         for (name, (spans, curve)), boxes, area in zip(plans.items(), panels[::2], panels[1::2]):
             for kind, begin, end, text in spans:
-                boxes.barh(0, end - begin, 0.9, begin, color=pale(COLOURS[kind]), hatch=HATCHES[kind], edgecolor="white", linewidth=1)
+                boxes.barh(
+                    0,
+                    end - begin,
+                    0.9,
+                    begin,
+                    color=pale(COLOURS[kind]),
+                    hatch=HATCHES[kind],
+                    edgecolor="white",
+                    linewidth=1,
+                )
                 boxes.text((begin + end) / 2, 0, text, ha="center", va="center", fontsize=7.5)
             boxes.set_title(name, fontsize=9)
             boxes.axis("off")
@@ -74,7 +89,11 @@ def memory_plans(alt, num_blocks=4):
             peak = max(sizes)
             area.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
             below = peak > 0.8 * high  # above the line there is no room
-            look = {"xytext": (0, -2 if below else 1), "textcoords": "offset points", "va": "top" if below else "bottom"}
+            look = {
+                "xytext": (0, -2 if below else 1),
+                "textcoords": "offset points",
+                "va": "top" if below else "bottom",
+            }
             area.annotate(f"peak {peak:g} ", (long, peak), ha="right", fontsize=8, **look)
             area.set_ylim(0, 1.08 * high)
             area.set_yticks([])

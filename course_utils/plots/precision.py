@@ -44,8 +44,16 @@ def within_float16(curves, alt, title=""):
     ranges = {"zero": (-60, -25), "fewer\ndigits": (-25, -14), "all digits": (-14, 16), "inf": (16, 24)}
     with new_figure("size of a gradient", "% of non-zero gradients", title, height=3.0) as (figure, axes):
         for i, (name, (low, high)) in enumerate(ranges.items()):
-            axes.axvspan(low, high, facecolor=("0.82", "0.92", "white", "0.82")[i], hatch=HATCHES[(1, 0, 0, 1)[i]], edgecolor="white")
-            axes.text((low + high) / 2, 0.97, name, ha="center", va="top", fontsize=8, transform=axes.get_xaxis_transform())
+            axes.axvspan(
+                low,
+                high,
+                facecolor=("0.82", "0.92", "white", "0.82")[i],
+                hatch=HATCHES[(1, 0, 0, 1)[i]],
+                edgecolor="white",
+            )
+            axes.text(
+                (low + high) / 2, 0.97, name, ha="center", va="top", fontsize=8, transform=axes.get_xaxis_transform()
+            )
         for i, (name, (powers, shares)) in enumerate(curves.items()):
             axes.plot(powers, shares, label=name, color=COLOURS[i], linestyle=DASHES[i], linewidth=1.8)
         axes.set_xlim(-48, 24)

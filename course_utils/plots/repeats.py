@@ -6,7 +6,8 @@ from .style import COLOURS, MARKERS, draw_prediction, new_figure, show, tick_uni
 
 
 def repeats(values, xlabel, alt, title="", unit="seconds", prediction=None, source=""):
-    """Draw {name: its repeats}, a row each from the top down: a point a repeat, a bar at the median. The axis is to the base 10.
+    """Draw {name: its repeats}, a row each from the top down: a point a repeat, a bar at the median. The axis is to the
+    base 10.
 
     `unit` is "seconds" or "bytes", for ticks such as 10 ms; `prediction` is {name: value} as in `lines`. `source` names
     where the values are from, if not from this machine.
@@ -16,11 +17,22 @@ def repeats(values, xlabel, alt, title="", unit="seconds", prediction=None, sour
     with new_figure(xlabel, "", title, height=1.1 + 0.36 * len(values), source=source) as (figure, axes):
         names = list(values)
         for y, several in enumerate(values.values()):
-            look = {"marker": MARKERS[0], "markersize": 5, "markeredgewidth": 0, "color": COLOURS[0], "alpha": 0.45, "linestyle": ""}
+            look = {
+                "marker": MARKERS[0],
+                "markersize": 5,
+                "markeredgewidth": 0,
+                "color": COLOURS[0],
+                "alpha": 0.45,
+                "linestyle": "",
+            }
             axes.plot(several, [y] * len(several), label="one repeat" if not y else None, **look)
             middle = statistics.median(several)
-            axes.plot([middle] * 2, [y - 0.3, y + 0.3], color=COLOURS[1], linewidth=2, label="median" if not y else None)
-        draw_prediction(axes, {value: names.index(name) if value else None for name, value in (prediction or {}).items()})
+            axes.plot(
+                [middle] * 2, [y - 0.3, y + 0.3], color=COLOURS[1], linewidth=2, label="median" if not y else None
+            )
+        draw_prediction(
+            axes, {value: names.index(name) if value else None for name, value in (prediction or {}).items()}
+        )
         axes.margins(x=0.08)
         axes.set_xscale("log")
         left, right = axes.get_xlim()

@@ -5,25 +5,38 @@ from .style import COLOURS, HATCHES, MARKERS, STYLE, keys, pale, show
 
 
 def replicas(alt, num_ranks=4):
-    """Draw one step: equal parameters, a gradient from each rank's own images, one all-reduce, the same mean for all."""
+    """Draw one step: equal parameters, a gradient from each rank's own images,
+    one all-reduce, the same mean for all.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyBboxPatch
 
     places = {"parameters": 0, "images": 1.75, "gradient": 3.7, "mean": 6.75, "after": 8.6}
     words = {
-        "parameters": "equal\nparameters", "images": "images\nof its own", "gradient": "a gradient\nof its own",
-        "mean": "the mean\ngradient", "after": "equal\nparameters",
-    }  # fmt: skip
+        "parameters": "equal\nparameters",
+        "images": "images\nof its own",
+        "gradient": "a gradient\nof its own",
+        "mean": "the mean\ngradient",
+        "after": "equal\nparameters",
+    }
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 0.9 + 0.48 * num_ranks), layout="constrained")
         for name, text in words.items():
             axes.text(places[name], -0.62, text, ha="center", va="bottom", fontsize=8)
         for rank in range(num_ranks):
             axes.text(-0.75, rank, f"rank {rank}", ha="right", va="center", fontsize=8, color="0.3")
-            for name, ranks in (("parameters", ()), ("images", (rank,)), ("gradient", (rank,)), ("mean", range(num_ranks)), ("after", ())):
+            for name, ranks in (
+                ("parameters", ()),
+                ("images", (rank,)),
+                ("gradient", (rank,)),
+                ("mean", range(num_ranks)),
+                ("after", ()),
+            ):
                 _draw_box(axes, places[name], rank, ranks, num_ranks)
             for begin, end in ((0.45, 1.3), (2.2, 3.25), (4.15, 4.8), (5.65, 6.3), (7.2, 8.15)):
-                axes.annotate("", (end, rank), (begin, rank), arrowprops={"arrowstyle": "->", "color": "0.3", "linewidth": 1.1})
+                axes.annotate(
+                    "", (end, rank), (begin, rank), arrowprops={"arrowstyle": "->", "color": "0.3", "linewidth": 1.1}
+                )
         for x, text in ((2.72, "forward,\nbackward"), (7.68, "step")):
             axes.text(x, -0.62, text, ha="center", va="bottom", fontsize=7.5, color="0.35", style="italic")
         look = {"boxstyle": "round,pad=0.02", "facecolor": "white", "edgecolor": "0.2", "linewidth": 1.4}
@@ -36,7 +49,9 @@ def replicas(alt, num_ranks=4):
 
 
 def _draw_box(axes, x, y, ranks, num_ranks):
-    """A box with the symbols of the ranks whose images are in it; grey where it is the same on all and belongs to none."""
+    """A box with the symbols of the ranks whose images are in it;
+    grey where it is the same on all and belongs to none.
+    """
     from matplotlib.patches import Rectangle
 
     colour = pale(COLOURS[ranks[0] % 7]) if len(ranks) == 1 else "0.92" if not ranks else "white"
@@ -49,10 +64,10 @@ def _draw_box(axes, x, y, ranks, num_ranks):
 def schedule(layers, buckets, waits=False, latency=3.0):
     """When a backward pass over `layers` computes and sends, in units of the drawing.
 
-    `layers` is {name: (time of its backward pass, time that its gradient takes on the link)}, in the order of the backward
-    pass; `buckets` lists the names that travel together, in the order in which they leave. A message takes `latency` longer
-    than its gradients do. It leaves when the last of them is ready and the link is free; with `waits`, when the whole
-    backward pass is over. Returns (computing, sending), each a list of (begin, end, name).
+    `layers` is {name: (time of its backward pass, time that its gradient takes on the link)}, in the order of the
+    backward pass; `buckets` lists the names that travel together, in the order in which they leave. A message takes
+    `latency` longer than its gradients do. It leaves when the last of them is ready and the link is free; with `waits`,
+    when the whole backward pass is over. Returns (computing, sending), each a list of (begin, end, name).
     """
     computing, now = [], 0.0
     for name, (work, _) in layers.items():
@@ -67,7 +82,8 @@ def schedule(layers, buckets, waits=False, latency=3.0):
     return computing, sending
 
 
-# A network of four layers, and four ways to send its gradients: the buckets, and whether they wait for the backward pass.
+# A network of four layers, and four ways to send its gradients: the buckets, and whether they wait for the backward
+# pass.
 _LAYERS = {"fc2": (1, 0.5), "fc1": (2, 3), "conv2": (5, 1), "conv1": (4, 0.5)}
 _WAYS = {
     "one message each, at the end": ([[name] for name in _LAYERS], True),
@@ -78,7 +94,9 @@ _WAYS = {
 
 
 def ways_to_send(alt, latency=3.0):
-    """Draw the `schedule` of four ways to send gradients, one below the other: the backward pass, its messages below it."""
+    """Draw the `schedule` of four ways to send gradients, one below the other:
+    the backward pass, its messages below it.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
@@ -93,7 +111,14 @@ def ways_to_send(alt, latency=3.0):
                 axes.barh(y, end - begin - wait, 0.86, begin + wait, **look)
                 if wait:
                     axes.barh(y, wait, 0.86, begin, color="white", edgecolor=COLOURS[1], linewidth=0.8)
-                axes.text((begin + end) / 2, y + 0.66 * j, text, ha="center", va="center", fontsize=6 if end - begin < 1.5 else 7)
+                axes.text(
+                    (begin + end) / 2,
+                    y + 0.66 * j,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize=6 if end - begin < 1.5 else 7,
+                )
             ends.append(sending[-1][1])
             axes.text(ends[-1] + 0.25, 2.5 * i + 1, f"{ends[-1]:g}", va="center", fontsize=8, color="0.3")
         handles = keys(["backward pass of a layer", "message: its bytes"], pale)
@@ -109,10 +134,14 @@ def ways_to_send(alt, latency=3.0):
 
 
 def backward_passes(passes, alt, title=""):
-    """Draw {way: the spans of each rank}, spans as `measure.overlap.backward_spans` returns them: two rows for each rank."""
+    """Draw {way: the spans of each rank}, spans as `measure.overlap.backward_spans` returns them:
+    two rows for each rank.
+    """
     kinds = ("computing", "all-reduce")
     rows = {
         f"{way}, rank {rank}: {kind}": [span for span in spans if span[2] == kind]
-        for way, ranks in passes.items() for rank, spans in enumerate(ranks) for kind in kinds
-    }  # fmt: skip
+        for way, ranks in passes.items()
+        for rank, spans in enumerate(ranks)
+        for kind in kinds
+    }
     timeline(rows, alt, title)

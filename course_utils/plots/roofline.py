@@ -1,4 +1,5 @@
-"""The roofline: how many operations a second a device can reach, by the operations that each byte from memory is used for.
+"""The roofline: how many operations a second a device can reach, by the operations that each byte from memory is used
+for.
 
 After S. Williams, A. Waterman and D. Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", Communications of the ACM 52(4), 2009.
@@ -10,8 +11,8 @@ from .style import COLOURS, DASHES, MARKERS, draw_prediction, new_figure, show
 def roofline(roofs, points, alt, title="", prediction=None, source=""):
     """Draw {device: (GB/s, GFLOP/s)} as roofs, and {operation: (FLOP per byte, GFLOP/s reached)} as points below them.
 
-    `prediction` is {FLOP per byte: GFLOP/s}, the student's, or None. `source` says where the values are from, if they were not
-    measured on this machine.
+    `prediction` is {FLOP per byte: GFLOP/s}, the student's, or None. `source` says where the values are from, if they
+    were not measured on this machine.
     """
     far = [intensity for intensity, _ in points.values()] + [peak / bandwidth for bandwidth, peak in roofs.values()]
     low, high = min(far) / 3, max(far) * 3
@@ -20,7 +21,12 @@ def roofline(roofs, points, alt, title="", prediction=None, source=""):
         axes.set_yscale("log")
         for i, (name, (bandwidth, peak)) in enumerate(roofs.items()):
             ridge, look = peak / bandwidth, {"color": "0.3", "linestyle": DASHES[i % 7]}
-            axes.plot([low, ridge, high], [low * bandwidth, peak, peak], label=f"{name}: {bandwidth:,.0f} GB/s, {peak:,.0f} GFLOP/s", **look)
+            axes.plot(
+                [low, ridge, high],
+                [low * bandwidth, peak, peak],
+                label=f"{name}: {bandwidth:,.0f} GB/s, {peak:,.0f} GFLOP/s",
+                **look,
+            )
         for i, (name, (intensity, reached)) in enumerate(points.items()):
             look = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": "", "markersize": 6}
             axes.plot([intensity], [reached], label=f"{name}: {reached:,.3g} GFLOP/s", **look)

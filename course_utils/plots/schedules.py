@@ -1,4 +1,6 @@
-"""A network cut in two, and schedules of pipelines: several on one axis with what they hold, and 1F1B's three phases."""
+"""A network cut in two, and schedules of pipelines: several on one axis with what they hold,
+and 1F1B's three phases.
+"""
 
 from .passes import BACKWARD, FORWARD, arrow_keys, draw_stages, name_tasks
 from .pipelines import draw_layer, named_arrow
@@ -40,7 +42,8 @@ def cut_in_two(alt):
 
 
 def schedules(charts, alt, until, source=""):
-    """Draw {title: spans} one below the other up to the time `until`, and below them the micro-batches that stage 0 holds.
+    """Draw {title: spans} one below the other up to the time `until`, and below them the micro-batches that stage 0
+    holds.
 
     A chart that goes on says until when. The spans begin at 0, as `pipeline.place` makes them.
     """
@@ -59,7 +62,11 @@ def schedules(charts, alt, until, source=""):
                 look = {"ha": "right", "va": "bottom", "fontsize": 8, "color": "0.3", "transform": axes.transAxes}
                 axes.text(1, 1.02, f"and so on, until {end:g} →", **look)
             name = title.partition(":")[0]
-            look = {"color": OWN_COLOURS.get(name, COLOURS[(2, 4, 3)[i % 3]]), "linestyle": DASHES[i % 7], "linewidth": 1.6}
+            look = {
+                "color": OWN_COLOURS.get(name, COLOURS[(2, 4, 3)[i % 3]]),
+                "linestyle": DASHES[i % 7],
+                "linewidth": 1.6,
+            }
             panels[-1].step(*zip(*held(spans)), where="post", label=name, **look)
         panels[-1].legend(loc="upper right", fontsize=8)
         panels[-1].set_ylabel("micro-batches\nheld by stage 0", fontsize=8)
@@ -74,7 +81,9 @@ def schedules(charts, alt, until, source=""):
 
 
 def phases_1f1b(spans, phases, alt, title="", source=""):
-    """Draw a chart of `spans` with a grey strip above each row for its `phases`, as `pipeline.phases_1f1b` returns them."""
+    """Draw a chart of `spans` with a grey strip above each row for its `phases`, as
+    `pipeline.phases_1f1b` returns them.
+    """
     whole, num_stages = max(span.end for span in spans), len(phases)
     with new_figure("units of time", "", title, height=1.6 + 0.45 * num_stages, source=source) as (figure, axes):
         draw_stages(axes, spans, whole)
@@ -86,7 +95,9 @@ def phases_1f1b(spans, phases, alt, title="", source=""):
                     look = {"color": _SHADES[i], "edgecolor": "white", "linewidth": 0.8}
                     axes.barh(stage - 0.52, end - begin, 0.16, begin, **look)
                     if stage == 0:
-                        axes.text((begin + end) / 2, -0.68, PHASES[i], ha="center", va="bottom", fontsize=8, color="0.2")
+                        axes.text(
+                            (begin + end) / 2, -0.68, PHASES[i], ha="center", va="bottom", fontsize=8, color="0.2"
+                        )
         axes.set_ylim(num_stages - 0.5, -1.15)
         axes.set_xlim(0, whole)
         name_tasks(figure)
@@ -94,7 +105,9 @@ def phases_1f1b(spans, phases, alt, title="", source=""):
 
 
 def held(spans, stage=0):
-    """[(time, micro-batches that `stage` holds from then on)]: one more at a forward's begin, one fewer at a backward's end."""
+    """[(time, micro-batches that `stage` holds from then on)]: one more at a forward's begin, one
+    fewer at a backward's end.
+    """
     changes = [(span.begin, 1) if span.phase == "forward" else (span.end, -1) for span in spans if span.stage == stage]
     times = sorted({0.0, *(time for time, _ in changes)})
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]

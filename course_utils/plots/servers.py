@@ -7,7 +7,10 @@ _KEYS = (2, 2, 3, 4)  # places in the palette: the first two keys lie on server 
 
 
 def push_and_pull(alt, num_workers=3):
-    """Draw two servers, with two keys each, above workers that have a copy of all four, numbered by ranks. An idea, not a measurement."""
+    """Draw two servers, with two keys each, above workers that have a copy of all four, numbered by ranks.
+
+    An idea, not a measurement.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
@@ -40,23 +43,47 @@ def _process(axes, x, y, title, held):
     for i, key in enumerate(held):
         left = x + 0.62 * (i - len(held) / 2)
         hatch = HATCHES[2] if key % 2 else ""
-        axes.add_patch(Rectangle((left + 0.03, y - 0.28), 0.56, 0.56, facecolor=pale(COLOURS[_KEYS[key]]), hatch=hatch, edgecolor="0.4", lw=0.8))
+        axes.add_patch(
+            Rectangle(
+                (left + 0.03, y - 0.28),
+                0.56,
+                0.56,
+                facecolor=pale(COLOURS[_KEYS[key]]),
+                hatch=hatch,
+                edgecolor="0.4",
+                lw=0.8,
+            )
+        )
 
 
 def who_waits(charts, until, alt):
-    """Draw {title: [(worker, step, begin, end)]} one below the other up to the time `until`: a box a step, white where a worker waits.
+    """Draw {title: [(worker, step, begin, end)]} one below the other up to the time `until`: a box a step, white where
+    a worker waits.
 
     Steps and workers, which are numbered from 0, are drawn with numbers from 1: rank 0 is the server.
     """
-    with new_figure("", "", "", height=1.0 + 0.3 * len(charts) + 0.2 * sum(1 + max(s[0] for s in c) for c in charts.values()),
-                    source="white: waiting; computed from the rules, not measured") as (figure, axes):  # fmt: skip
+    with new_figure(
+        "",
+        "",
+        "",
+        height=1.0 + 0.3 * len(charts) + 0.2 * sum(1 + max(s[0] for s in c) for c in charts.values()),
+        source="white: waiting; computed from the rules, not measured",
+    ) as (figure, axes):
         axes.remove()
         panels = figure.subplots(len(charts), sharex=True, squeeze=False)[:, 0]
         for axes, (title, steps) in zip(panels, charts.items()):
             workers = 1 + max(worker for worker, *_ in steps)
             for worker, step, begin, end in steps:
                 slow = worker == workers - 1
-                axes.barh(worker, end - begin, 0.8, begin, color=pale(COLOURS[1 if slow else 0]), hatch=HATCHES[slow], edgecolor="white")
+                axes.barh(
+                    worker,
+                    end - begin,
+                    0.8,
+                    begin,
+                    color=pale(COLOURS[1 if slow else 0]),
+                    hatch=HATCHES[slow],
+                    edgecolor="white",
+                )
                 axes.text((begin + min(end, until)) / 2, worker, str(step + 1), ha="center", va="center", fontsize=6.5)
             axes.set_yticks(range(workers), [f"worker {worker + 1}" for worker in range(workers)], fontsize=7)
             axes.set_ylim(workers - 0.5, -0.5)
@@ -68,7 +95,9 @@ def who_waits(charts, until, alt):
 
 
 def staleness(charts, alt, title=""):
-    """Draw {name: ([staleness of fast workers' gradients], [of the slow one's])} side by side, as shares of the gradients of each kind."""
+    """Draw {name: ([staleness of fast workers' gradients], [of the slow one's])} side by side, as shares of the
+    gradients of each kind.
+    """
     highest = max(max(fast + slow) for fast, slow in charts.values())
     with new_figure("", "", title, height=2.7) as (figure, axes):
         axes.remove()

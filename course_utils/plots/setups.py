@@ -9,12 +9,16 @@ _TITLE = 1.15  # above a panel
 def setups(panels, alt):
     """Draw {title: machines} side by side; a machine is a list of its processes, a process its number of devices.
 
-    Processes of one machine, and machines, are joined by an arrow: what one of them knows, the other learns by a message.
+    Processes of one machine, and machines, are joined by an arrow: what one of them knows, the other learns by a
+    message.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
-    widths = [_width([_width(processes) + 2 * _PAD for processes in map(_processes, machines)]) for machines in panels.values()]
+    widths = [
+        _width([_width(processes) + 2 * _PAD for processes in map(_processes, machines)])
+        for machines in panels.values()
+    ]
     wide, high = sum(widths) + 1.1 * (len(panels) - 1), _DEVICE + 4 * _PAD
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 0.75 + (high + _TITLE) * 6.7 / wide), layout="constrained")
@@ -23,9 +27,11 @@ def setups(panels, alt):
             axes.text(x, high + 0.2, title, fontsize=8, ha="left", va="bottom", linespacing=1.3)
             _draw_machines(axes, machines, x)
             x += width + 1.1
-        keys = [Patch(facecolor=pale(COLOURS[5]), edgecolor=COLOURS[0], label="device"),
-                Patch(facecolor="white", edgecolor=COLOURS[2], label="process"),
-                Patch(facecolor="0.93", edgecolor="0.5", linestyle="--", label="machine")]  # fmt: skip
+        keys = [
+            Patch(facecolor=pale(COLOURS[5]), edgecolor=COLOURS[0], label="device"),
+            Patch(facecolor="white", edgecolor=COLOURS[2], label="process"),
+            Patch(facecolor="0.93", edgecolor="0.5", linestyle="--", label="machine"),
+        ]
         figure.legend(handles=keys, loc="outside lower left", ncols=3)
         axes.set_xlim(-0.1, wide + 0.1)
         axes.set_ylim(-0.1, high + _TITLE)
@@ -49,7 +55,9 @@ def _draw_machines(axes, machines, x):
         widths = _processes(machine)
         if i:
             _arrow(axes, x - _GAP, x, middle)
-        _frame(axes, x, 0, _width(widths) + 2 * _PAD, _DEVICE + 4 * _PAD, facecolor="0.93", edgecolor="0.5", linestyle="--")
+        _frame(
+            axes, x, 0, _width(widths) + 2 * _PAD, _DEVICE + 4 * _PAD, facecolor="0.93", edgecolor="0.5", linestyle="--"
+        )
         x += _PAD
         for j, (count, width) in enumerate(zip(machine, widths)):
             if j:
@@ -65,7 +73,9 @@ def _draw_machines(axes, machines, x):
 def _frame(axes, x, y, width, height, **look):
     from matplotlib.patches import FancyBboxPatch
 
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12", linewidth=1.1, **look))
+    axes.add_patch(
+        FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12", linewidth=1.1, **look)
+    )
 
 
 def _arrow(axes, left, right, y):

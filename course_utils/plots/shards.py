@@ -1,4 +1,7 @@
-"""Layers split over devices: a lane for each device with its own shards, and the sums between the lanes. Ideas, not measurements."""
+"""Layers split over devices: a lane for each device with its own shards, and the sums between the lanes.
+
+Ideas, not measurements.
+"""
 
 from .drawings import parts
 from .passes import PASSES, arrow_keys, draw_arrow
@@ -9,7 +12,9 @@ _WIDE = 38  # at least, whatever is in the lanes
 
 
 def columns_and_rows(alt):
-    """Draw Y = X A over two devices, by columns and by rows: what each device holds, and the sum that each split needs."""
+    """Draw Y = X A over two devices, by columns and by rows: what each device holds,
+    and the sum that each split needs.
+    """
     summed = [("summand of $Y$", 3, 6, "partial", "forward"), "→", ("$Y$", 3, 6, None)]
     lanes({
         "by columns": [("$X$", 3, 3, None, "backward"), "·", ("$A$", 3, 6, "columns"), "=", ("$Y$", 3, 6, "columns")],
@@ -23,9 +28,11 @@ def pair_and_attention(alt):
     summed = [("summand of $Y$", 3, 3, "partial", "forward"), "→", ("$Y$", 3, 3, None)]
     start, heads = ("$X$", 3, 3, None, "backward"), [(f"$W_{part}$", 3, 4, "columns", "", 4) for part in "QKV"]
     lanes({
-        "an MLP: columns, then rows": [start, "·", wide, "=", ("$H$", 3, 6, "columns"), "ReLU", "·", tall, "=", *summed],
+        "an MLP: columns, then rows": [
+            start, "·", wide, "=", ("$H$", 3, 6, "columns"), "ReLU", "·", tall, "=", *summed],
         "attention with four heads, two on each device": [
-            start, "·", *heads, "each\nhead", ("heads", 3, 4, "columns", "", 4), "·", ("$W_O$", 4, 3, "rows"), "=", *summed],
+            start, "·", *heads, "each\nhead", ("heads", 3, 4, "columns", "", 4), "·",
+            ("$W_O$", 4, 3, "rows"), "=", *summed],
     }, alt)  # fmt: skip
 
 
@@ -77,15 +84,23 @@ def _width(item):
 def _draw_lane(axes, items, x, middle, device, num_devices):
     for item in items:
         if isinstance(item, str):
-            axes.text(x + _width(item) / 2, middle, item, ha="center", va="center", fontsize=10 if len(item) == 1 else 7.5)
+            axes.text(
+                x + _width(item) / 2, middle, item, ha="center", va="center", fontsize=10 if len(item) == 1 else 7.5
+            )
         else:
             _draw_matrix(axes, x, middle, device, num_devices, *item)
             if item[4:] and item[4] and device < num_devices - 1:
                 end = middle + _lane(items) + _BETWEEN - item[1] / 2 - (0.9 if item[0] else 0)
                 middles = (x + item[2] / 2, middle + item[1] / 2 + 0.1), (x + item[2] / 2, end)
                 draw_arrow(axes, *middles, PASSES[item[4]], linewidth=1.5, heads="<->")
-                axes.text(x + item[2] / 2 + 0.3, (middle + item[1] / 2 + end) / 2, "all-reduce", fontsize=7.5, va="center",
-                          color=PASSES[item[4]]["color"])  # fmt: skip
+                axes.text(
+                    x + item[2] / 2 + 0.3,
+                    (middle + item[1] / 2 + end) / 2,
+                    "all-reduce",
+                    fontsize=7.5,
+                    va="center",
+                    color=PASSES[item[4]]["color"],
+                )
         x += _width(item) + _GAP
 
 
@@ -96,7 +111,11 @@ def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, spli
     filled = [(0, 0, columns, rows, device)] if split == "partial" else parts(rows, columns, split, num_devices, 0)
     for left, down, wide, high, owner in filled:
         if owner in (device, None):
-            look = {"facecolor": pale(COLOURS[device]), "edgecolor": "white", "hatch": HATCHES[device]} if owner is not None else {"facecolor": "0.92"}
+            look = (
+                {"facecolor": pale(COLOURS[device]), "edgecolor": "white", "hatch": HATCHES[device]}
+                if owner is not None
+                else {"facecolor": "0.92"}
+            )
             axes.add_patch(Rectangle((x + left, top + down), wide, high, linewidth=0, **look))
     axes.add_patch(Rectangle((x, top), columns, rows, fill=False, edgecolor="0.4", linewidth=0.8))
     for block in range(1, num_blocks):

@@ -28,7 +28,9 @@ def three_ways(alt):
             for y, text in ((10.3, f"each device {holds}"), (11.1, f"sent {sends}")):
                 axes.text(left + _WIDE / 2, y, text, fontsize=7.5, ha="center", va="center")
         handles = keys([f"device {device}" for device in _DEVICES], pale)
-        figure.legend(handles=handles + arrow_keys(), loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.6)
+        figure.legend(
+            handles=handles + arrow_keys(), loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.6
+        )
         axes.set_xlim(-1.2, 2 * _PITCH + _WIDE + 1.2)
         axes.set_ylim(11.6, -1.0)
         axes.axis("off")
@@ -81,7 +83,11 @@ def _draw_batch(axes, left, parts):
     wide = _WIDE / parts
     for i in range(parts):
         inset = 0.2 if parts > 1 else 0
-        axes.add_patch(Rectangle((left + i * wide + inset, 0.2), wide - 2 * inset, 0.8, facecolor="white", edgecolor="0.4", linewidth=0.8))
+        axes.add_patch(
+            Rectangle(
+                (left + i * wide + inset, 0.2), wide - 2 * inset, 0.8, facecolor="white", edgecolor="0.4", linewidth=0.8
+            )
+        )
         axes.text(left + (i + 0.5) * wide, 0.6, "batch" if parts == 1 else "¼", fontsize=7.5, ha="center", va="center")
         draw_arrow(axes, (left + (i + 0.5) * wide, 1.1), (left + (i + 0.5) * wide, 1.9), FORWARD)
 

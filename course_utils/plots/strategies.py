@@ -2,7 +2,8 @@
 
 from .style import COLOURS, STYLE, pale, show
 
-# (title, processes); a process: (name, height of its top, devices, variables: None, "each" for a copy a device, or "one").
+# (title, processes); a process: (name, height of its top, devices, variables: None, "each" for a copy a device, or
+# "one").
 _STRATEGIES = (
     ("tf.device", [("", 0, 2, "parts")]),
     ("Mirrored", [("", 0, 2, "each")]),
@@ -24,11 +25,13 @@ def strategies(alt):
         x = 0.0
         for title, processes in _STRATEGIES:
             x += _draw(axes, x, title, processes) + 0.55
-        keys = [Patch(facecolor="white", edgecolor=COLOURS[2], label="process"),
-                Line2D([], [], marker="o", linestyle="", color=pale(COLOURS[5]), markeredgecolor=COLOURS[0], markersize=9, label="device"),
-                Line2D([], [], marker="s", linestyle="", color=pale(COLOURS[1]), markeredgecolor=COLOURS[1], markersize=8,
-                       label="variables"),
-                Line2D([], [], color=COLOURS[1], label="messages")]  # fmt: skip
+        alone = {"linestyle": ""}
+        keys = [
+            Patch(facecolor="white", edgecolor=COLOURS[2], label="process"),
+            Line2D([], [], marker="o", color=pale(COLOURS[5]), mec=COLOURS[0], ms=9, label="device", **alone),
+            Line2D([], [], marker="s", color=pale(COLOURS[1]), mec=COLOURS[1], ms=8, label="variables", **alone),
+            Line2D([], [], color=COLOURS[1], label="messages"),
+        ]
         figure.legend(handles=keys, loc="outside lower left", ncols=4)
         axes.set_xlim(-0.1, x - 0.45)
         axes.set_ylim(2 * _HIGH - 0.3, -0.75)
@@ -84,7 +87,12 @@ def _fill(axes, left, wide, top, devices, variables, several):
 def _frame(axes, x, y, wide):
     from matplotlib.patches import FancyBboxPatch
 
-    look = {"boxstyle": "round,pad=0,rounding_size=0.12", "facecolor": "white", "edgecolor": COLOURS[2], "linewidth": 1.1}
+    look = {
+        "boxstyle": "round,pad=0,rounding_size=0.12",
+        "facecolor": "white",
+        "edgecolor": COLOURS[2],
+        "linewidth": 1.1,
+    }
     axes.add_patch(FancyBboxPatch((x, y), wide, 1.1, **look))
 
 

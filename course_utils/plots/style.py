@@ -13,8 +13,15 @@ from ..hardware.sharing import others_at_work
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-# The schedules of a pipeline look alike in every figure; blue and orange are forward and backward there. So do rules of servers.
-OWN_COLOURS = {"naive": COLOURS[2], "GPipe": COLOURS[4], "1F1B": COLOURS[3], "asynchronous": COLOURS[2], "one worker": COLOURS[3]}
+# The schedules of a pipeline look alike in every figure; blue and orange are forward and backward there. So do rules of
+# servers.
+OWN_COLOURS = {
+    "naive": COLOURS[2],
+    "GPipe": COLOURS[4],
+    "1F1B": COLOURS[3],
+    "asynchronous": COLOURS[2],
+    "one worker": COLOURS[3],
+}
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
 STYLE = {
     "axes.spines.top": False,
@@ -41,7 +48,10 @@ def keys(names, shade=lambda colour: colour):
     """Patches for a legend: the i-th name with the i-th colour, in this shade, and the i-th hatch."""
     from matplotlib.patches import Patch
 
-    return [Patch(facecolor=shade(COLOURS[i % 7]), hatch=HATCHES[i % 7], edgecolor="white", label=name) for i, name in enumerate(names)]
+    return [
+        Patch(facecolor=shade(COLOURS[i % 7]), hatch=HATCHES[i % 7], edgecolor="white", label=name)
+        for i, name in enumerate(names)
+    ]
 
 
 class new_figure:
@@ -84,7 +94,9 @@ def draw_prediction(axes, prediction):
 
 
 def tick_units(axes, units):
-    """Say the ticks of an axis in bytes as 64 KiB or 1 MiB, seconds as 10 µs or 1 ms, bytes/s as 10 GB/s; `units` as in `lines`."""
+    """Say the ticks of an axis in bytes as 64 KiB or 1 MiB, seconds as 10 µs or 1 ms, bytes/s as 10 GB/s;
+    `units` as in `lines`.
+    """
     scales = {"bytes": (2**10, ("B", "KiB", "MiB", "GiB", "TiB"), 0), "seconds": (1000, ("ns", "µs", "ms", "s"), 3)}
     scales["bytes/s"] = 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"), 0
     for axis, unit in units.items():

@@ -3,13 +3,17 @@
 from .style import COLOURS, HATCHES, STYLE, pale, show
 
 _PHASES = {  # centre and text of each
-    "load": (0.95, 2.1, "load\na batch"), "forward": (3.7, 2.1, "forward:\nloss"),
-    "backward": (6.1, 2.1, "backward:\ngradients"), "update": (8.5, 2.1, "update:\nweights"),
-}  # fmt: skip
+    "load": (0.95, 2.1, "load\na batch"),
+    "forward": (3.7, 2.1, "forward:\nloss"),
+    "backward": (6.1, 2.1, "backward:\ngradients"),
+    "update": (8.5, 2.1, "update:\nweights"),
+}
 _KEPT = {
-    "weights": (6.1, 3.45, "weights"), "activations": (4.9, 0.7, "activations"),
-    "gradients": (7.3, 0.7, "gradients"), "state": (9.15, 0.7, "optimizer\nstate"),
-}  # fmt: skip
+    "weights": (6.1, 3.45, "weights"),
+    "activations": (4.9, 0.7, "activations"),
+    "gradients": (7.3, 0.7, "gradients"),
+    "state": (9.15, 0.7, "optimizer\nstate"),
+}
 _WRITES, _READS = COLOURS[1], "0.35"
 _ARROWS = [  # from, to, colour, and how far the line is bent
     ("load", "forward", COLOURS[0], 0), ("forward", "backward", COLOURS[0], 0), ("backward", "update", COLOURS[0], 0),
@@ -21,7 +25,9 @@ _ARROWS = [  # from, to, colour, and how far the line is bent
 
 
 def training_step(alt):
-    """Draw an idea: the phases of a step on the host and on the device, and what each writes for a later one to read."""
+    """Draw an idea: the phases of a step on the host and on the device,
+    and what each writes for a later one to read.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
     from matplotlib.patches import Rectangle
@@ -56,22 +62,35 @@ def training_step(alt):
 def clocks(ways, alt):
     """Draw an idea: Python, the device, and what a clock reads of some steps, one picture below the other.
 
-    `ways` is {title: (ask, work, number of steps, "never", "each" or "end")}: how long Python takes to ask for a step and the
-    device to do it, and when Python waits for the device.
+    `ways` is {title: (ask, work, number of steps, "never", "each" or "end")}: how long Python takes to ask for a step
+    and the device to do it, and when Python waits for the device.
     """
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
-        figure, rows = plt.subplots(len(ways), 1, figsize=(6.8, 0.35 + 1.25 * len(ways)), layout="constrained", sharex=True)
+        figure, rows = plt.subplots(
+            len(ways), 1, figsize=(6.8, 0.35 + 1.25 * len(ways)), layout="constrained", sharex=True
+        )
         for axes, (title, way) in zip(rows, ways.items()):
             python, device, read = late_device(*way)
             for y, spans in enumerate((python, device)):
                 for begin, end, what in spans:
                     look = {"color": pale(COLOURS[y])} if what else {"color": "0.9", "hatch": HATCHES[1]}
                     axes.barh(y, end - begin, 0.7, begin, edgecolor="white", linewidth=1, **look)
-                    axes.text((begin + end) / 2, y, what or ("waits" if end - begin > 0.5 else ""), ha="center", va="center", fontsize=7.5)
-            axes.annotate("", (0, 1.75), (read, 1.75), arrowprops={"arrowstyle": "|-|,widthA=0.3,widthB=0.3", "linewidth": 1})
-            axes.text(read + 0.1, 1.75, f"the clock reads {read:g}: {read / way[2]:.2g} per step", va="center", fontsize=8)
+                    axes.text(
+                        (begin + end) / 2,
+                        y,
+                        what or ("waits" if end - begin > 0.5 else ""),
+                        ha="center",
+                        va="center",
+                        fontsize=7.5,
+                    )
+            axes.annotate(
+                "", (0, 1.75), (read, 1.75), arrowprops={"arrowstyle": "|-|,widthA=0.3,widthB=0.3", "linewidth": 1}
+            )
+            axes.text(
+                read + 0.1, 1.75, f"the clock reads {read:g}: {read / way[2]:.2g} per step", va="center", fontsize=8
+            )
             axes.set_title(title)
             axes.set_yticks([0, 1], ["Python asks", "device works"])
             axes.set_ylim(2.2, -0.5)
@@ -81,7 +100,8 @@ def clocks(ways, alt):
 
 
 def late_device(ask, work, num_steps, waits):
-    """Return the spans (begin, end, step) of Python and of a device that works later, and the time at which the clock stops.
+    """Return the spans (begin, end, step) of Python and of a device that works later, and the time at which the clock
+    stops.
 
     A span without a step is Python waiting.
     """

@@ -109,10 +109,11 @@ def ended_children(leaders):
 
 
 def kill_descendants():
-    """Kill what workers started and left behind, also what has moved to a session of its own; return the pids collected.
+    """Kill what workers started and left behind, also what has moved to a session of its own; return the pids
+    collected.
 
-    multiprocessing's resource tracker gets the time to remove the shared memory that others have left: it ends by itself
-    once nobody is left who could use it. torch's would take two seconds for that, so its work is done for it.
+    multiprocessing's resource tracker gets the time to remove the shared memory that others have left: it ends by
+    itself once nobody is left who could use it. torch's would take two seconds for that, so its work is done for it.
     """
     import psutil
 
@@ -164,8 +165,8 @@ def kill_marked(variable, mark):
             return
 
 
-# Huge pages: a fork copies the table of the parent's pages. With torch imported that is nearly 100,000 entries of 4 KiB,
-# 11 ms of processor time for each worker, and as much again when it ends; in pages of 2 MiB it is 3 ms and 5 ms.
+# Huge pages: a fork copies the table of the parent's pages. With torch imported that is nearly 100,000 entries of 4
+# KiB, 11 ms of processor time for each worker, and as much again when it ends; in pages of 2 MiB it is 3 ms and 5 ms.
 
 
 def huge_page_stretches():

@@ -39,7 +39,9 @@ launch(nothing, world_size=2)
 
 @dataclass
 class Outcome:
-    """What a cell did: what it showed, its error as the student reads it, and how long it took, on a machine of its own."""
+    """What a cell did: what it showed, its error as the student reads it, and how long it took, on
+    a machine of its own.
+    """
 
     stdout: str = ""
     stderr: str = ""
@@ -75,7 +77,14 @@ class Notebook:
         self.temporary.mkdir(parents=True, exist_ok=True)
         paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         settings = dict(os.environ, PYTHONPATH=paths, TMPDIR=str(self.temporary), IPYTHONDIR=str(self.directory))
-        for name in ("COURSE_SHARED", "COURSE_LOCKS", "COURSE_DEVICE", "COURSE_MAX_WORKERS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"):
+        for name in (
+            "COURSE_SHARED",
+            "COURSE_LOCKS",
+            "COURSE_DEVICE",
+            "COURSE_MAX_WORKERS",
+            "OMP_NUM_THREADS",
+            "PYTHONUNBUFFERED",
+        ):
             settings.pop(name, None)
         for attempts_left in reversed(range(3)):
             self._manager = KernelManager(kernel_name="python3")
@@ -106,8 +115,10 @@ class Notebook:
                 message = self._client.get_iopub_msg(timeout=max(0.01, deadline - time.monotonic()))
             except Exception as error:
                 shown = f"{outcome.stdout[-2000:]}{outcome.stderr[-2000:]}"
-                raise TimeoutError(f"the cell did not end within {timeout} s; it had printed:\n{shown}\n"
-                                   f"and the kernel stands here:\n{self.stacks()}") from error
+                raise TimeoutError(
+                    f"the cell did not end within {timeout} s; it had printed:\n{shown}\n"
+                    f"and the kernel stands here:\n{self.stacks()}"
+                ) from error
             if message["parent_header"].get("msg_id") != message_id:
                 continue
             kind, content = message["msg_type"], message["content"]
@@ -175,9 +186,10 @@ class Notebook:
 
     def forkservers(self):
         return [
-            process for process in self.processes()
+            process
+            for process in self.processes()
             if _safely(process.ppid) == self.pid and "launch.forkserver" in " ".join(_safely(process.cmdline) or ())
-        ]  # fmt: skip
+        ]
 
     def workers(self):
         """Processes that are neither the kernel, nor its forkserver, nor who stands in for that while it warms up."""
@@ -210,7 +222,9 @@ class Notebook:
 
     def traces(self):
         folder = Path(f"/proc/{self.pid}/fd")
-        kinds = [re.sub(r"[\d\[\]]+", "", _safely(os.readlink, entry) or "") for entry in _safely(os.scandir, folder) or ()]
+        kinds = [
+            re.sub(r"[\d\[\]]+", "", _safely(os.readlink, entry) or "") for entry in _safely(os.scandir, folder) or ()
+        ]
         return Traces(
             processes=frozenset(process.pid for process in self.workers()),
             listening=self.listening(),

@@ -2,25 +2,26 @@
 
 import pytest
 
+COUNT = "world_size is the number of workers, a whole number from 1 up"
 # call → the exception and words of its message
 MISTAKES = {
-    "launch(nothing, world_size=0)": "ValueError: world_size is the number of workers, a whole number from 1 up, not 0",
-    "launch(nothing, world_size=-1)": "ValueError: world_size is the number of workers, a whole number from 1 up, not -1",
-    "launch(nothing, world_size=2.5)": "TypeError: world_size is the number of workers, a whole number from 1 up, not 2.5",
-    "launch(nothing, world_size='two')": "TypeError: world_size is the number of workers, a whole number from 1 up, not 'two'",
-    "launch(nothing, world_size=True)": "TypeError: world_size is the number of workers, a whole number from 1 up, not True",
+    "launch(nothing, world_size=0)": f"ValueError: {COUNT}, not 0",
+    "launch(nothing, world_size=-1)": f"ValueError: {COUNT}, not -1",
+    "launch(nothing, world_size=2.5)": f"TypeError: {COUNT}, not 2.5",
+    "launch(nothing, world_size='two')": f"TypeError: {COUNT}, not 'two'",
+    "launch(nothing, world_size=True)": f"TypeError: {COUNT}, not True",
     "launch(nothing(), world_size=2)": "without calling it",
-    "launch('nothing', world_size=2)": "TypeError: launch needs a function to run in each worker, and was given 'nothing'",
+    "launch('nothing', world_size=2)": "TypeError: launch needs a function to run in each worker, and was given 'noth",
     "launch(nothing, timeout=0)": "ValueError: timeout is a number of seconds above 0, not 0",
     "launch(nothing, timeout='long')": "ValueError: timeout is a number of seconds above 0, not 'long'",
     "launch(nothing, timeout=None)": "ValueError: timeout is a number of seconds above 0, not None",
     "launch(nothing, timeout=float('nan'))": "ValueError: timeout is a number of seconds above 0, not nan",
     "launch(nothing, backend='mpi')": "ValueError: backend is 'mpi'; choose 'auto', 'gloo', 'nccl' or None",
-    "launch(nothing, 1, world_size=2)": "TypeError: nothing() cannot be called with these arguments: too many positional",
-    "launch(takes, world_size=2)": "TypeError: takes(x) cannot be called with these arguments: missing a required argument: 'x'",
+    "launch(nothing, 1, world_size=2)": "TypeError: nothing() cannot be called with these arguments: too many",
+    "launch(takes, world_size=2)": "TypeError: takes(x) cannot be called with these arguments: missing a required",
     "launch(nothing, colour=1)": "got an unexpected keyword argument 'colour'",
     "launch(takes, lock, world_size=2)": "NotSendable: argument 1 is a lock, which cannot be sent to another process",
-    "launch(takes, x=[lock], world_size=2)": "NotSendable: argument x is a list, which cannot be sent to another process",
+    "launch(takes, x=[lock], world_size=2)": "NotSendable: argument x is a list, which cannot be sent",
     "launch(uses_lock, world_size=2)": "NotSendable: lock, which uses_lock uses, is a lock, which cannot be sent",
     "launch(takes, (i for i in 'ab'), world_size=2)": "NotSendable: argument 1 is a generator, which cannot be sent",
 }
@@ -29,7 +30,8 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def cold_notebook(new_notebook):
     """A notebook in which nothing has been started."""
-    return new_notebook(setup="""
+    return new_notebook(
+        setup="""
 import threading
 from course_utils import launch
 import torch, torch.distributed
@@ -38,7 +40,8 @@ def nothing(): pass
 def takes(x): pass
 def uses_lock():
     with lock: pass
-""".strip())
+""".strip()
+    )
 
 
 @pytest.mark.parametrize("call", MISTAKES)
@@ -51,10 +54,12 @@ def test_a_wrong_argument_is_named_before_anything_starts(cold_notebook, call):
 
 
 def test_what_cannot_be_sent_is_a_type_error_with_fields(cold_notebook):
-    cold_notebook.run("""
+    cold_notebook.run(
+        """
 try: launch(takes, lock, world_size=2)
 except TypeError as error: what, reason = error.what, error.reason
-""".strip())
+""".strip()
+    )
     assert cold_notebook.run("what, reason").value == ("argument 1", "cannot pickle '_thread.lock' object")
 
 

@@ -15,7 +15,8 @@ def train():
 
 def test_a_returned_instance_leaves_its_class_alone(notebook):
     notebook.run(CELL.strip())
-    value = notebook.run("""
+    value = notebook.run(
+        """
 own_class, own_forward = Net, Net.forward
 model, size = launch(train, world_size=2)[1]
 use_residual = True
@@ -23,12 +24,14 @@ x = torch.tensor(2.0)
 def call_it(model): return float(model(torch.tensor(2.0)))
 (type(model) is own_class, Net.forward is own_forward, Net.scale, float(model(x)), size is Size.LARGE,
  launch(call_it, model, world_size=2).results)
-""".strip()).value
+""".strip()
+    ).value
     assert value == (True, True, 1, 3.0, True, [3.0, 3.0])
 
 
 def test_a_class_that_only_the_worker_defines_comes_whole(notebook):
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def make():
     class Pair:
         unit = "m"
@@ -37,14 +40,19 @@ def make():
     return Pair(dist.get_rank())
 pairs = launch(make, world_size=2).results
 [(pair.a, pair.doubled(), pair.unit) for pair in pairs]
-""".strip()).value
+""".strip()
+    ).value
     assert value == [(0, 0, "m"), (1, 2, "m")]
 
 
 def test_a_class_that_was_defined_anew_is_the_new_one(notebook):
-    define = "class Point:\n    def __init__(self, x): self.x = x\n    version = %d\ndef make(): return Point(Point.version)"
+    define = (
+        "class Point:\n    def __init__(self, x): self.x = x\n    version = %d\ndef make(): return Point(Point.version)"
+    )
     notebook.run(define % 1)
     notebook.run("first = launch(make, world_size=2)[0]")
     notebook.run(define % 2)
-    value = notebook.run("second = launch(make, world_size=2)[0]\n(first.version, second.version, second.x, type(second) is Point)")
+    value = notebook.run(
+        "second = launch(make, world_size=2)[0]\n(first.version, second.version, second.x, type(second) is Point)"
+    )
     assert value.value == (1, 2, 2, True)

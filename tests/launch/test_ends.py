@@ -98,7 +98,8 @@ def worker():
 
 def test_an_interrupt_at_any_line(notebook):
     """Of the launcher's own code, from where it begins to start something; whatever it did then, it has tidied up."""
-    notebook.run("""
+    notebook.run(
+        """
 def worker(): return torch.ones(1000)
 def interrupt_at(line):
     lines = 0
@@ -119,7 +120,8 @@ def interrupt_at(line):
         return "interrupted"
     finally:
         sys.settrace(None)
-""".strip())
+""".strip()
+    )
     total = notebook.run("interrupt_at(0)").value
     ended = []
     for line in range(100, total, total // 16):
@@ -133,7 +135,8 @@ def interrupt_at(line):
 
 def test_a_second_interrupt_while_the_first_clears_away(notebook):
     """It strikes at any line of what puts interrupts off, the last included; neither reaches the next launch."""
-    notebook.run("""
+    notebook.run(
+        """
 def interrupt_twice(second):
     lines, has_interrupted = 0, False
     def trace(frame, event, arg):
@@ -155,7 +158,8 @@ def interrupt_twice(second):
         sys.settrace(None)
     launch(nothing, world_size=2)
     return lines
-""".strip())
+""".strip()
+    )
     total = notebook.run("interrupt_twice(0)").value
     assert total > 3
     for second in range(1, total + 1):
@@ -200,7 +204,9 @@ def test_interrupt_while_the_forkserver_starts(notebook):
 
 
 @pytest.mark.parametrize(
-    ("name", "world_size"), [("compute", 2), ("receive", 2), ("compute", 4), ("receive", 4)], ids=lambda value: str(value)
+    ("name", "world_size"),
+    [("compute", 2), ("receive", 2), ("compute", 4), ("receive", 4)],
+    ids=lambda value: str(value),
 )
 def test_the_kernel_is_killed(new_notebook, name, world_size):
     """With subprocesses, with daemons, and with a fork of the kernel that holds copies of all its descriptors."""
@@ -235,12 +241,14 @@ def test_the_kernel_is_killed_while_the_forkserver_starts(new_notebook):
 
 
 def test_a_launch_that_waits_for_another_thread_says_so(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def wait_for_file():
     while not os.path.exists("go on"): time.sleep(0.01)
 thread = threading.Thread(target=lambda: launch(wait_for_file, world_size=2))
 thread.start()
-""".strip())
+""".strip()
+    )
     heard = []
 
     def go_on(text):
@@ -294,7 +302,9 @@ def test_the_system_refuses_another_process(notebook, few_processes):
         outcome = notebook.fail(SLOW_TO_READ + "launch(nothing, world_size=2)")
     finally:
         (few_processes.parent / "cgroup.procs").write_text(str(forkserver.pid))
-    assert outcome.shown.startswith("LauncherError: the system did not let rank 0 start (Resource temporarily unavailable)")
+    assert outcome.shown.startswith(
+        "LauncherError: the system did not let rank 0 start (Resource temporarily unavailable)"
+    )
     works(notebook)
     assert [forkserver] == notebook.forkservers()
 

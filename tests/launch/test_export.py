@@ -44,12 +44,25 @@ def test_the_files_run_under_torchrun(notebook, tmp_path):
     assert names == ["work.py", "work.arguments", "work.sbatch"]
     program = (tmp_path / "job" / "work.py").read_text()
     ast.parse(program)
-    assert "WIDTH = 3" in program and "import torch.nn.functional as F" in program and "class Doubled(nn.Linear):" in program
+    assert (
+        "WIDTH = 3" in program
+        and "import torch.nn.functional as F" in program
+        and "class Doubled(nn.Linear):" in program
+    )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "work.py"]
-    done = subprocess.run(command, cwd=tmp_path / "job", capture_output=True, text=True, timeout=120,
-                          env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0 and "destroyed" not in done.stdout  # Python's own end, where gloo may abort, is left out
-    assert sorted(re.findall(r"rank (\d): (.*)", done.stdout)) == [(str(rank), str(value)) for rank, value in enumerate(results)]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path / "job",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+    )
+    # Python's own end, where gloo may abort, is left out
+    assert done.returncode == 0 and "destroyed" not in done.stdout
+    assert sorted(re.findall(r"rank (\d): (.*)", done.stdout)) == [
+        (str(rank), str(value)) for rank, value in enumerate(results)
+    ]
     batch = (tmp_path / "job" / "work.sbatch").read_text()
     assert "--nproc-per-node 2" in batch and "work.py" in batch
 

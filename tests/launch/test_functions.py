@@ -26,7 +26,9 @@ def recursive(n): return n and 1 + recursive(n - 1)
 
 def test_a_module_that_is_an_object_of_a_class_of_its_own(notebook):
     """As torch.backends.cudnn is, whose `benchmark = True` stands in many a worker."""
-    notebook.run("def worker(): torch.backends.cudnn.benchmark = True; return torch.backends.cuda.matmul.fp32_precision")
+    notebook.run(
+        "def worker(): torch.backends.cudnn.benchmark = True; return torch.backends.cuda.matmul.fp32_precision"
+    )
     assert notebook.run("launch(worker, world_size=2)[1]").value == "none"
 
 
@@ -76,21 +78,32 @@ def look():
     defaults = [field.default is dataclasses.MISSING for field in dataclasses.fields(Row)]
     counter = Counter()
     return (fibonacci(20), fibonacci.cache_info().hits > 0, plus_one(1), plus_one.cache_parameters()["maxsize"],
-            describe([1, "a", [2]]), third(3), third.__wrapped__(6), Pair(1, 2)._replace(a=5) == (5, 2), Named(1)._asdict(),
-            dataclasses.replace(Row(1), rank=3) == Row(3), defaults, counter.limit, counter.times(4), counter.kind(3), Counter.half(9))
+            describe([1, "a", [2]]), third(3), third.__wrapped__(6), Pair(1, 2)._replace(a=5) == (5, 2),
+            Named(1)._asdict(), dataclasses.replace(Row(1), rank=3) == Row(3), defaults,
+            counter.limit, counter.times(4), counter.kind(3), Counter.half(9))
 """
 
 
 def test_what_functools_and_dataclasses_make_of_a_cells_own_travels(notebook):
     notebook.run(MADE_BY_FUNCTOOLS.strip())
     assert notebook.run("launch(look, world_size=1)[0]").value == (
-        6765, True, 2, 2, ["int 1", "other", ["int 2"]], [1, 1], 2, True, {"a": 1, "b": 3}, True, [True, True], 7, 8, "int", 4,
+        6765, True, 2, 2, ["int 1", "other", ["int 2"]], [1, 1], 2, True, {"a": 1, "b": 3}, True, [True, True],
+        7, 8, "int", 4,
     )  # fmt: skip
-    for call, value in (("fibonacci, 10", 55), ("describe, [3]", ["int 3"]), ("functools.partial(fibonacci, 10)", 55),
-                        ("Counter(), 2", 2), ("Counter().times, 3", 6), ("twice(plus_one), 1", [2, 2]), ("third, 3", [1, 1])):
+    for call, value in (
+        ("fibonacci, 10", 55),
+        ("describe, [3]", ["int 3"]),
+        ("functools.partial(fibonacci, 10)", 55),
+        ("Counter(), 2", 2),
+        ("Counter().times, 3", 6),
+        ("twice(plus_one), 1", [2, 2]),
+        ("third, 3", [1, 1]),
+    ):
         assert notebook.run(f"launch({call}, world_size=1)[0]").value == value
-    value = notebook.run("launch(lambda: (plus_one, Pair(1, 2), Row(4)), world_size=1)[0]\n(_[0](3), _[1] == Pair(1, 2), _[2] == Row(4))"
-                         .replace("launch", "_ = launch", 1)).value
+    value = notebook.run(
+        "launch(lambda: (plus_one, Pair(1, 2), Row(4)), world_size=1)[0]\n(_[0](3), _[1] == Pair(1, 2), _[2] == "
+        "Row(4))".replace("launch", "_ = launch", 1)
+    ).value
     assert value == (4, True, True), "and back"
 
 
@@ -114,7 +127,8 @@ def test_every_kind_of_function(notebook, world_size):
     assert results("recursive, 20") == [20] * world_size
     assert results("default, key=1, other=2") == [([1, 2], (), 1, {"other": 2})] * world_size
     assert results("sum, [1, 2]") == [3] * world_size
-    notebook.run(f"""
+    notebook.run(
+        f"""
 instances = launch(returns_instances, Point(4), world_size={world_size}).results
 assert [type(each) is Point and each.x for each in instances] == [8 + rank for rank in range({world_size})]
 rows = launch(returns_row, world_size={world_size}).results
@@ -123,7 +137,8 @@ assert launch(Point, 7, world_size={world_size})[1].x == 7
 factor = 20
 assert launch(use_helper, 1, world_size=2)[0] == 21, "the function sees the notebook's variables as they are now"
 del instances, rows
-""".strip())
+""".strip()
+    )
 
 
 def test_workers_that_do_not_talk(notebook):
@@ -133,7 +148,9 @@ def test_workers_that_do_not_talk(notebook):
 
 
 def test_modules_beside_the_notebook(notebook):
-    (notebook.directory / "helpers.py").write_text("import torch.distributed as dist\ndef where(): return dist.get_rank()\n")
+    (notebook.directory / "helpers.py").write_text(
+        "import torch.distributed as dist\ndef where(): return dist.get_rank()\n"
+    )
     notebook.run("import helpers")
     assert notebook.run("launch(helpers.where, world_size=2).results").value == [0, 1]
     notebook.run("def fails():\n    import helpers\n    return helpers.missing")
@@ -142,7 +159,8 @@ def test_modules_beside_the_notebook(notebook):
 
 
 def test_results_of_every_kind(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker(given):
     rank = dist.get_rank()
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
@@ -150,7 +168,8 @@ def worker(given):
     base = torch.arange(6.0)
     return {
         "given": given, "model": model, "base": base, "view": base[2:4], "bf16": torch.ones(3, dtype=torch.bfloat16),
-        "numpy": np.arange(5), "parameter": torch.nn.Parameter(torch.ones(2)), "rank": rank, "generator": torch.Generator().get_state(),
+        "numpy": np.arange(5), "parameter": torch.nn.Parameter(torch.ones(2)), "rank": rank,
+        "generator": torch.Generator().get_state(),
         "state": torch.optim.Adam(model.parameters()).state_dict(), "inference": torch.inference_mode()(torch.ones)(2),
     }
 given = {"tensor": torch.randn(5, 5), "list": [1, "two", None], "set": {1, 2}}
@@ -166,15 +185,18 @@ for rank, result in enumerate(run):
 assert (len(run), run[1]["rank"], [r["rank"] for r in run]) == (2, 1, [0, 1])
 assert "worker: 2 ranks" in repr(run)
 del run, result
-""".strip())
+""".strip()
+    )
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_a_huge_nested_dict_of_tensors_arrives_equal(notebook, world_size):
-    notebook.run(f"""
+    notebook.run(
+        f"""
 def nested(seed):
     generator = torch.Generator().manual_seed(seed)
-    return {{f"layer{{i}}": {{"weights": [torch.randn(50, 50, generator=generator) for _ in range(5)], "step": i}} for i in range(400)}}
+    def weights(): return [torch.randn(50, 50, generator=generator) for _ in range(5)]
+    return {{f"layer{{i}}": {{"weights": weights(), "step": i}} for i in range(400)}}
 def worker(): return nested(dist.get_rank())
 def same(a, b):
     if isinstance(a, torch.Tensor): return torch.equal(a, b)
@@ -182,18 +204,21 @@ def same(a, b):
     if isinstance(a, list): return len(a) == len(b) and all(map(same, a, b))
     return a == b
 assert all(same(value, nested(rank)) for rank, value in enumerate(launch(worker, world_size={world_size})))
-""".strip())
+""".strip()
+    )
 
 
 def test_a_tensor_of_a_gigabyte_arrives_whole(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     if dist.get_rank() == 1: return torch.arange(2**27)
 result = launch(worker, world_size=2)[1]
 assert result.numel() * result.element_size() == 2**30
 assert torch.equal(result[:: 2**10], torch.arange(0, 2**27, 2**10)) and result[-1] == 2**27 - 1
 del result
-""".strip())
+""".strip()
+    )
 
 
 def test_fifty_megabytes_cost_less_than_a_second(notebook):
@@ -203,7 +228,8 @@ def test_fifty_megabytes_cost_less_than_a_second(notebook):
 
 
 def test_large_arguments_are_shared_by_the_workers(notebook):
-    values = notebook.run("""
+    values = notebook.run(
+        """
 def worker(data):
     total = float(data.sum())
     dist.barrier()  # a page counts as private as long as only one has read it
@@ -217,7 +243,8 @@ results = launch(worker, data, world_size=4).results
 print(float(data[0]))
 del data
 results
-""".strip())
+""".strip()
+    )
     assert values.stdout.splitlines()[-1] == "1.0"
     for rank, (total, private, first) in enumerate(values.value):
         assert total == 50_000_000

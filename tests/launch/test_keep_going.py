@@ -39,8 +39,11 @@ def test_the_others_go_on(ends, capfd):
     assert list(run.failures) == [2]
     error = run.failures[2]
     assert isinstance(error, WorkerError) and error.rank == 2
-    wanted = {"killed": (-9, "", "killed (SIGKILL)"), "raised": (None, "ZeroDivisionError", "division by zero"),
-              "left": (3, "SystemExit", "exit code 3")}[ends]  # fmt: skip
+    wanted = {
+        "killed": (-9, "", "killed (SIGKILL)"),
+        "raised": (None, "ZeroDivisionError", "division by zero"),
+        "left": (3, "SystemExit", "exit code 3"),
+    }[ends]
     assert (error.exitcode, error.type_name) == wanted[:2] and wanted[2] in str(error)
     assert "rank 2" in (shown := capfd.readouterr().out) and wanted[2] in shown
     assert not any(psutil.pid_exists(pid) for pid in run.results[:2])

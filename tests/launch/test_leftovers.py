@@ -96,8 +96,11 @@ def test_the_understudy_is_killed(new_notebook):
 
 
 def test_a_descendant_that_holds_the_channel_holds_nothing_up(notebook):
-    """A fork that outlives its rank has copies of all descriptors; neither the timeout nor an interrupt waits for it."""
-    notebook.run("""
+    """A fork that outlives its rank has copies of all descriptors;
+    neither the timeout nor an interrupt waits for it.
+    """
+    notebook.run(
+        """
 def worker():
     os.system("setsid sleep 1000 &")
     if not os.fork():
@@ -105,7 +108,8 @@ def worker():
         time.sleep(1000)
     for i in range(100): log(text="x" * 2000)
     time.sleep(1000)
-""".strip())
+""".strip()
+    )
     outcome = notebook.fail("launch(worker, world_size=2, timeout=2)")
     assert outcome.message.startswith("no end after 2 s")
     assert outcome.seconds < 5
@@ -117,24 +121,28 @@ def worker():
 
 
 def test_a_commands_child_does_not_inherit_the_channel(notebook):
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def worker():
     listed = subprocess.run(["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, close_fds=False).stdout
     return listed.count("socket:"), listed.count("memfd:")
-launch(worker, world_size=3, backend=None).results  # three, so that no other test misses the line that says where they are
-""".strip()).value
+launch(worker, world_size=3, backend=None).results  # three: no other test then misses the line that says where
+""".strip()
+    ).value
     assert value == [(0, 0)] * 3
 
 
 def test_shutdown_while_another_thread_launches(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def wait(): time.sleep(100)
 def launch_it():
     try: launch(wait, world_size=2)
     except Exception as error: ended.append(type(error).__name__)
 ended = []
 thread = threading.Thread(target=launch_it)
-""".strip())
+""".strip()
+    )
     notebook.run("thread.start()")
     wait_until(lambda: len(notebook.workers()) >= 2, 10, "the thread's workers start")
     notebook.run("launch.shutdown()\nthread.join()")
@@ -143,13 +151,15 @@ thread = threading.Thread(target=launch_it)
 
 
 def test_a_stdout_that_refuses_leaves_nothing_open_and_blames_no_rank(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 import contextlib, io
 class Full(io.StringIO):
     def write(self, text): raise OSError(28, "No space left on device")
 def talk(): print("hello"); return dist.get_rank()
 launch(talk, world_size=2)
-""".strip())
+""".strip()
+    )
     with notebook.leaving_nothing():
         for _ in range(2):
             outcome = notebook.fail("with contextlib.redirect_stdout(Full()): launch(talk, world_size=2)")
@@ -174,10 +184,12 @@ def test_what_is_said_of_an_earlier_launch_is_nobodys(notebook):
 
 
 def test_a_failing_store_leaks_nothing(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def failing(*args, **kwargs): raise RuntimeError("no store")
 dist.TCPStore, kept = failing, dist.TCPStore
-""".strip())
+""".strip()
+    )
     try:
         with notebook.leaving_nothing():
             assert notebook.fail("launch(nothing, world_size=2)").message == "no store"
@@ -187,7 +199,8 @@ dist.TCPStore, kept = failing, dist.TCPStore
 
 def test_a_result_goes_with_its_run(notebook):
     notebook.run("def worker(): return torch.ones(30_000_000)\nimport gc, psutil\nme = psutil.Process()")
-    value = notebook.run("""
+    value = notebook.run(
+        """
 before = me.memory_info().rss
 run = launch(worker, world_size=2)
 assert latest_run() is run and float(run[0].sum() + run[1].sum()) == 60_000_000
@@ -195,5 +208,6 @@ during = me.memory_info().rss
 del run; gc.collect()
 after = me.memory_info().rss
 (during - before > 200e6, after - before < 20e6, latest_run())
-""".strip()).value
+""".strip()
+    ).value
     assert value == (True, True, None)

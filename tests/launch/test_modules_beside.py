@@ -9,7 +9,9 @@ SETUP = "import os, sys, torch, torch.distributed as dist\nfrom course_utils imp
 
 @pytest.fixture(scope="module")
 def beside(new_notebook, tmp_path_factory):
-    """A new notebook beside files that are called like modules of the standard library, and that say when they are run."""
+    """A new notebook beside files that are called like modules of the standard library,
+    and that say when they are run.
+    """
     folder = tmp_path_factory.mktemp("beside")
     for name in ("random", "profile", "socket", "ctypes"):
         (folder / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r})\nraise SystemExit")
@@ -20,7 +22,8 @@ def beside(new_notebook, tmp_path_factory):
 
 def test_names_of_the_standard_library(beside):
     notebook, folder = beside
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def step():
     import random
     model = torch.nn.Linear(2, 1)
@@ -29,7 +32,9 @@ def step():
     optimizer.step()
     return random.__name__
 launch(step, world_size=2).results
-""".strip(), timeout=60)
+""".strip(),
+        timeout=60,
+    )
     assert value.value == ["random", "random"]
     notebook.wait_until_warm()
     assert not (folder / "executed").exists()

@@ -49,7 +49,10 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a process a name server of its own")
 def test_no_name_server_is_asked_while_ranks_connect(tmp_path):
-    files = {"resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", "nsswitch.conf": "hosts: files dns\n"}
+    files = {
+        "resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+        "nsswitch.conf": "hosts: files dns\n",
+    }
     mounts = []
     for name, text in files.items():
         (tmp_path / name).write_text(text)

@@ -81,8 +81,10 @@ def test_time_is_up(notebook):
 
 def test_the_kernels_death_ends_agents_and_ranks(new_notebook):
     notebook = new_notebook()
-    notebook.run("from course_utils.launch import Nodes\n"
-                 "def stay():\n    subprocess.Popen(['sleep', '1000'])\n    time.sleep(60)")
+    notebook.run(
+        "from course_utils.launch import Nodes\n"
+        "def stay():\n    subprocess.Popen(['sleep', '1000'])\n    time.sleep(60)"
+    )
     notebook.start("launch(stay, world_size=4, on=Nodes(2))")
     wait_until(lambda: len(notebook.sleepers()) == 4, 20, "all ranks run")
     notebook.kill()
@@ -109,7 +111,11 @@ def test_an_agent_that_is_killed_is_named(notebook):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        ("launch(print, world_size=3, on=Nodes(2))", "ValueError", "world_size is 3, which 2 nodes cannot share equally"),
+        (
+            "launch(print, world_size=3, on=Nodes(2))",
+            "ValueError",
+            "world_size is 3, which 2 nodes cannot share equally",
+        ),
         ("launch(print, on=2)", "TypeError", "on is None for this machine, Nodes(…) or Slurm(…), not 2"),
         ("Nodes(0)", "ValueError", "the number of nodes is a whole number, 1 or more, not 0"),
         ("launch(print, on=Nodes(2), backend='mpi')", "ValueError", "choose 'auto', 'gloo', 'nccl' or None"),

@@ -55,30 +55,36 @@ def test_after_the_notebook_used_cuda(notebook, world_size):
     if not notebook.run("torch.cuda.is_available()").value:
         pytest.skip("no GPU here")
     notebook.run("kept = torch.ones(1000, device='cuda').sum().item()")
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def worker():
     from course_utils import rank_device
     x = torch.ones(3, device=rank_device())
     dist.all_reduce(x)
     return x.device.type, x  # arrives on the CPU
 [(kind, x.tolist(), x.device.type) for kind, x in launch(worker, world_size=%d, timeout=60)]
-""".strip() % world_size).value
+""".strip()
+        % world_size
+    ).value
     assert value == [("cuda", [float(world_size)] * 3, "cpu")] * world_size
 
 
 def test_from_a_thread(notebook):
-    assert notebook.run("""
+    assert notebook.run(
+        """
 def rank(): return dist.get_rank()
 results = []
 thread = threading.Thread(target=lambda: results.append(launch(rank, world_size=2).results))
 thread.start(); thread.join()
 results
-""".strip()).value == [[0, 1]]
+""".strip()
+    ).value == [[0, 1]]
 
 
 def test_from_two_threads_at_once(notebook):
     """One after the other: their workers are never there together."""
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def worker():
     begun = time.monotonic()
     dist.barrier()
@@ -89,20 +95,23 @@ runs = []
 threads = [threading.Thread(target=lambda: runs.append(launch(worker, world_size=2).results)) for _ in range(3)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 [(min(r[0] for r in run), max(r[1] for r in run)) for run in runs]
-""".strip()).value
+""".strip()
+    ).value
     assert len(value) == 3
     spans = sorted(value)
     assert all(earlier[1] < later[0] for earlier, later in itertools.pairwise(spans))
 
 
 def test_an_interrupt_ends_the_wait_for_another_thread(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 go_on = threading.Event()
 def wait_for_file():
     while not os.path.exists("go on"): time.sleep(0.01)
 thread = threading.Thread(target=lambda: launch(wait_for_file, world_size=2))
 thread.start()
-""".strip())
+""".strip()
+    )
     wait_until(lambda: len(notebook.workers()) >= 2, 5, "the thread's workers start")
     message_id = notebook.start("print('waiting')\nlaunch(nothing, world_size=2)")
     outcome = notebook.wait(message_id, 10, lambda text: notebook.interrupt())
@@ -140,7 +149,8 @@ def launch_together(name, other):
 
 
 def test_a_hundred_launches_leave_no_more_than_twenty(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 import psutil
 def worker():
     log(loss=1.0); print("hello")
@@ -149,10 +159,12 @@ def worker():
 def size():
     me = psutil.Process()
     (forkserver,) = me.children()
-    return [value for each in (me, forkserver) for value in (each.num_fds(), each.num_threads(), each.memory_info().rss / 2**20)]
+    return [value for each in (me, forkserver)
+            for value in (each.num_fds(), each.num_threads(), each.memory_info().rss / 2**20)]
 def times(n):
     for _ in range(n): launch(worker, world_size=2)
-""".strip())
+""".strip()
+    )
     notebook.run("times(20)", timeout=30)
     notebook.wait_until_warm()  # a forkserver that takes over has other descriptors
     before = notebook.run("size()").value

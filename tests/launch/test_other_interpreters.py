@@ -1,6 +1,7 @@
 """Workers that go on in another Python: results, prints and errors come as from any other, and nothing is left.
 
-The interpreter is a virtual environment with what workers need and no more, so that these tests need no other framework.
+The interpreter is a virtual environment with what workers need and no more, so that these tests need no other
+framework.
 """
 
 import json
@@ -69,7 +70,9 @@ def test_what_is_logged(there):
 
 def test_cells_of_the_notebook_and_modules_beside_it(there):
     (there.directory / "beside.py").write_text("LIMIT = 7\n")
-    there.run("import beside\nSHIFT = 3\ndef shifted(x): return x + SHIFT + beside.LIMIT\ndef use(x): return shifted(x)")
+    there.run(
+        "import beside\nSHIFT = 3\ndef shifted(x): return x + SHIFT + beside.LIMIT\ndef use(x): return shifted(x)"
+    )
     assert there.run("launch(use, 1, on=THERE)[0]").value == 11
 
 
@@ -137,7 +140,9 @@ def test_a_framework_that_crashes_is_started_once_more(there, tmp_path):
 
 def test_torch_is_there_where_horovod_asks_for_it(there):
     there.run("def version():\n    import torch\n    return torch.__version__")
-    assert there.run("launch(version, on=Environment('horovod.torch'))[0]").value == there.run("torch.__version__").value
+    assert (
+        there.run("launch(version, on=Environment('horovod.torch'))[0]").value == there.run("torch.__version__").value
+    )
 
 
 def test_arguments_that_cannot_be(there):

@@ -6,11 +6,13 @@ import pytest
 
 
 def test_a_flood_from_one_rank(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     if dist.get_rank() == 1:
         for i in range(200_000): print("line", i)
-""".strip())
+""".strip()
+    )
     outcome = notebook.run("run = launch(worker, world_size=2)", timeout=30)
     excerpt = outcome.stdout.splitlines()
     assert "[rank 1] line 0" in excerpt[:3]
@@ -18,15 +20,20 @@ def worker():
     assert any("lines left out here; run.logs has more" in line for line in excerpt)
     assert len(excerpt) < 500
     assert len(outcome.stdout) < 50_000
-    assert notebook.run("run.logs[0], run.logs[1] == ''.join(f'line {i}\\n' for i in range(200_000))").value == ("", True)
+    assert notebook.run("run.logs[0], run.logs[1] == ''.join(f'line {i}\\n' for i in range(200_000))").value == (
+        "",
+        True,
+    )
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_a_flood_from_every_rank(notebook, world_size):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     for i in range(100_000): print("line", i)
-""".strip())
+""".strip()
+    )
     outcome = notebook.run(f"run = launch(worker, world_size={world_size})", timeout=60)
     assert len(outcome.stdout.splitlines()) < 500
     assert len(outcome.stdout) < 50_000
@@ -37,7 +44,8 @@ def worker():
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_every_kind_of_output(notebook, world_size):
     """C code, standard error, subprocesses, threads, lines without end, bytes that are no text: all with the rank."""
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     rank, libc = dist.get_rank(), ctypes.CDLL(None)
     print("python", rank)
@@ -52,7 +60,8 @@ def worker():
     print("x" * 5_000_000)
     print("no end", rank, end="")
     libc.printf(b", c no end")
-""".strip())
+""".strip()
+    )
     outcome = notebook.run(f"run = launch(worker, world_size={world_size})")
     lines = outcome.stdout.splitlines()
     for rank in range(world_size):
@@ -69,13 +78,15 @@ def worker():
 
 
 def test_output_comes_while_the_run_goes_on(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     libc = ctypes.CDLL(None)
     print("from python"); libc.printf(b"from c\\n")
     dist.barrier()
     while not os.path.exists("go on"): time.sleep(0.01)
-""".strip())
+""".strip()
+    )
     seen = []
 
     def watch(text):
@@ -89,20 +100,23 @@ def worker():
 
 
 def test_what_was_printed_before_a_failure_is_kept(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     print("before", dist.get_rank(), end="")
     dist.barrier()
     if dist.get_rank() == 1: os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
-""".strip().replace('end=""', "flush=True"))
+""".strip().replace('end=""', "flush=True")
+    )
     outcome = notebook.fail("launch(worker, world_size=2)")
     assert "[rank 1] before 1" in outcome.stdout
     assert notebook.run("sys.last_value.run.logs[1]").value == "before 1\n"
 
 
 def test_workers_that_treat_their_output_badly(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def close_stdout():
     print("closing")
     sys.stdout.close()
@@ -133,9 +147,18 @@ def fork_and_exit():
     if not os.fork(): sys.exit()
     os.wait()
     return 1
-""".strip())
-    for name in ("close_stdout", "close_descriptors", "no_stdout", "print_later", "print_in_a_thread_to_the_end", "fork",
-                 "fork_and_raise", "fork_and_exit"):  # fmt: skip
+""".strip()
+    )
+    for name in (
+        "close_stdout",
+        "close_descriptors",
+        "no_stdout",
+        "print_later",
+        "print_in_a_thread_to_the_end",
+        "fork",
+        "fork_and_raise",
+        "fork_and_exit",
+    ):
         outcome = notebook.run(f"run = launch({name}, world_size=2)\nrun.results")
         assert outcome.value == [1, 1], name
         assert outcome.seconds < 3, name
@@ -147,14 +170,16 @@ def fork_and_exit():
 
 def test_messages_from_threads_do_not_mix(notebook):
     """Two threads log while the worker returns a result."""
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     def logging():
         while True: log(text="x" * 5000)
     for _ in range(2): threading.Thread(target=logging, daemon=True).start()
     time.sleep(0.1)
     return dist.get_rank()
-""".strip())
+""".strip()
+    )
     for _ in range(5):
         assert notebook.run("run = launch(worker, world_size=2)\nrun.results").value == [0, 1]
     assert notebook.run("set(map(len, run.metrics['text']))").value == {5000}

@@ -94,7 +94,9 @@ def test_a_notebook_in_a_loop_of_launches_does_not_keep_another_waiting(new_note
     both = [new_notebook(setup=SETUP, COURSE_SHARED="1", COURSE_LOCKS=str(locks)) for _ in range(2)]
     looping, other = both
     stop = locks.parent / "stop"
-    message_id = looping.start(f"n = 0\nwhile not os.path.exists({str(stop)!r}): launch(nothing, world_size=2); n += 1\nn")
+    message_id = looping.start(
+        f"n = 0\nwhile not os.path.exists({str(stop)!r}): launch(nothing, world_size=2); n += 1\nn"
+    )
     wait_until(lambda: list(locks.iterdir()), 10, "the loop has begun")
     for _ in range(3):
         asked = looping_count(locks)
@@ -148,8 +150,13 @@ def test_the_wait_can_be_interrupted_and_leaves_no_place_in_line(new_notebook, r
 
 def test_a_killed_holder_is_nobody_and_what_it_forked_holds_nothing(reserve):
     fork = RESERVE.replace("    print(", "    import os, time\n    os.fork() or time.sleep(60)\n    print(")
-    holder = subprocess.Popen([sys.executable, "-c", fork, "holder"], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True,
-                              start_new_session=True)  # fmt: skip
+    holder = subprocess.Popen(
+        [sys.executable, "-c", fork, "holder"],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         assert is_mine(holder)
         assert [who for who in sharing.others_at_work() if "holder" in who]
@@ -233,9 +240,16 @@ def test_an_error_in_line_leaves_no_ticket(locks, monkeypatch):
 def test_two_users(reserve, locks):
     """One cannot be read as passwd's, and the two have nothing in common but the folder."""
     stranger = subprocess.Popen(
-        ["python3", "-c", _standalone()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=65123, group=65123,
-        extra_groups=[], cwd="/", env={"COURSE_SHARED": "1", "COURSE_LOCKS": str(_opened(locks)), "PATH": os.environ["PATH"]},
-    )  # fmt: skip
+        ["python3", "-c", _standalone()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        user=65123,
+        group=65123,
+        extra_groups=[],
+        cwd="/",
+        env={"COURSE_SHARED": "1", "COURSE_LOCKS": str(_opened(locks)), "PATH": os.environ["PATH"]},
+    )
     try:
         if not is_mine(stranger):
             pytest.skip("another user cannot run Python here")
@@ -261,5 +275,12 @@ def _opened(folder):
 
 def _standalone():
     """RESERVE for a user who may not read this repository: the module's text, without the package around it."""
-    text = (REPOSITORY / "course_utils/hardware/sharing.py").read_text().replace("from .nvml import gpus as visible_gpus", "")
-    return text + '\nimport sys\nwith reserve("stranger", 2, "cpu"):\n    print("mine", flush=True)\n    sys.stdin.readline()\n'
+    text = (
+        (REPOSITORY / "course_utils/hardware/sharing.py")
+        .read_text()
+        .replace("from .nvml import gpus as visible_gpus", "")
+    )
+    return (
+        text
+        + '\nimport sys\nwith reserve("stranger", 2, "cpu"):\n    print("mine", flush=True)\n    sys.stdin.readline()\n'
+    )

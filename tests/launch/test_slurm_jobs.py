@@ -87,7 +87,9 @@ def test_a_rank_that_dies(notebook):
 
 def test_interrupting_the_cell_cancels_the_job(notebook, slurm):
     jobs = []
-    outcome = when_all_have_begun(notebook, "launch(stay, on=two)", lambda job: (jobs.append(job), notebook.interrupt()))
+    outcome = when_all_have_begun(
+        notebook, "launch(stay, on=two)", lambda job: (jobs.append(job), notebook.interrupt())
+    )
     assert outcome.error == "KeyboardInterrupt"
     assert "ranks 0–3 were at Cell In[" in outcome.stderr
     assert slurm.wait(jobs[0]) == "CANCELLED"

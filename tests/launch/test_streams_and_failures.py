@@ -230,7 +230,9 @@ def test_the_words_for_a_process_that_died(code, memory, words):
 
 def test_ranks_of_which_the_same_is_to_be_said_share_a_line():
     cause = Fate(2, report=report("ValueError", "no"), time=1.0)
-    text = str(explain([Fate(0, returned=True), Fate(1, returned=True), cause, *(Fate(i, returned=True) for i in (3, 4))]))
+    text = str(
+        explain([Fate(0, returned=True), Fate(1, returned=True), cause, *(Fate(i, returned=True) for i in (3, 4))])
+    )
     assert "ranks 0, 1, 3 and 4 had returned" in text
     text = str(explain([cause, *(Fate(i, returned=True) for i in range(3, 7))]))
     assert "ranks 3–6 had returned" in text
@@ -241,13 +243,17 @@ def test_a_rank_whose_gpu_waits_for_a_message_that_nobody_sends(notebook):
     outcome = notebook.fail("""
 def worker():
     if dist.get_rank() == 0:
-        torch.cuda.is_initialized, torch.cuda.device_count, torch._C._cuda_hasPrimaryContext = lambda: True, lambda: 1, lambda i: True
+        torch.cuda.is_initialized, torch.cuda.device_count = lambda: True, lambda: 1
+        torch._C._cuda_hasPrimaryContext = lambda i: True
         exec(compile("import time\\ndef synchronize(gpu): time.sleep(1000)", torch.cuda.__file__, "exec"), here := {})
         torch.cuda.synchronize = here["synchronize"]
 launch(worker, world_size=3, timeout=1)
 """)
     assert outcome.error == "WorkerError"
-    line = "rank 0 had come to the end of the worker function, but its GPU still waits for a message of ranks that sent none"
+    line = (
+        "rank 0 had come to the end of the worker function, but its GPU still waits for a message of ranks that sent "
+        "none"
+    )
     assert line in outcome.message and "ranks 1 and 2 had returned" in outcome.message
 
 
@@ -260,7 +266,9 @@ def test_frames_of_a_stack_that_faulthandler_wrote():
     assert frames_of_dump(dump) == frames
     fatal = f"Fatal Python error: Aborted\n\n{dump}"
     assert frames_of_dump(f"{fatal}\nExtension modules: numpy (total: 1)\n") == frames
-    since_3_14 = "\nCurrent thread's C stack trace (most recent call first):\n  Binary file \"libc.so.6\", at abort+0x1\n"
+    since_3_14 = (
+        '\nCurrent thread\'s C stack trace (most recent call first):\n  Binary file "libc.so.6", at abort+0x1\n'
+    )
     assert frames_of_dump(fatal + since_3_14) == frames
     assert frames_of_dump("") == ()
 
@@ -312,10 +320,19 @@ def test_tied_parameters_stay_tied():
 
 @pytest.mark.parametrize(
     "value",
-    [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.eye(3)), np.arange(10)[::2], np.array(["a", None], dtype=object),
-     np.empty(0), np.float32(2.5), b"x" * 100_000, None, {"a": [1, (2, "three")]}],
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.eye(3)),
+        np.arange(10)[::2],
+        np.array(["a", None], dtype=object),
+        np.empty(0),
+        np.float32(2.5),
+        b"x" * 100_000,
+        None,
+        {"a": [1, (2, "three")]},
+    ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_arrays_and_plain_values(value):
     back = there_and_back(value)
     assert type(back) is type(value)
@@ -323,8 +340,15 @@ def test_arrays_and_plain_values(value):
 
 
 def test_odd_tensors():
-    values = [torch.empty(0), torch.tensor(3.0), torch.eye(3).to_sparse(), torch.ones(2, requires_grad=True) * 2,
-              torch.ones(2, dtype=torch.complex64).conj(), torch.empty(3, device="meta"), torch.ones(4, 4)[::2, ::2]]  # fmt: skip
+    values = [
+        torch.empty(0),
+        torch.tensor(3.0),
+        torch.eye(3).to_sparse(),
+        torch.ones(2, requires_grad=True) * 2,
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch.empty(3, device="meta"),
+        torch.ones(4, 4)[::2, ::2],
+    ]
     for value in values:
         back = there_and_back(value)
         assert back.shape == value.shape

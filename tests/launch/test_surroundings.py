@@ -39,27 +39,31 @@ if __name__ == "__main__":
 
 
 def test_environment(notebook):
-    values = notebook.run("""
+    values = notebook.run(
+        """
 os.environ["CUDA_VISIBLE_DEVICES"] = "3"
 os.environ["MY_SETTING"] = "é"
 sys.path.append("/a/path/of/the/notebook")
 def worker():
-    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR OMP_NUM_THREADS CUDA_VISIBLE_DEVICES MY_SETTING".split()
-    return ([os.environ[name] for name in names], dist.get_rank(), dist.get_world_size(), dist.get_backend(), os.getcwd(), sys.path,
-            torch.get_num_threads(), sys.stdin.read(), int(os.environ["MASTER_PORT"]) > 0, os.getpid() == os.getpgid(0))
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR OMP_NUM_THREADS CUDA_VISIBLE_DEVICES MY_SETTING"
+    return ([os.environ[name] for name in names.split()], dist.get_rank(), dist.get_world_size(), dist.get_backend(),
+            os.getcwd(), sys.path, torch.get_num_threads(), sys.stdin.read(),
+            int(os.environ["MASTER_PORT"]) > 0, os.getpid() == os.getpgid(0))
 run = launch(worker, world_size=2)
 del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["MY_SETTING"]
 assert run[0][4] == os.getcwd() and run[0][5] == sys.path
 sys.path.pop()
 [(r[0], *r[1:4], *r[6:]) for r in run]
-""".strip()).value
+""".strip()
+    ).value
     for rank, value in enumerate(values):
         environment = [str(rank), str(rank), "2", "2", "127.0.0.1", "1", "", "é"]  # workers on the CPU see no GPU
         assert value == (environment, rank, 2, "gloo", 1, "", True, True)
 
 
 def test_without_backend_the_worker_joins_by_itself(notebook):
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def worker():
     before = dist.is_initialized()
     dist.init_process_group("gloo")
@@ -68,24 +72,29 @@ def worker():
     dist.destroy_process_group()
     return before, total.item()
 launch(worker, world_size=2, backend=None).results
-""".strip())
+""".strip()
+    )
     assert value.value == [(False, 2.0)] * 2
     assert "the worker calls init_process_group itself" in value.stdout
 
 
 def test_float32_is_float32_here_and_in_workers(notebook):
     notebook.run("import course_utils; torch.backends.cudnn.allow_tf32 = True; course_utils.describe()")
-    assert notebook.run("torch.backends.cudnn.allow_tf32, *launch(lambda: torch.backends.cudnn.allow_tf32, world_size=2)").value == (False, False, False)
+    assert notebook.run(
+        "torch.backends.cudnn.allow_tf32, *launch(lambda: torch.backends.cudnn.allow_tf32, world_size=2)"
+    ).value == (False, False, False)
 
 
 def test_workers_on_the_cpu_see_no_gpu(notebook):
     """Where COURSE_DEVICE=cpu keeps the course off a GPU, DataParallel, for one, would take it all the same."""
-    value = notebook.run("""
+    value = notebook.run(
+        """
 os.environ["COURSE_DEVICE"] = "cpu"
 try: seen = launch(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"), world_size=1)[0]
 finally: del os.environ["COURSE_DEVICE"]
 seen, "CUDA_VISIBLE_DEVICES" in os.environ
-""".strip()).value
+""".strip()
+    ).value
     assert value == ("", "CUDA_VISIBLE_DEVICES" in os.environ)
 
 
@@ -100,17 +109,20 @@ def test_random_numbers_differ_between_ranks_and_launches(notebook):
 
 
 def test_threads_of_the_environment_are_respected(notebook):
-    value = notebook.run("""
+    value = notebook.run(
+        """
 os.environ["OMP_NUM_THREADS"] = "2"
 threads = launch(torch.get_num_threads, world_size=2).results
 del os.environ["OMP_NUM_THREADS"]
 threads
-""".strip()).value
+""".strip()
+    ).value
     assert value == [2, 2]
 
 
 def test_a_data_loader_with_processes_of_its_own(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def load(how):
     data = torch.arange(64.0)
     loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, persistent_workers=how != "whole")
@@ -123,7 +135,8 @@ def load(how):
         if i == 2 and how == "wait": time.sleep(100)
     globals()["kept"] = loader
     return float(total)
-""".strip())
+""".strip()
+    )
     assert notebook.run("launch(load, 'whole', world_size=2).results").value == [2016.0, 2016.0]
     notebook.run("launch(load, 'break', world_size=2)")
     for how in ("raise", "die"):
@@ -138,11 +151,13 @@ def load(how):
 
 
 def test_exit_without_a_code_is_an_end_like_any_other(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     if dist.get_rank() == 1: sys.exit()
     return 1
-""".strip())
+""".strip()
+    )
     assert notebook.run("launch(worker, world_size=2).results").value == [1, None]
 
 
@@ -153,14 +168,16 @@ def test_a_launch_within_a_worker_is_refused(notebook):
 
 
 def test_only_loopback_is_listened_on(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     dist.new_group([0, 1])
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
     model(torch.ones(3)).sum().backward()
     print("ready", flush=True)
     while not os.path.exists("go on"): time.sleep(0.01)
-""".strip())
+""".strip()
+    )
     kernel_alone, during = notebook.listening(), set()
 
     def look(text):
@@ -175,7 +192,8 @@ def worker():
 
 
 def test_metrics_arrive_while_the_run_goes_on(notebook):
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     for step in range(3): log(loss=1 / (step + 1), samples=np.int64(8), accuracy=torch.tensor(0.5))
     log(step=100, note="later")
@@ -194,16 +212,20 @@ thread.start()
 run = launch(worker, world_size=2, timeout=20)
 thread.join()
 os.remove("go on")
-""".strip())
-    value = notebook.run("""
+""".strip()
+    )
+    value = notebook.run(
+        """
 during, table = seen[0][1], run.metrics
 assert seen[0][0] is None and run.seconds > 0
 assert list(table.columns) == ["rank", "step", "seconds", "loss", "samples", "accuracy", "note"], table.columns
 assert sorted(map(tuple, table[["rank", "step"]].values.tolist())) == [(r, s) for r in (0, 1) for s in (0, 1, 2, 100)]
 assert during.equals(table) and (0 <= table.seconds).all() and (table.seconds <= run.seconds).all()
 mine = table[table["rank"] == 1]
-(mine.loss.tolist()[:3], mine.samples.tolist()[:3], mine.accuracy.tolist()[:3], mine.note.tolist()[-1], mine.step.is_monotonic_increasing)
-""".strip()).value
+(mine.loss.tolist()[:3], mine.samples.tolist()[:3], mine.accuracy.tolist()[:3], mine.note.tolist()[-1],
+ mine.step.is_monotonic_increasing)
+""".strip()
+    ).value
     assert value == ([1.0, 0.5, 1 / 3], [8.0] * 3, [0.5] * 3, "later", True)
     assert notebook.run("list(launch(nothing, world_size=2).metrics.columns)").value == ["rank", "step", "seconds"]
 
@@ -223,8 +245,11 @@ def test_the_same_file_under_torchrun(notebook):
     results = notebook.run("import train_replica\nlaunch(train_replica.train, world_size=2).results").value
     finished = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     # Not its exit code: torch 2.15 with gloo now and then aborts a process that is ending, after its work is done.
     lines = sorted(line for line in finished.stdout.splitlines() if line.startswith("RESULT"))
     assert lines == [f"RESULT {rank} {result}" for rank, result in enumerate(results)], finished.stderr
@@ -243,7 +268,12 @@ def fail():
 launch(fail, world_size=2)
 """)
     finished = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(REPOSITORY)}, check=False
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        check=False,
     )
     assert finished.stdout.count("the script begins") == 1
     assert "[0, 1]" in finished.stdout
@@ -254,7 +284,8 @@ launch(fail, world_size=2)
 
 def test_settings_made_after_the_first_launch_reach_workers(notebook):
     """Also those that a library reads once, as it is imported, and the cores that the notebook may use."""
-    notebook.run("""
+    notebook.run(
+        """
 def look():
     import torch._dynamo
     return torch._dynamo.config.disable, len(os.sched_getaffinity(0)), torch.get_num_threads()
@@ -262,11 +293,14 @@ usual = launch(look, world_size=2).results
 os.environ.update(TORCH_COMPILE_DISABLE="1", OMP_NUM_THREADS="")
 cores = os.sched_getaffinity(0)
 os.sched_setaffinity(0, {min(cores)})
-""".strip())
+""".strip()
+    )
     try:
         changed = notebook.run("launch(look, world_size=2).results", timeout=90).value  # a new forkserver, on one core
     finally:
-        notebook.run("del os.environ['TORCH_COMPILE_DISABLE'], os.environ['OMP_NUM_THREADS']\nos.sched_setaffinity(0, cores)")
+        notebook.run(
+            "del os.environ['TORCH_COMPILE_DISABLE'], os.environ['OMP_NUM_THREADS']\nos.sched_setaffinity(0, cores)"
+        )
     assert changed == [(True, 1, 1)] * 2
     assert notebook.run("launch(look, world_size=2).results == usual", timeout=90).value
     notebook.run("os.environ['OMP_NUM_THREADS'] = 'many'")
@@ -276,7 +310,8 @@ os.sched_setaffinity(0, {min(cores)})
 
 def test_the_address_that_tutorials_set(notebook):
     """torch's own DDP tutorial sets MASTER_PORT itself."""
-    value = notebook.run("""
+    value = notebook.run(
+        """
 def setup_as_the_tutorial_does(rank=None, world_size=2):
     rank = int(os.environ["RANK"])
     os.environ["MASTER_ADDR"] = "localhost"
@@ -286,7 +321,8 @@ def setup_as_the_tutorial_does(rank=None, world_size=2):
     dist.all_reduce(total)
     return int(total), os.environ["MASTER_PORT"]
 launch(setup_as_the_tutorial_does, world_size=2, backend=None, timeout=10).results
-""".strip()).value
+""".strip()
+    ).value
     assert value == [(2, "12355")] * 2
 
 
@@ -307,31 +343,37 @@ def test_log_takes_numbers_and_texts_of_any_class_as_pythons_own(notebook):
     folder = notebook.directory / "elsewhere"
     folder.mkdir()
     (folder / "only_there.py").write_text("class Text(str): pass\nclass Number(int): pass\n")
-    notebook.run("""
+    notebook.run(
+        """
 def worker():
     sys.path.append("elsewhere")
     import only_there
-    log(step=only_there.Number(7), note=only_there.Text("hello"), count=only_there.Number(3), right=True, mean=np.float64(0.5))
-""".strip())
+    log(step=only_there.Number(7), note=only_there.Text("hello"), count=only_there.Number(3), right=True,
+        mean=np.float64(0.5))
+""".strip()
+    )
     row = notebook.run("launch(worker, world_size=1).metrics.iloc[0].to_dict()").value
     assert (row["step"], row["note"], row["count"], row["right"], row["mean"]) == (7, "hello", 3, True, 0.5)
 
 
 def test_a_data_set_of_a_cell_where_pythons_default_is_a_forkserver(notebook):
     """As from Python 3.14 on."""
-    value = notebook.run("""
+    value = notebook.run(
+        """
 import multiprocessing
 class Squares(torch.utils.data.Dataset):
     def __len__(self): return 8
     def __getitem__(self, i): return i * i
 def worker(): return sum(int(x) for x in torch.utils.data.DataLoader(Squares(), num_workers=1, batch_size=None))
 launch(worker, world_size=2).results, launch(multiprocessing.get_start_method, world_size=1)[0]
-""".strip()).value
+""".strip()
+    ).value
     assert value == ([140, 140], "fork")
 
 
 def test_host_names_are_looked_up_as_usual_after_a_launch_and_within_it_only_for_a_moment(notebook):
-    value = notebook.run("""
+    value = notebook.run(
+        """
 import contextlib
 network = sys.modules["course_utils.processes.network"]
 seconds, usual = [], network.names_from_files
@@ -344,7 +386,8 @@ network.names_from_files = timed
 for _ in range(10): launch(nothing, world_size=2)
 network.names_from_files = usual
 len(seconds), sorted(seconds)[5] < 0.02
-""".strip()).value
+""".strip()
+    ).value
     assert value == (10, True)
 
 
@@ -360,7 +403,11 @@ print(os.getpid(), launch(os.getpid, world_size=2, backend=None).results)
     if subprocess.run([*begin, "true"], capture_output=True).returncode:
         pytest.skip("a process cannot have a namespace of its own here")
     finished = subprocess.run(
-        [*begin, sys.executable, script], capture_output=True, text=True, timeout=60, env=dict(os.environ, PYTHONPATH=str(REPOSITORY)),
+        [*begin, sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=dict(os.environ, PYTHONPATH=str(REPOSITORY)),
         check=False,
-    )  # fmt: skip
+    )
     assert re.search(r"^1 \[\d+, \d+\]$", finished.stdout, re.MULTILINE), finished.stdout + finished.stderr

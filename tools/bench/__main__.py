@@ -18,8 +18,13 @@ from tools.bench.report import report
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure launch and what surrounds it.")
-    parser.add_argument("--print-seconds", type=float, default=measure.Plan.print_s, metavar="S",
-                        help="how long workers print at full speed (default: %(default)s)")
+    parser.add_argument(
+        "--print-seconds",
+        type=float,
+        default=measure.Plan.print_s,
+        metavar="S",
+        help="how long workers print at full speed (default: %(default)s)",
+    )
     plan = measure.Plan(print_s=parser.parse_args(arguments).print_seconds)
     try:
         values = measure_all(plan)

@@ -1,8 +1,8 @@
 """A training run to be killed: `python -m torch.distributed.run … -m tools.bench.elastic FOLDER`.
 
-It saves after every step, tells rank 0's steps in FOLDER/steps, a line for each attempt, and goes on until FOLDER/enough is
-there and all steps are done; then rank 0 writes a digest of the parameters to FOLDER/digest. Each step's batch depends on its
-number alone.
+It saves after every step, tells rank 0's steps in FOLDER/steps, a line for each attempt, and goes on until
+FOLDER/enough is there and all steps are done; then rank 0 writes a digest of the parameters to FOLDER/digest. Each
+step's batch depends on its number alone.
 """
 
 import hashlib

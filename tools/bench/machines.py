@@ -2,8 +2,9 @@
 
     python -m tools.bench.machines [agents slurm program kills]
 
-Agents and Slurm's nodes all run on this machine, on loopback: what is measured is what launching adds, not a network. Keeps
-the numbers in data/recorded/<machine>/machines.json. It takes about ten minutes, on a machine that does nothing else.
+Agents and Slurm's nodes all run on this machine, on loopback: what is measured is what launching adds, not a network.
+Keeps the numbers in data/recorded/<machine>/machines.json. It takes about ten minutes, on a machine that does nothing
+else.
 """
 
 import argparse
@@ -34,7 +35,9 @@ RATES = ("launch", "torchrun", "Slurm")
 
 
 def agents():
-    """Seconds from the cell, or the command, to the first all-reduce of 2 × 2 ranks: Nodes(2), and torchrun started twice."""
+    """Seconds from the cell, or the command, to the first all-reduce of 2 × 2 ranks:
+    Nodes(2), and torchrun started twice.
+    """
     found = {"launch(on=Nodes(2))": [], "torchrun, twice": []}
     with Kernel() as kernel:
         kernel.cell("machines")
@@ -42,17 +45,29 @@ def agents():
         for i in range(NUM_ROUNDS):
             found["launch(on=Nodes(2))"].append(kernel("first(on_nodes)"))
             begin, endpoint = time.monotonic(), f"127.0.0.1:{29600 + i}"
-            command = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
-                       "-m", "tools.bench.worker", "all_reduce"]  # fmt: skip
-            both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-                    for _ in range(2)]  # fmt: skip
+            command = [
+                *TORCHRUN,
+                "--nnodes=2",
+                "--nproc-per-node=2",
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint={endpoint}",
+                "-m",
+                "tools.bench.worker",
+                "all_reduce",
+            ]
+            both = [
+                subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                for _ in range(2)
+            ]
             moments = [float(line) for process in both for line in process.communicate()[0].split()]
             found["torchrun, twice"].append(max(moments) - begin)
     return found
 
 
 def slurm():
-    """Of a job on two nodes: seconds to its first all-reduce beside those of srun's empty step, and until results are back."""
+    """Of a job on two nodes: seconds to its first all-reduce beside those of srun's empty step, and
+    until results are back.
+    """
     found = {"srun, an empty step": [], "first all-reduce": [], "result": []}
     with cluster() as slurm, Kernel(SLURM_CONF=slurm.env["SLURM_CONF"], PATH=slurm.env["PATH"]) as kernel:
         kernel.cell("machines")
@@ -67,10 +82,11 @@ def slurm():
 
 
 def program():
-    """images/s of each epoch under launch, torchrun and Slurm with two ranks; and a bare loop's seconds over the program's.
+    """images/s of each epoch under launch, torchrun and Slurm with two ranks; and a bare loop's seconds over the
+    program's.
 
-    The three train at the same time: the machine's speed changes by 1.4 within seconds, and what slows one then slows all.
-    Epochs at either end, when not all are there, do not count.
+    The three train at the same time: the machine's speed changes by 1.4 within seconds, and what slows one then slows
+    all. Epochs at either end, when not all are there, do not count.
     """
     rates = {way: [] for way in RATES}
     with cluster() as slurm, Kernel() as kernel, tempfile.TemporaryDirectory() as folder:
@@ -82,7 +98,10 @@ def program():
             meet = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{29590 + i}"]
             running = [
                 _start([*TORCHRUN, "--standalone", "--nproc-per-node=2", *TRAIN[:2], *options["torchrun"]]),
-                _start(["srun", "--nodes=2", "--ntasks-per-node=1", *TORCHRUN, *meet, *TRAIN[:2], *options["Slurm"]], slurm.env),
+                _start(
+                    ["srun", "--nodes=2", "--ntasks-per-node=1", *TORCHRUN, *meet, *TRAIN[:2], *options["Slurm"]],
+                    slurm.env,
+                ),
             ]
             kernel(f"trained({options['launch']})")
             assert [process.wait() for process in running] == [0, 0]
@@ -96,8 +115,8 @@ def program():
 def kills():
     """One training run under two torchrun agents, of which a worker or an agent is killed `NUM_KILLS` times.
 
-    Returns seconds from each kill to the next training step, by what was killed, and whether the parameters are those of a
-    run left alone.
+    Returns seconds from each kill to the next training step, by what was killed, and whether the parameters are those
+    of a run left alone.
     """
     with tempfile.TemporaryDirectory() as folder:
         alone = _elastic(Path(folder, "alone"), kill=False)
@@ -113,16 +132,30 @@ def _is_ours(process, folder):
 
 
 def _elastic(folder, kill):
-    """Train under two agents; `kill` one process after the other. Returns the seconds to recover, and a digest of the result."""
+    """Train under two agents; `kill` one process after the other.
+
+    Returns the seconds to recover, and a digest of the result.
+    """
     folder.mkdir()
     steps, port = folder / "steps", random.randrange(20000, 30000)
-    # An agent that is silent for 3 s is lost; torchrun's own setting is 15 s. Agent 0 serves the rendezvous: with it dies the
-    # job, so the random kills spare it (not its worker).
+    # An agent that is silent for 3 s is lost; torchrun's own setting is 15 s. Agent 0 serves the rendezvous: with it
+    # dies the job, so the random kills spare it (not its worker).
     commands = [
-        [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--max-restarts=100", "--monitor-interval=0.2",
-         "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-conf=is_host={number == 0},keep_alive_interval=1",
-         "-m", "tools.bench.elastic", str(folder)] for number in range(2)
-    ]  # fmt: skip
+        [
+            *TORCHRUN,
+            "--nnodes=2",
+            "--nproc-per-node=1",
+            "--max-restarts=100",
+            "--monitor-interval=0.2",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{port}",
+            f"--rdzv-conf=is_host={number == 0},keep_alive_interval=1",
+            "-m",
+            "tools.bench.elastic",
+            str(folder),
+        ]
+        for number in range(2)
+    ]
     running = [_start(command) for command in commands]
     seconds, chance = {"worker": [], "agent": []}, random.Random(0)
     try:
@@ -147,7 +180,10 @@ def _elastic(folder, kill):
 
 
 def _start(command, env=os.environ):
-    """A silent process. An agent keeps no store for all attempts: one that replaces a killed agent would wait for ever."""
+    """A silent process.
+
+    An agent keeps no store for all attempts: one that replaces a killed agent would wait for ever.
+    """
     env = env | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
 
@@ -182,8 +218,14 @@ def rows(values):
         yield Row("results, after the last rank returned (s)", 1, result)
     if "program" in values:
         rates = {way: median(found) for way, found in values["program"]["images/s"].items()}
-        yield Row("slowest of launch, torchrun, Slurm over quickest", 0.95, [min(rates.values()) / max(rates.values())], True)
-        yield Row("the program over a bare loop, time", 1.02, [1 / median(values["program"]["bare loop's seconds over the program's"])])
+        yield Row(
+            "slowest of launch, torchrun, Slurm over quickest", 0.95, [min(rates.values()) / max(rates.values())], True
+        )
+        yield Row(
+            "the program over a bare loop, time",
+            1.02,
+            [1 / median(values["program"]["bare loop's seconds over the program's"])],
+        )
     if "kills" in values:
         for victim, seconds in values["kills"]["seconds to the next step"].items():
             yield Row(f"{len(seconds)} times a killed {victim}, to the next step (s)", 10, seconds)
@@ -192,7 +234,9 @@ def rows(values):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="python -m tools.bench.machines", description="Measure beyond one machine's workers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench.machines", description="Measure beyond one machine's workers."
+    )
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="what to measure (all)")
     names = parser.parse_args(arguments).parts or list(PARTS)
     if MISSING:

@@ -51,14 +51,23 @@ def first_launches(plan):
             time.sleep(plan.reading_s)
             kernel.cell("first_launches")
             warmed.append(kernel("times[0]"))
-    return {"import torch": importing, "first launch": first, "second launch": second,
-            "first launch, two seconds after describe()": warmed}
+    return {
+        "import torch": importing,
+        "first launch": first,
+        "second launch": second,
+        "first launch, two seconds after describe()": warmed,
+    }
 
 
 def latency(kernel, plan):
     """{method: {world_size: [[seconds to the last rank's first all-reduce, seconds until it returns], …]}}"""
-    methods = {"launch": "by_launch", "launch, one DDP step": "by_ddp_step", "spawn": "by_spawn",
-               "torchrun": "by_torchrun", "loky, pool reused": "by_loky"}
+    methods = {
+        "launch": "by_launch",
+        "launch, one DDP step": "by_ddp_step",
+        "spawn": "by_spawn",
+        "torchrun": "by_torchrun",
+        "loky, pool reused": "by_loky",
+    }
     times = {method: {n: [] for n in plan.sizes} for method in methods}
     for n in plan.sizes:
         # What only the first use of a size pays.

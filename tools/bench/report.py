@@ -26,8 +26,13 @@ class Row(NamedTuple):
 def report(values):
     print_latency(values["latency"])
     print(f"\n{'what':48s}{'measured':>10s}   {'bar':8s}{'':11s}min–max")
-    for row in (*first_rows(values["first launch"]), *latency_rows(values["latency"]), *cost_rows(values["costs"]),
-                *comparison_rows(values), *notebook_rows(values)):
+    for row in (
+        *first_rows(values["first launch"]),
+        *latency_rows(values["latency"]),
+        *cost_rows(values["costs"]),
+        *comparison_rows(values),
+        *notebook_rows(values),
+    ):
         print(row)
 
 

@@ -1,1 +1,3 @@
-"""What a check sees while an answer runs: the functions that it calls, where its tensors are, what it keeps and sends."""
+"""What a check sees while an answer runs: the functions that it calls,
+where its tensors are, what it keeps and sends.
+"""

@@ -8,10 +8,11 @@ from ..expect import expect
 
 @contextlib.contextmanager
 def forbid(*modules, instead):
-    """Raise Wrong if a Python function of one of `modules` (by name, what is below them too) is called inside, by this thread.
+    """Raise Wrong if a Python function of one of `modules` (by name, what is below them too) is called inside, by this
+    thread.
 
-    A module may be followed by a function or class: "torch.utils.data.distributed:DistributedSampler". `instead` says what
-    is asked.
+    A module may be followed by a function or class: "torch.utils.data.distributed:DistributedSampler". `instead` says
+    what is asked.
     """
     rules, called = [name.partition(":")[::2] for name in modules], []
 
@@ -38,7 +39,9 @@ def _is_in(module, name):
 
 
 def _is_imported(frame, name):
-    """Whether this happens only because a module of that name, or one below it, is being imported for the first time."""
+    """Whether this happens only because a module of that name, or one below it, is being imported
+    for the first time.
+    """
     while frame is not None:
         if frame.f_code.co_name == "<module>" and _is_in(frame.f_globals.get("__name__"), name):
             return True
@@ -48,7 +51,8 @@ def _is_imported(frame, name):
 
 @contextlib.contextmanager
 def recorded(*functions):
-    """Give {function's name: [the arguments of each call, by name]} of this thread's calls of these Python functions inside.
+    """Give {function's name: [the arguments of each call, by name]} of this thread's calls of these Python functions
+    inside.
 
     Nothing is put around the functions, so a traceback shows none of it.
     """

@@ -11,8 +11,8 @@ _CLOCKS = "perf_counter", "monotonic", "time", "clock_gettime"
 
 
 class Clocks(Collectives):
-    """A rank's clocks, which show `apart` seconds more than `now`; in a collective a rank waits until the last has come,
-    and leaves it a moment after the rank before it.
+    """A rank's clocks, which show `apart` seconds more than `now`; in a collective a rank waits until the last has
+    come, and leaves it a moment after the rank before it.
 
     Those are the clocks of `time`, under whichever name `answer` has them; `were_read` says whether one was.
     """
@@ -23,13 +23,16 @@ class Clocks(Collectives):
 
     def __enter__(self):
         super().__enter__()
-        patches = {(time, name): self._read for name in _CLOCKS} | {(time, f"{name}_ns"): self._read_ns for name in _CLOCKS}
+        patches = {(time, name): self._read for name in _CLOCKS} | {
+            (time, f"{name}_ns"): self._read_ns for name in _CLOCKS
+        }
         patches[timeit, "default_timer"] = self._read
         for (module, name), read in patches.items():
             before = getattr(module, name)
             self._before.append((module, name, before))
             setattr(module, name, read)
-            self._names.update({key: read for key, value in self._names.items() if value is before})  # from time import …
+            # from time import …
+            self._names.update({key: read for key, value in self._names.items() if value is before})
         return self
 
     def _read(self, *_):

@@ -25,8 +25,9 @@ _OF_TWO_TENSORS = {"_allgather_base", "all_gather_single", "_reduce_scatter_base
 class Collectives(Messages):
     """A rank's messages and collectives: what a collective brings is put into its tensors by `wait`, and not before.
 
-    The ranks meet before each collective and at the end of the block. Where they come from different ones, or with tensors
-    that do not fit, all of them raise Wrong with the same words, and nobody stands still. `called` has the functions' names,
+    The ranks meet before each collective and at the end of the block. Where they come from different ones, or with
+    tensors that do not fit, all of them raise Wrong with the same words, and nobody stands still. `called` has the
+    functions' names,
     `in_default` whether all were in the default group.
     """
 
@@ -59,8 +60,11 @@ class Collectives(Messages):
 
     def expect_waited(self):
         late = any(number in self._under_way for number in self._late)
-        expect(not late, "nobody waited for a collective that was started with async_op=True: how does a rank know that its numbers "
-               "are there?")  # fmt: skip
+        expect(
+            not late,
+            "nobody waited for a collective that was started with async_op=True: how does a rank know that its numbers "
+            "are there?",
+        )
         super().expect_waited()
 
     def _meeting(self, name, call):
@@ -72,7 +76,11 @@ class Collectives(Messages):
                 self._meet(called, _size(name, args), f" at `{line}`" if line else "")
             if name in _OF_TWO_TENSORS:
                 _expect_parts(called, *args[:2], is_gather="gather" in name)
-            return call(group, *args, **options) if _SENT[name] is None else self._call_late(name, call, group, *args, **options)
+            return (
+                call(group, *args, **options)
+                if _SENT[name] is None
+                else self._call_late(name, call, group, *args, **options)
+            )
 
         return meet_and_call
 
@@ -98,8 +106,10 @@ class Collectives(Messages):
         told = [one for one, _ in everyone]
         self.heard([other for _, other in everyone])
         if any(one[:2] != told[0][:2] for one in told):
-            raise Wrong(f"the ranks do not do the same: {_by_rank(told)}. Every rank must call the same collectives, in the same order "
-                        "and with equally many numbers of one dtype: on what does it depend here?")
+            raise Wrong(
+                f"the ranks do not do the same: {_by_rank(told)}. Every rank must call the same collectives, in the "
+                "same order and with equally many numbers of one dtype: on what does it depend here?"
+            )
 
 
 def _called(name):
@@ -124,14 +134,23 @@ def _by_rank(told):
         ranks, _ = stories.setdefault(called + size, ([], "" if line in lines else line))
         ranks.append(str(rank))
         lines.add(line)
-    return "; ".join(f"rank{'s' * (len(ranks) > 1)} {' and '.join(ranks)} came to {story}{line}" for story, (ranks, line) in stories.items())
+    return "; ".join(
+        f"rank{'s' * (len(ranks) > 1)} {' and '.join(ranks)} came to {story}{line}"
+        for story, (ranks, line) in stories.items()
+    )
 
 
 def _expect_parts(called, filled, sent, is_gather):
     part, whole, times = *((sent, filled) if is_gather else (filled, sent)), dist.get_world_size()
     fits = part.dim() and whole.shape == (part.shape[0] * times, *part.shape[1:])
-    given = f"{called} was given a part, {tuple(part.shape)} in {_dtype(part)}, and a whole, {tuple(whole.shape)} in {_dtype(whole)}"
-    expect(fits and part.dtype == whole.dtype, f"{given}: {times} parts, one behind the other along dim 0, must make the whole")
+    given = (
+        f"{called} was given a part, {tuple(part.shape)} in {_dtype(part)}, and a whole, {tuple(whole.shape)} in "
+        f"{_dtype(whole)}"
+    )
+    expect(
+        fits and part.dtype == whole.dtype,
+        f"{given}: {times} parts, one behind the other along dim 0, must make the whole",
+    )
 
 
 def _dtype(tensor):

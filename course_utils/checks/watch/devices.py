@@ -1,4 +1,6 @@
-"""Where an answer's tensors are: operations that mix devices, and numbers that it fetches from a device, which waits for it."""
+"""Where an answer's tensors are: operations that mix devices, and numbers that it fetches from a
+device, which waits for it.
+"""
 
 import traceback
 
@@ -14,8 +16,8 @@ _CPU = torch.device("cpu")
 class Devices(TorchDispatchMode):
     """Inside, `fault` is the first operation that mixes devices or fetches a number, in words, with the student's line.
 
-    On `meta` some of them raise no error, and an answer may catch what is raised. A CPU tensor without dimensions may meet
-    any other, as PyTorch has it.
+    On `meta` some of them raise no error, and an answer may catch what is raised. A CPU tensor without dimensions may
+    meet any other, as PyTorch has it.
     """
 
     def __init__(self):
@@ -34,7 +36,9 @@ class Devices(TorchDispatchMode):
             return None
         if operation in (aten._local_scalar_dense, aten.equal, aten.nonzero):
             return f"{own_line()} asks for a number that is on {away}: on a GPU the program would wait for it"
-        home = kwargs.get("device") if operation is aten._to_copy else args[0].device if operation is aten.copy_ else None
+        home = (
+            kwargs.get("device") if operation is aten._to_copy else args[0].device if operation is aten.copy_ else None
+        )
         if home == _CPU:
             return f"{own_line()} brings a tensor from {away} to the CPU: on a GPU the program would wait for it"
         places = sorted({str(t.device) for t in tensors if t.dim() or t.device != _CPU})

@@ -15,7 +15,9 @@ _MOST_MOMENTS = 6  # from which on the disk is full; those of a save to another 
 
 @dataclass(frozen=True)
 class Left:
-    """The bytes at the path (None: there is no file), the line of the answer's that left them, and whether the disk was full."""
+    """The bytes at the path (None: there is no file), the line of the answer's that left them, and
+    whether the disk was full.
+    """
 
     content: bytes | None
     line: str
@@ -25,8 +27,9 @@ class Left:
 def left_by(save, path):
     """Yield what is at `path` whenever it is another while `save()` runs, which is what a kill at that moment leaves.
 
-    Then again with a disk that takes no more than some bytes of each file, from the start or from a later moment on: what
-    is there while its errors pass through the answer, and at the end. In between, the folder is put back as it was.
+    Then again with a disk that takes no more than some bytes of each file, from the start or from a later moment on:
+    what is there while its errors pass through the answer, and at the end. In between, the folder is put back as it
+    was.
     """
     folder, old = Path(path).parent, Path(path).read_bytes()
     own_names = os.listdir(folder)
@@ -42,7 +45,9 @@ def left_by(save, path):
 
 
 def _watch(save, path, limit=None, since=0):
-    """Return (what was at `path`, how often a file came, went or was changed there); the disk is full after `since` of these."""
+    """Return (what was at `path`, how often a file came, went or was changed there);
+    the disk is full after `since` of these.
+    """
     seen, line, moments = [], "", [_moment(path)]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -81,7 +86,9 @@ def _watch(save, path, limit=None, since=0):
 
 
 def _moment(path):
-    """What changes when something has happened to the files there: which there are, which are empty, and all about `path`."""
+    """What changes when something has happened to the files there:
+    which there are, which are empty, and all about `path`.
+    """
     files = {entry.name: entry.stat() for entry in os.scandir(os.path.dirname(path))}
     own = files.get(os.path.basename(path))
     return {name: stat.st_size > 0 for name, stat in files.items()}, own and (own.st_ino, own.st_size, own.st_mtime_ns)
@@ -94,7 +101,9 @@ def _own_line(frame):
 
 
 def _put_back(path, folder, old, own_names):
-    """Make another file, so that one which the answer has left open is none of it, and an old one, so that any change shows."""
+    """Make another file, so that one which the answer has left open is none of it, and an old one,
+    so that any change shows.
+    """
     for name in set(os.listdir(folder)) - set(own_names):
         os.unlink(folder / name)
     part = folder / "put back"

@@ -17,11 +17,11 @@ _MIXED = re.compile(r"two (different )?devices|comes before it$")
 def try_on_gpus(call, num_devices=1):
     """Call `call(devices)`, in which tensors have shapes, dtypes and devices, and no numbers.
 
-    PyTorch refuses to mix these devices as it does with real ones; then Wrong is raised, with the student's line. `call`
-    may expect something itself, such as the device of what comes back. An answer that looks at a number, with `.item()`
-    or an `if`, or talks to the driver, cannot be judged so: the rest of `call` is left out, and nothing is raised. To be
-    called in a check's worker, last of all: for the rest of the process GPUs are hidden. Where PyTorch was built without CUDA
-    nothing is tried.
+    PyTorch refuses to mix these devices as it does with real ones; then Wrong is raised, with the student's line.
+    `call` may expect something itself, such as the device of what comes back. An answer that looks at a number, with
+    `.item()` or an `if`, or talks to the driver, cannot be judged so: the rest of `call` is left out, and nothing is
+    raised. To be called in a check's worker, last of all: for the rest of the process GPUs are hidden. Where PyTorch
+    was built without CUDA nothing is tried.
     """
     if not torch.backends.cuda.is_built():
         return  # some operations would end the process
@@ -37,7 +37,10 @@ def try_on_gpus(call, num_devices=1):
         except RuntimeError as error:
             first = str(error).strip().partition("\n")[0]
             gpus = f"on {num_devices} GPUs" if num_devices > 1 else "on a GPU"
-            expect(not _MIXED.search(first), f"it works with all tensors on one device, and fails {gpus}{_place(error)}: {first}")
+            expect(
+                not _MIXED.search(first),
+                f"it works with all tensors on one device, and fails {gpus}{_place(error)}: {first}",
+            )
         except AssertionError as error:
             if not re.match("NYI|Torch not compiled|fake_mode", str(error)):  # without numbers, a driver, or in threads
                 raise
@@ -64,7 +67,8 @@ def _new(tensor, *args):
     return tensor.new_tensor(*args) if args and isinstance(args[0], list) else tensor.new_empty(*args or (0,))
 
 
-def _zero_gradients(outputs, gradients, retain_graph, create_graph, inputs, *_, accumulate_grad, **__):  # in the engine's place
+# in the engine's place
+def _zero_gradients(outputs, gradients, retain_graph, create_graph, inputs, *_, accumulate_grad, **__):
     if not accumulate_grad:
         return tuple(torch.zeros_like(tensor) for tensor in inputs)
     for leaf in inputs or _leaves([output.grad_fn for output in outputs]):

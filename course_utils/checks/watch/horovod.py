@@ -1,4 +1,6 @@
-"""Horovod's calls for PyTorch, played among a check's workers: `import horovod.torch as hvd` finds them, built or not."""
+"""Horovod's calls for PyTorch, played among a check's workers:
+`import horovod.torch as hvd` finds them, built or not.
+"""
 
 import contextlib
 import functools
@@ -26,9 +28,10 @@ class Compression:
 class Horovod:
     """Inside, `import horovod.torch as hvd` finds a stand-in that does what Horovod 0.28.1 does for a training loop.
 
-    `calls` has the names of its functions that this rank called, in order. The ranks are on nodes of `per_node` each. The
-    worker has no process group from then on, as one of Horovod's has none. The ranks meet in each collective and at the end
-    of the block: where they come to different ones all of them raise Wrong with the same words, and nobody stands still.
+    `calls` has the names of its functions that this rank called, in order. The ranks are on nodes of `per_node` each.
+    The worker has no process group from then on, as one of Horovod's has none. The ranks meet in each collective and at
+    the end of the block: where they come to different ones all of them raise Wrong with the same words, and nobody
+    stands still.
     """
 
     def __init__(self, per_node):
@@ -36,7 +39,9 @@ class Horovod:
         self._number = itertools.count()
 
     def __enter__(self):
-        self._store, self.rank, self.size = dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size()
+        self._store = dist.distributed_c10d._get_default_store()
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
         dist.destroy_process_group()
         package, module, functions = types.ModuleType("horovod"), types.ModuleType("horovod.torch"), _Functions(self)
         package.__path__, package.torch = [], module
@@ -59,15 +64,21 @@ class Horovod:
             self.exchange("the end of your function")
 
     def exchange(self, what, value=None, shapes=""):
-        """Return the values of all ranks, in their order, when all have come to the same, `what`, and with the same `shapes`."""
+        """Return the values of all ranks, in their order, when all have come to the same, `what`,
+        and with the same `shapes`.
+        """
         number = next(self._number)
         self._store.set(f"Horovod's meeting {number}, rank {self.rank}", cloudpickle.dumps((what, shapes, value)))
-        everyone = [cloudpickle.loads(self._store.get(f"Horovod's meeting {number}, rank {rank}")) for rank in range(self.size)]
+        everyone = [
+            cloudpickle.loads(self._store.get(f"Horovod's meeting {number}, rank {rank}")) for rank in range(self.size)
+        ]
         first, first_shapes, _ = everyone[0]
         for rank, (other, other_shapes, _) in enumerate(everyone):
             if other != first:
-                raise Wrong(f"rank 0 came to {first}, and rank {rank} to {other}: each would wait for the other. Every rank must call the "
-                            "same of Horovod's functions, in the same order")
+                raise Wrong(
+                    f"rank 0 came to {first}, and rank {rank} to {other}: each would wait for the other. Every rank "
+                    "must call the same of Horovod's functions, in the same order"
+                )
             if other_shapes != first_shapes:
                 raise Wrong(f"all ranks came to {first}, rank 0 with {first_shapes}, rank {rank} with {other_shapes}")
         return [value for *_, value in everyone]
@@ -76,7 +87,9 @@ class Horovod:
         """Return the tensors of all ranks, a list for each."""
         if not all(tensor.is_contiguous() for tensor in tensors):
             raise ValueError("Horovod sends contiguous tensors only")
-        shapes = " and ".join(f"{list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors)
+        shapes = " and ".join(
+            f"{list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors
+        )
         copies = [tensor.detach().clone() for tensor in tensors]  # or their whole storage would travel
         return self.exchange(what, copies, shapes)
 
@@ -110,7 +123,8 @@ class _Functions:
     """What the module has, with the arguments that Horovod's own take."""
 
     def __init__(self, horovod):
-        self._horovod, self._under_way, self._number = horovod, {}, itertools.count()  # {handle: (tensor to fill, its numbers)}
+        # {handle: (tensor to fill, its numbers)}
+        self._horovod, self._under_way, self._number = horovod, {}, itertools.count()
 
     def init(self, comm=None, process_sets=None):
         self._horovod.is_on = True
@@ -140,10 +154,19 @@ class _Functions:
         return -(-self._horovod.size // self._horovod.per_node)
 
     def allreduce(
-        self, tensor, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0, postscale_factor=1.0,
-    ):  # fmt: skip
+        self,
+        tensor,
+        average=None,
+        name=None,
+        compression=Compression.none,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    ):
         options = _operation(average, op), compression, prescale_factor * postscale_factor
-        return _Differentiable.apply(tensor, lambda x: self._horovod.reduce(_named("allreduce", name), [x], *options)[0])
+        return _Differentiable.apply(
+            tensor, lambda x: self._horovod.reduce(_named("allreduce", name), [x], *options)[0]
+        )
 
     def allreduce_(self, tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0):
         options = _operation(average, op), None, prescale_factor * postscale_factor
@@ -159,7 +182,9 @@ class _Functions:
         return self._begin(tensor, result)
 
     def grouped_allreduce(self, tensors, average=None, name=None, compression=Compression.none, op=None):
-        return self._horovod.reduce(_named("grouped_allreduce", name), list(tensors), _operation(average, op), compression)
+        return self._horovod.reduce(
+            _named("grouped_allreduce", name), list(tensors), _operation(average, op), compression
+        )
 
     def grouped_allreduce_(self, tensors, average=None, name=None, op=None):
         for tensor, result in zip(tensors, self.grouped_allreduce(tensors, average, name, op=op)):
@@ -257,19 +282,25 @@ class _Differentiable(torch.autograd.Function):
 
 
 class _Averaging:
-    """What stands before an optimizer's own class in the one of DistributedOptimizer. Gradients meet in `step` at the latest."""
+    """What stands before an optimizer's own class in the one of DistributedOptimizer.
+
+    Gradients meet in `step` at the latest.
+    """
 
     def _begin(self, horovod, op, compression, passes):
         self._horovod, self._op, self._compression = horovod, op, compression
-        self._passes, self._num_passes, self._is_skipping = passes, {}, False  # {parameter: backward passes since the last step}
+        # {parameter: backward passes since the last step}
+        self._passes, self._num_passes, self._is_skipping = passes, {}, False
         for p in _parameters(self) if horovod.size > 1 else ():
             p.register_post_accumulate_grad_hook(self._count)
 
     def _count(self, p):
         self._num_passes[p] = self._num_passes.get(p, 0) + 1
         if self._num_passes[p] > self._passes:
-            raise AssertionError("a gradient was computed again before step() of the optimizer that DistributedOptimizer returned; "
-                                 "backward_passes_per_step says how often it may be")
+            raise AssertionError(
+                "a gradient was computed again before step() of the optimizer that DistributedOptimizer returned; "
+                "backward_passes_per_step says how often it may be"
+            )
 
     def synchronize(self):
         parameters = _parameters(self)

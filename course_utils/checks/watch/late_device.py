@@ -8,7 +8,9 @@ from ..expect import expect
 
 
 class PlayedClock:
-    """A clock that a busy machine cannot disturb: it goes on while the device is waited for, and a little with each reading."""
+    """A clock that a busy machine cannot disturb: it goes on while the device is waited for, and a
+    little with each reading.
+    """
 
     def __init__(self):
         self.num_readings, self._now = 0, 1000.0
@@ -28,10 +30,14 @@ class PlayedClock:
     def shown_to(self, function):
         """Inside, `time`'s clocks are this one, also where `function`'s cell has imported them by name."""
         stand_ins = {getattr(time, name): self._read for name in ("perf_counter", "monotonic", "time")}
-        stand_ins |= {getattr(time, f"{clock.__name__}_ns"): lambda: int(1e9 * self._read()) for clock in tuple(stand_ins)}
+        stand_ins |= {
+            getattr(time, f"{clock.__name__}_ns"): lambda: int(1e9 * self._read()) for clock in tuple(stand_ins)
+        }
         stand_ins[time.sleep] = self.wait
         spaces = vars(time), getattr(function, "__globals__", {})
-        real = [(space, name, value) for space in spaces for name, value in space.items() if type(value) is type(time.sleep)]
+        real = [
+            (space, name, value) for space in spaces for name, value in space.items() if type(value) is type(time.sleep)
+        ]
         try:
             for space, name, value in real:
                 space[name] = stand_ins.get(value, value)
@@ -52,7 +58,9 @@ class RealClock:
 
 @dataclass(frozen=True)
 class Wait:
-    """`seconds` from one `synchronize()` to the next, for `num_steps` steps of `asked` seconds that came after `num_before`."""
+    """`seconds` from one `synchronize()` to the next, for `num_steps` steps of `asked` seconds that
+    came after `num_before`.
+    """
 
     num_before: int
     num_steps: int
@@ -61,7 +69,8 @@ class Wait:
 
 
 class LateDevice:
-    """Works through its steps in order, each as long as the next of `lengths` (seconds), after `older_work_s` of older work.
+    """Works through its steps in order, each as long as the next of `lengths` (seconds), after `older_work_s` of older
+    work.
 
     `waits` holds a Wait for each `synchronize()` that had steps to wait for.
     """

@@ -8,7 +8,6 @@ from torch.distributed import ProcessGroup, Work
 from ...parallel.messages import Traffic
 from ..expect import expect
 
-
 _WATCHED = (ProcessGroup, "send"), (ProcessGroup, "recv"), (ProcessGroup, "recv_anysource"), (Work, "wait")
 
 
@@ -72,14 +71,21 @@ class Messages(Traffic):
 
     def expect_waited(self):
         """Raise Wrong if a message was never waited for, or a tensor was changed before the wait for it was over."""
-        expect(not self._under_way, "nobody waited for a message of isend or irecv: how does a rank know that it has left, or "
-               "come?")  # fmt: skip
-        expect(not self._has_changed, "a tensor was changed, or filled by a message, while it was sent: what is then on its way?")
+        expect(
+            not self._under_way,
+            "nobody waited for a message of isend or irecv: how does a rank know that it has left, or come?",
+        )
+        expect(
+            not self._has_changed,
+            "a tensor was changed, or filled by a message, while it was sent: what is then on its way?",
+        )
 
     def plain(self):
         """What was counted, in plain values that can leave the worker; messages without content do not count."""
         return {
-            "sent": [(rank, num_bytes) for rank, num_bytes in self.sent if num_bytes], "sent_as": self._sent_as,
-            "received": [(rank, num_bytes) for rank, num_bytes in self.received if num_bytes], "received_as": self._received_as,
+            "sent": [(rank, num_bytes) for rank, num_bytes in self.sent if num_bytes],
+            "sent_as": self._sent_as,
+            "received": [(rank, num_bytes) for rank, num_bytes in self.received if num_bytes],
+            "received_as": self._received_as,
             "collectives": sorted({name for name, _ in self.collectives}),
-        }  # fmt: skip
+        }

@@ -1,4 +1,6 @@
-"""A stage's neighbours in a pipeline, played: they send as early as their own tasks let them, and nobody has to wait."""
+"""A stage's neighbours in a pipeline, played: they send as early as their own tasks let them,
+and nobody has to wait.
+"""
 
 import weakref
 
@@ -20,8 +22,11 @@ class Neighbours:
         coming = [task for task in self._schedule if task.stage == source and task.phase == phase]
         number = sum(task.phase == phase for task, _ in self._received)
         is_there = number < len(coming) and coming[number] in self._possible()
-        expect(is_there, f'receive("{phase}") would wait for ever here: has it come before, or does the neighbour wait itself for '
-               "what was not sent yet?")  # fmt: skip
+        expect(
+            is_there,
+            f'receive("{phase}") would wait for ever here: has it come before, or does the neighbour wait itself for '
+            "what was not sent yet?",
+        )
         tensor = self._carried[coming[number]].clone()
         self._received.append((coming[number], weakref.ref(tensor.untyped_storage())))
         return coming[number].micro_batch, tensor
@@ -33,11 +38,20 @@ class Neighbours:
         expect(task in self._carried, f"{call} was called, and there is no micro-batch {m}")
         expect(task not in self._sent, f"{call} was called twice")
         expect(isinstance(tensor, torch.Tensor), f"{call} was given {short(tensor)}, not a tensor")
-        truth, what = self._carried[task], {"forward": "the stage's output", "backward": "the gradient of the stage's input"}[phase]
-        others = {f"it is that of micro-batch {other.micro_batch}": sent for other, sent in self._carried.items()
-                  if other[::2] == task[::2] and other != task}  # fmt: skip
-        explain(expect_tensor(tensor, truth, f"what {call} was given"), truth, others, said=f"what {call} was given is not right",
-                otherwise=f"is it {what}, for that micro-batch?")  # fmt: skip
+        truth = self._carried[task]
+        what = {"forward": "the stage's output", "backward": "the gradient of the stage's input"}[phase]
+        others = {
+            f"it is that of micro-batch {other.micro_batch}": sent
+            for other, sent in self._carried.items()
+            if other[::2] == task[::2] and other != task
+        }
+        explain(
+            expect_tensor(tensor, truth, f"what {call} was given"),
+            truth,
+            others,
+            said=f"what {call} was given is not right",
+            otherwise=f"is it {what}, for that micro-batch?",
+        )
         self._sent[task] = (tensor, tensor.clone()) if phase == "backward" else ()  # an output must not live on
 
     def _neighbour(self, call, phase, steps):
@@ -65,7 +79,13 @@ class Neighbours:
     def expect_all_sent(self, tasks):
         """Raise Wrong if the result of one of `tasks` was not sent, to the neighbour that needs it."""
         for task in tasks:
-            expect(task in self._sent or task not in self._carried, f"the {task.phase} of micro-batch {task.micro_batch} was not sent on")
+            expect(
+                task in self._sent or task not in self._carried,
+                f"the {task.phase} of micro-batch {task.micro_batch} was not sent on",
+            )
         for task, tensors in self._sent.items():
-            expect(not tensors or torch.equal(*tensors), f"the gradient of micro-batch {task.micro_batch} was overwritten after it was "
-                   "sent: send returns at once")  # fmt: skip
+            expect(
+                not tensors or torch.equal(*tensors),
+                f"the gradient of micro-batch {task.micro_batch} was overwritten after it was "
+                "sent: send returns at once",
+            )

@@ -1,4 +1,6 @@
-"""Devices of a group that are all the CPU, and yet apart: where each tensor is, what each device received, what it came of."""
+"""Devices of a group that are all the CPU, and yet apart: where each tensor is, what each device
+received, what it came of.
+"""
 
 import traceback
 
@@ -13,7 +15,9 @@ from .fake_gpus import try_on_gpus
 
 
 class Places(TorchDispatchMode):
-    """Knows on which number of a group each tensor is and what comes of the `traced` ones, and notes the first fault."""
+    """Knows on which number of a group each tensor is and what comes of the `traced` ones,
+    and notes the first fault.
+    """
 
     def __init__(self):
         super().__init__()
@@ -49,7 +53,8 @@ class Places(TorchDispatchMode):
 
 
 class PlacedGroup(DeviceGroup):
-    """A group of CPUs that knows what is on which number (`places`), what each has `received`, and what was sent of the traced.
+    """A group of CPUs that knows what is on which number (`places`), what each has `received`, and what was sent of the
+    traced.
 
     It counts from its making on: the count is the check's, so an answer's reset() must not change it.
     """
@@ -65,7 +70,9 @@ class PlacedGroup(DeviceGroup):
     def send(self, tensor, source, target):
         copy_there, there = super().send(tensor, source, target), self.places.find(tensor)
         if there not in (None, source):
-            self.places.fault = self.places.fault or f"{_own_line()} sends from device {source} a tensor of device {there}"
+            self.places.fault = (
+                self.places.fault or f"{_own_line()} sends from device {source} a tensor of device {there}"
+            )
         if source != target:
             self.places.put(copy_there, target)
             self.arrived[target].append(copy_there.flatten().clone())

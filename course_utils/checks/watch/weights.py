@@ -11,9 +11,11 @@ _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "mul", "linear", "m
 
 
 class Weights(Collectives):
-    """Notes ("gather", layer), ("wait", layer) and ("compute", layer) in their order, and how many weights were alive at most.
+    """Notes ("gather", layer), ("wait", layer) and ("compute", layer) in their order, and how many weights were alive
+    at most.
 
-    Gathers come in the layers' order; by its shape, which no other layer has, a weight is known where it is computed with.
+    Gathers come in the layers' order; by its shape, which no other layer has, a weight is known where it is computed
+    with.
     """
 
     def __init__(self, shapes):
@@ -37,7 +39,9 @@ class Weights(Collectives):
         self.events.append((event, layer))
         for storage in (tensor.untyped_storage() for tensor in tensors):
             self._holders[storage._cdata] = layer, weakref.ref(storage)
-        alive = {layer for layer, found in self._holders.values() if (storage := found()) is not None and storage.nbytes()}
+        alive = {
+            layer for layer, found in self._holders.values() if (storage := found()) is not None and storage.nbytes()
+        }
         self.most_alive = max(self.most_alive, len(alive))
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):

@@ -1,4 +1,6 @@
-"""What is written to: on the CPU `.cpu()` and `.to()` hand back the tensor itself, on a GPU a copy that nobody looks at."""
+"""What is written to: on the CPU `.cpu()` and `.to()` hand back the tensor itself, on a GPU a copy
+that nobody looks at.
+"""
 
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

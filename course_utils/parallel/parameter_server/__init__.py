@@ -7,12 +7,13 @@
                 ◀─ DONE, [numbers] ────────────────────  or GONE, who: never again
     Client.push ── PUSH, step, [keys or rows], numbers ▶ shard: torch's optimizer makes an update
 
-`plan`: which server holds which key. `rules`: synchronous, asynchronous, bounded delay. `wire`: what a message looks like.
+`plan`: which server holds which key. `rules`: synchronous, asynchronous, bounded delay. `wire`: what a message looks
+like.
 `server`: its threads. `shard`: a server's keys with their optimizer. `client`: a worker's side. `schedule`: who would
 compute when.
 
-After Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014; without its chains of replicas,
-ranges of keys and compressed messages.
+After Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014; without its chains of
+replicas, ranges of keys and compressed messages.
 """
 
 from .client import Client, ServerGone, WorkerGone
@@ -22,5 +23,15 @@ from .schedule import schedule
 from .server import Push, Served, serve
 
 __all__ = [
-    "Asynchronous", "BoundedDelay", "Client", "Plan", "Push", "Served", "ServerGone", "Synchronous", "WorkerGone", "schedule", "serve",
-]  # fmt: skip
+    "Asynchronous",
+    "BoundedDelay",
+    "Client",
+    "Plan",
+    "Push",
+    "Served",
+    "ServerGone",
+    "Synchronous",
+    "WorkerGone",
+    "schedule",
+    "serve",
+]

@@ -14,7 +14,9 @@ class WorkerGone(RuntimeError):
 
 
 class Client:
-    """Talks to the servers of `plan` for this rank, one of its workers; `step` counts its steps, which end with `push`."""
+    """Talks to the servers of `plan` for this rank, one of its workers;
+    `step` counts its steps, which end with `push`.
+    """
 
     def __init__(self, plan):
         self.plan, self.step = plan, 0
@@ -24,8 +26,9 @@ class Client:
 
         Returns True, or False where a server has ended the training: then nothing is filled.
 
-        Of a key in `rows`, {key: int64 tensor of row numbers}, only those rows travel and are filled. Tensors may be on any
-        device. Raises ValueError for a key that no server holds, and for another shape or dtype; ServerGone and WorkerGone.
+        Of a key in `rows`, {key: int64 tensor of row numbers}, only those rows travel and are filled. Tensors may be on
+        any device. Raises ValueError for a key that no server holds, and for another shape or dtype; ServerGone and
+        WorkerGone.
         """
         rows = {name: which.unique() for name, which in (rows or {}).items()}
         for name, tensor in into.items():
@@ -34,7 +37,9 @@ class Client:
             if name not in into:
                 raise ValueError(f"rows are asked for of {name!r}, which is not pulled")
             self.plan.require_rows(name, which)
-        asked = {server: {name: rows.get(name) for name in held if name in into} for server, held in self.plan.held.items()}
+        asked = {
+            server: {name: rows.get(name) for name in held if name in into} for server, held in self.plan.held.items()
+        }
         asked = {server: wanted for server, wanted in asked.items() if wanted}
         for server, wanted in asked.items():  # all servers first, so that none waits for another
             self._send(server, wire.PULL, about=wire.describe(self.plan.held[server], wanted))
@@ -54,7 +59,8 @@ class Client:
         return True
 
     def push(self, gradients):
-        """Send {key: gradient}, and end this step. Of a sparse gradient (`nn.Embedding(…, sparse=True)`) its rows travel.
+        """Send {key: gradient}, and end this step. Of a sparse gradient (`nn.Embedding(…, sparse=True)`) its rows
+        travel.
 
         A None is left out. Raises ValueError as `pull` does, before anything is sent; ServerGone.
         """
@@ -97,10 +103,14 @@ class Client:
         except wire.Lost as error:
             raise self._gone(server) from error
         if status == wire.GONE:
-            raise WorkerGone(f"worker {who} is gone: the synchronous rule adds up the gradients of all workers, so no other "
-                             "can go on without it")  # fmt: skip
+            raise WorkerGone(
+                f"worker {who} is gone: the synchronous rule adds up the gradients of all workers, so no other "
+                "can go on without it"
+            )
         return None if status == wire.OVER else values
 
     def _gone(self, server):
-        return ServerGone(f"server {server} is gone, and with it {', '.join(self.plan.held[server])}: no worker can go on "
-                          "without them; start again from a checkpoint")  # fmt: skip
+        return ServerGone(
+            f"server {server} is gone, and with it {', '.join(self.plan.held[server])}: no worker can go on "
+            "without them; start again from a checkpoint"
+        )

@@ -8,8 +8,10 @@ Key = namedtuple("Key", "shape dtype num_bytes")
 class Plan:
     """The keys of a training, and the ranks that serve or work. Every rank makes the same plan by itself.
 
-    `tensors` is {key: tensor}, such as dict(model.named_parameters()); `spares` are ranks that can become servers later.
-    `keys` is {key: Key}, `held` {server: [keys]}: the largest first, each to the server that has the fewest bytes so far.
+    `tensors` is {key: tensor}, such as dict(model.named_parameters()); `spares` are ranks that can become servers
+    later.
+    `keys` is {key: Key}, `held` {server: [keys]}: the largest first, each to the server that has the fewest bytes so
+    far.
 
     Raises ValueError for more servers than keys, for tensors of several dtypes, and for a rank with two roles or none.
     """
@@ -26,15 +28,21 @@ class Plan:
     def _require_sense(self):
         ranks = [*self.servers, *self.workers, *self.spares]
         if len(set(ranks)) < len(ranks):
-            raise ValueError(f"a rank either serves or works: servers {self.servers}, workers {self.workers}, spares {self.spares}")
+            raise ValueError(
+                f"a rank either serves or works: servers {self.servers}, workers {self.workers}, spares {self.spares}"
+            )
         if not self.servers or not self.workers:
             raise ValueError("it takes one server and one worker at least")
         if len(self.servers) > len(self.keys):
-            raise ValueError(f"{len(self.servers)} servers cannot share {len(self.keys)} keys, since a key lies on one server, "
-                             f"whole: take {len(self.keys)} servers at most")  # fmt: skip
+            raise ValueError(
+                f"{len(self.servers)} servers cannot share {len(self.keys)} keys, since a key lies on one server, "
+                f"whole: take {len(self.keys)} servers at most"
+            )
         dtypes = {key.dtype for key in self.keys.values()}
         if len(dtypes) > 1:
-            raise ValueError(f"all keys travel in one message, so they need one dtype, and have {sorted(map(str, dtypes))}")
+            raise ValueError(
+                f"all keys travel in one message, so they need one dtype, and have {sorted(map(str, dtypes))}"
+            )
 
     def with_server(self, rank):
         """The plan in which a spare serves, too: it takes keys from the fullest servers until that evens nothing out.
@@ -49,16 +57,26 @@ class Plan:
         plan.spares = tuple(spare for spare in self.spares if spare != rank)
         plan.held = {server: list(names) for server, names in self.held.items()} | {rank: []}
         while True:
-            room = {server: self._sum_bytes(plan.held[server]) - self._sum_bytes(plan.held[rank]) for server in self.servers}
-            fits = [(room[server], self._num_bytes(name), server, name) for server in self.servers if len(plan.held[server]) > 1
-                    for name in plan.held[server] if self._num_bytes(name) < room[server]]  # fmt: skip
+            room = {
+                server: self._sum_bytes(plan.held[server]) - self._sum_bytes(plan.held[rank]) for server in self.servers
+            }
+            fits = [
+                (room[server], self._num_bytes(name), server, name)
+                for server in self.servers
+                if len(plan.held[server]) > 1
+                for name in plan.held[server]
+                if self._num_bytes(name) < room[server]
+            ]
             if not fits:
                 break
-            *_, giver, moved = max(fits)  # of the fullest server that can give, the largest that does not overturn the order
+            # of the fullest server that can give, the largest that does not overturn the order
+            *_, giver, moved = max(fits)
             plan.held[giver].remove(moved)
             plan.held[rank].append(moved)
         if not plan.held[rank]:
-            raise ValueError(f"there is no key that rank {rank} could take over: each server has one, or none can be spared")
+            raise ValueError(
+                f"there is no key that rank {rank} could take over: each server has one, or none can be spared"
+            )
         return plan
 
     def bytes_of(self, server):

@@ -7,7 +7,9 @@ class Asynchronous:
     adds_up = False  # the gradients that all workers have for a step, before the optimizer sees them
 
     def may_begin(self, step, clocks):
-        """Whether a worker that has made `step` steps may begin the next; `clocks` is {worker: steps that it has made}."""
+        """Whether a worker that has made `step` steps may begin the next;
+        `clocks` is {worker: steps that it has made}.
+        """
         return True
 
     def __repr__(self):

@@ -7,7 +7,9 @@ Step = namedtuple("Step", "worker step begin end")
 
 
 def schedule(rule, paces, until):
-    """The Steps that workers begin before the time `until`, if worker i takes `paces[i]` for a step, in order of their begin."""
+    """The Steps that workers begin before the time `until`, if worker i takes `paces[i]` for a
+    step, in order of their begin.
+    """
     clocks = dict.fromkeys(range(len(paces)), 0)
     steps, waiting, ends = [], list(clocks), [(0.0, -1)]
     while ends:

@@ -13,14 +13,17 @@ import torch.distributed as dist
 from . import wire
 from .shard import Shard, as_bytes, from_bytes, joined
 
-# One gradient: whose, of which of its steps (from 0), how many updates its parameters had missed when it arrived, how many
-# steps its worker was ahead of the slowest one when it began, and when it arrived (time.monotonic(), of this machine).
+# One gradient: whose, of which of its steps (from 0), how many updates its parameters had missed when it arrived, how
+# many steps its worker was ahead of the slowest one when it began, and when it arrived (time.monotonic(), of this
+# machine).
 Push = namedtuple("Push", "worker step staleness ahead time_s")
 
 
 @dataclass
 class Served:
-    """What a server has to tell at its end: how many updates it made, its pushes in order, its keys, and when it lost whom."""
+    """What a server has to tell at its end: how many updates it made, its pushes in order, its
+    keys, and when it lost whom.
+    """
 
     num_updates: int = 0
     pushes: list = field(default_factory=list)
@@ -29,11 +32,13 @@ class Served:
 
 
 def serve(plan, tensors, make_optimizer, rule, watch=None):
-    """Serve this rank's keys of `plan`, beginning with their values in `tensors`, until all workers have left; return Served.
+    """Serve this rank's keys of `plan`, beginning with their values in `tensors`, until all workers have left; return
+    Served.
 
-    `make_optimizer(list of parameters)` makes one of torch.optim's for them. `watch(num_updates, {key: tensor})` is called
-    after each update, before anybody can pull; if it returns True, training is over: from then on `pull` returns False, and
-    gradients that still arrive are dropped. A spare waits until it is added, or until training has ended without it.
+    `make_optimizer(list of parameters)` makes one of torch.optim's for them. `watch(num_updates, {key: tensor})` is
+    called after each update, before anybody can pull; if it returns True, training is over: from then on `pull` returns
+    False, and gradients that still arrive are dropped. A spare waits until it is added, or until training has ended
+    without it.
 
     Raises ValueError for a rank that is neither, and what the optimizer or `watch` raises.
     """
@@ -48,7 +53,9 @@ def serve(plan, tensors, make_optimizer, rule, watch=None):
 
 
 def _take_over(plan, rank, make_optimizer):
-    """A spare's part of the hand-over: (the plan with this rank, its shard, {worker: its steps}), or None if it was not needed."""
+    """A spare's part of the hand-over: (the plan with this rank, its shard, {worker: its steps}),
+    or None if it was not needed.
+    """
     first = plan.servers[0]
     what, _, _, num_bytes = wire.recv_header(first)
     if what == wire.NEVER:
@@ -65,7 +72,8 @@ def _take_over(plan, rank, make_optimizer):
 class _Server:
     def __init__(self, plan, shard, rule, watch, clocks=None):
         self.rank, self.plan, self.shard, self.rule, self.watch = dist.get_rank(), plan, shard, rule, watch
-        self.clocks = dict.fromkeys(plan.workers, 0) if clocks is None else clocks  # {worker: steps}, of those who are there
+        # {worker: steps}, of those who are there
+        self.clocks = dict.fromkeys(plan.workers, 0) if clocks is None else clocks
         self.seen = {}  # worker: (updates made when it last pulled, steps that it was ahead then)
         self.waiting = {}  # worker: (step, its gradients), where the rule adds them up
         self.asking = set()  # workers that want another server
@@ -75,7 +83,9 @@ class _Server:
 
     def run(self):
         for worker in list(self.clocks):
-            threading.Thread(target=self._listen, args=(worker,), name=f"listens to worker {worker}", daemon=True).start()
+            threading.Thread(
+                target=self._listen, args=(worker,), name=f"listens to worker {worker}", daemon=True
+            ).start()
         with self.changed:
             self.changed.wait_for(lambda: self.fault or not self.clocks)
         if self.fault:
@@ -88,9 +98,13 @@ class _Server:
         return self.served
 
     def _listen(self, worker):
-        """Take the requests of `worker` until it leaves or ends: the thread that learns of its end whatever else goes on."""
+        """Take the requests of `worker` until it leaves or ends: the thread that learns of its end
+        whatever else goes on.
+        """
         requests = queue.SimpleQueue()
-        threading.Thread(target=self._answer, args=(worker, requests), name=f"answers worker {worker}", daemon=True).start()
+        threading.Thread(
+            target=self._answer, args=(worker, requests), name=f"answers worker {worker}", daemon=True
+        ).start()
         try:
             while (header := wire.recv_header(worker))[0] != wire.LEAVE:
                 requests.put(header)
@@ -126,9 +140,13 @@ class _Server:
         rows = wire.read(self.plan.held[self.rank], wire.recv(worker, num_about, torch.int64))
         with self.changed:
             self.changed.wait_for(
-                lambda: self.is_over or self._is_gone(worker) or self._missing(step - 1) is not None
-                or self.rule.may_begin(step, self.clocks)
-            )  # fmt: skip
+                lambda: (
+                    self.is_over
+                    or self._is_gone(worker)
+                    or self._missing(step - 1) is not None
+                    or self.rule.may_begin(step, self.clocks)
+                )
+            )
             if self._is_gone(worker):
                 return
             if self.is_over:
@@ -170,7 +188,8 @@ class _Server:
         if self.waiting and self.waiting.keys() >= self.clocks.keys():
             step = next(iter(self.waiting.values()))[0]
             if self._missing(step) is None:
-                self._update([self.waiting[worker][1] for worker in sorted(self.waiting)])  # in one order: the same bits
+                # in one order: the same bits
+                self._update([self.waiting[worker][1] for worker in sorted(self.waiting)])
                 self.waiting.clear()
 
     def _update(self, gradients):
@@ -181,7 +200,9 @@ class _Server:
             self.is_over = self.watch(self.served.num_updates, values) is True
 
     def _add(self, worker, rank, *_):
-        """Hand keys over to `rank` as soon as all workers have asked for it: then none of them has anything under way."""
+        """Hand keys over to `rank` as soon as all workers have asked for it:
+        then none of them has anything under way.
+        """
         with self.changed:
             self.asking.add(worker)
             while rank not in self.plan.servers and not self._is_gone(worker):
@@ -200,5 +221,7 @@ class _Server:
         try:
             wire.send(rank, wire.HAND_OVER, values=as_bytes(said))
         except wire.Lost as error:
-            raise RuntimeError(f"rank {rank} is gone, which was about to serve: its keys were under way to it") from error
+            raise RuntimeError(
+                f"rank {rank} is gone, which was about to serve: its keys were under way to it"
+            ) from error
         self.plan = plan

@@ -27,9 +27,13 @@ class Shard:
         for name, p in self._chosen(rows):
             which = rows[name]
             shape = p.shape if which is None else (len(which), *p.shape[1:])
-            piece = values[begin : begin + shape.numel() if which is None else begin + len(which) * p[0].numel()].view(shape)
+            piece = values[begin : begin + shape.numel() if which is None else begin + len(which) * p[0].numel()].view(
+                shape
+            )
             begin += piece.numel()
-            found[name] = piece if which is None else torch.sparse_coo_tensor(which[None], piece, p.shape, check_invariants=True)
+            found[name] = (
+                piece if which is None else torch.sparse_coo_tensor(which[None], piece, p.shape, check_invariants=True)
+            )
         return found
 
     def update(self, gradients):
@@ -45,7 +49,9 @@ class Shard:
         """Give the keys `names` away; return (the shard that is left, what `joined` takes of them)."""
         values = {name: p.detach() for name, p in self.parameters.items()}
         states = {name: self._optimizer.state[p] for name, p in self.parameters.items() if p in self._optimizer.state}
-        given, kept = ([{n: part[n] for n in part if (n in names) == away} for part in (values, states)] for away in (True, False))
+        given, kept = (
+            [{n: part[n] for n in part if (n in names) == away} for part in (values, states)] for away in (True, False)
+        )
         return Shard(kept[0], self._make_optimizer, kept[1]), given
 
     def _chosen(self, rows):

@@ -1,4 +1,6 @@
-"""What a message looks like: a header of four numbers, which keys or rows it is about, and their values in one piece."""
+"""What a message looks like: a header of four numbers, which keys or rows it is about,
+and their values in one piece.
+"""
 
 import torch
 
@@ -8,8 +10,9 @@ PULL, PUSH, ADD, LEAVE = range(4)  # what a worker wants
 DONE, GONE, OVER = range(3)  # what a server answers
 HAND_OVER, NEVER = range(2)  # what a server tells a spare
 HEADER_BYTES = 4 * 8
-# The end of the other process ends every wait for a header. It does not end a wait for what gloo is just then writing or
-# reading, so headers have a tag of their own, the rest comes in chunks, and who has nobody to tell it waits for each with
+# The end of the other process ends every wait for a header. It does not end a wait for what gloo is just then writing
+# or reading, so headers have a tag of their own, the rest comes in chunks, and who has nobody to tell it waits for each
+# with
 # patience: PATIENCE_S seconds.
 PATIENCE_S = 5.0
 _BODY = 1  # the tag
@@ -23,7 +26,10 @@ class Lost(ConnectionError):
 
 
 def send(dst, what, number=0, about=None, values=None, patience_s=None):
-    """Send rank `dst` a header, then the int64 tensor `about` and the tensor `values`, if there are any. Raises Lost."""
+    """Send rank `dst` a header, then the int64 tensor `about` and the tensor `values`, if there are any.
+
+    Raises Lost.
+    """
     parts = [part for part in (about, values) if part is not None]
     header = torch.tensor([what, number, *(0 if part is None else part.numel() for part in (about, values))])
     try:
@@ -36,7 +42,10 @@ def send(dst, what, number=0, about=None, values=None, patience_s=None):
 
 
 def recv_header(src):
-    """What rank `src` sends next: what it wants, a number, and how many elements `about` and `values` have. Raises Lost."""
+    """What rank `src` sends next: what it wants, a number, and how many elements `about` and `values` have.
+
+    Raises Lost.
+    """
     header = torch.empty(4, dtype=torch.int64)
     try:
         messages.recv(header, src)

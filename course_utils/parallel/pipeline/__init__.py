@@ -8,5 +8,6 @@ from .spans import Span, bubble_fraction, place
 
 __all__ = [
     "Span", "Task", "bubble_fraction", "gap", "gpipe", "length", "median_costs", "naive", "one_forward_one_backward",
-    "peak_activations", "phases_1f1b", "place", "replay", "split_batch", "split_layers", "summary", "title", "validate", "words",
+    "peak_activations", "phases_1f1b", "place", "replay", "split_batch", "split_layers", "summary", "title", "validate",
+    "words",
 ]  # fmt: skip

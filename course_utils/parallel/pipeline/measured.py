@@ -20,12 +20,18 @@ def title(name, spans):
 def median_costs(spans):
     """Return (forward, backward), two lists with the median length of a task on each stage, as `place` takes them."""
     num_stages = 1 + max(span.stage for span in spans)
-    return tuple([statistics.median(span.end - span.begin for span in spans if span[:3:2] == (stage, phase))
-                  for stage in range(num_stages)] for phase in ("forward", "backward"))
+    return tuple(
+        [
+            statistics.median(span.end - span.begin for span in spans if span[:3:2] == (stage, phase))
+            for stage in range(num_stages)
+        ]
+        for phase in ("forward", "backward")
+    )
 
 
 def replay(spans):
-    """Return the spans again, every task as long and every stage's order as measured, but with messages that take no time.
+    """Return the spans again, every task as long and every stage's order as measured, but with messages that take no
+    time.
 
     What the measured step takes longer than its replay was spent between tasks whose input was ready: on messages.
     """
@@ -42,8 +48,8 @@ def replay(spans):
 def gap(formula_s, planned, measured):
     """Return {cause: seconds}, which add up to the length of the measured step.
 
-    "formula" is `formula_s`. "imbalance" is what `planned`, placed with each stage's own costs, takes longer; "variation"
-    is what the replay of the measured tasks takes longer than the plan; "messages" is the rest.
+    "formula" is `formula_s`. "imbalance" is what `planned`, placed with each stage's own costs, takes longer;
+    "variation" is what the replay of the measured tasks takes longer than the plan; "messages" is the rest.
     """
     lengths = [formula_s, length(planned), length(replay(measured)), length(measured)]
     differences = [after - before for before, after in itertools.pairwise(lengths)]

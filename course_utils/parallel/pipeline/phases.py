@@ -8,8 +8,8 @@ from .spans import bubble_fraction, place
 def phases_1f1b(schedule):
     """Return for each stage of a 1F1B schedule three lists of its tasks: (warm-up, steady state, cool-down).
 
-    The warm-up has a forward for each stage that comes after, the cool-down as many backwards, and between them forwards
-    and backwards alternate. With too few micro-batches there is no steady state.
+    The warm-up has a forward for each stage that comes after, the cool-down as many backwards, and between them
+    forwards and backwards alternate. With too few micro-batches there is no steady state.
     """
     stages = by_stage(schedule)
     phases = []
@@ -20,7 +20,9 @@ def phases_1f1b(schedule):
 
 
 def summary(schedule):
-    """Return "33 units, 27% idle, held [4, 3, 2, 1]": its length with `place`'s costs, its bubble, and what stages hold."""
+    """Return "33 units, 27% idle, held [4, 3, 2, 1]": its length with `place`'s costs, its bubble,
+    and what stages hold.
+    """
     spans = place(schedule)
     return f"{length(spans):g} units, {bubble_fraction(spans):.0%} idle, held {peak_activations(schedule)}"
 

@@ -34,14 +34,16 @@ def gpipe(num_stages, num_micro_batches):
     _expect_sizes(num_stages, num_micro_batches)
     micro_batches, stages = range(num_micro_batches), range(num_stages)
     forward = [Task(stage, micro_batch, "forward") for micro_batch in micro_batches for stage in stages]
-    return forward + [Task(stage, micro_batch, "backward") for micro_batch in reversed(micro_batches) for stage in reversed(stages)]
+    return forward + [
+        Task(stage, micro_batch, "backward") for micro_batch in reversed(micro_batches) for stage in reversed(stages)
+    ]
 
 
 def one_forward_one_backward(num_stages, num_micro_batches):
     """1F1B: a stage goes back as soon as it can, so that K stages hold at most K, K − 1, … 1 micro-batches.
 
-    A stage begins with a forward for each stage that comes after it, then does one forward and one backward in turn, then
-    the backwards that are left.
+    A stage begins with a forward for each stage that comes after it, then does one forward and one backward in turn,
+    then the backwards that are left.
     """
     _expect_sizes(num_stages, num_micro_batches)
     waiting = []
@@ -55,7 +57,8 @@ def one_forward_one_backward(num_stages, num_micro_batches):
 
 
 def validate(schedule, num_stages, num_micro_batches):
-    """Raise ValueError if a task is missing, strange or there twice, or if the stages would wait for one another for ever.
+    """Raise ValueError if a task is missing, strange or there twice, or if the stages would wait for one another for
+    ever.
 
     Returns the tasks in an order in which one process can run them.
     """
@@ -64,12 +67,16 @@ def validate(schedule, num_stages, num_micro_batches):
     there = Counter(_tasks(schedule))
     for task in there:
         if task not in wanted:
-            raise ValueError(f"{_words(task)} is in the schedule, but there are stages 0 to {num_stages - 1}, micro-batches 0 to "
-                             f"{num_micro_batches - 1} and the phases 'forward' and 'backward'")
+            raise ValueError(
+                f"{_words(task)} is in the schedule, but there are stages 0 to {num_stages - 1}, micro-batches 0 to "
+                f"{num_micro_batches - 1} and the phases 'forward' and 'backward'"
+            )
     missing = sorted(wanted - set(there))
     if missing:
-        raise ValueError(f"{_words(missing[0])} is missing from the schedule"
-                         + (f", and {len(missing) - 1} more" if missing[1:] else ""))
+        raise ValueError(
+            f"{_words(missing[0])} is missing from the schedule"
+            + (f", and {len(missing) - 1} more" if missing[1:] else "")
+        )
     (most, times), *_ = there.most_common(1)
     if times > 1:
         raise ValueError(f"{_words(most)} is in the schedule {times} times")
@@ -118,14 +125,21 @@ def _tasks(schedule):
 
 
 def _in_one_order(waiting):
-    """Merge the stages' own lists into one that a single process can run. Raises ValueError where they wait for ever."""
+    """Merge the stages' own lists into one that a single process can run.
+
+    Raises ValueError where they wait for ever.
+    """
     num_stages, schedule, done = len(waiting), [], {None}
     queues = [list(reversed(tasks)) for tasks in waiting]
     while any(queues):
         ready = [queue for queue in queues if queue and needs(queue[-1], num_stages) in done]
         if not ready:
-            stuck = "; ".join(f"stage {queue[-1].stage} waits with {_words(queue[-1], whose=False)} for "
-                              f"{_words(needs(queue[-1], num_stages))}" for queue in queues if queue)
+            stuck = "; ".join(
+                f"stage {queue[-1].stage} waits with {_words(queue[-1], whose=False)} for "
+                f"{_words(needs(queue[-1], num_stages))}"
+                for queue in queues
+                if queue
+            )
             raise ValueError(f"the schedule never ends, because {stuck}")
         at_once = [queue.pop() for queue in ready]
         schedule += at_once

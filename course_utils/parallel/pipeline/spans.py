@@ -18,17 +18,22 @@ class Span(NamedTuple):
 def place(schedule, forward_s=1.0, backward_s=2.0):
     """Return a `Span` for each task, as early as its stage and its input allow; messages between stages take no time.
 
-    `forward_s` and `backward_s` are the costs of one micro-batch: one number for all stages, or a list of one a stage. The
-    default is the usual ratio, for the backward pass computes two gradients. Raises ValueError as `pipeline.validate` does.
+    `forward_s` and `backward_s` are the costs of one micro-batch: one number for all stages, or a list of one a stage.
+    The default is the usual ratio, for the backward pass computes two gradients. Raises ValueError as
+    `pipeline.validate` does.
     """
     stages = by_stage(schedule)
     num_stages = len(stages)
     tasks = validate(schedule, num_stages, 1 + max(task.micro_batch for tasks in stages for task in tasks))
-    costs = {phase: list(cost) if hasattr(cost, "__len__") else [cost] * num_stages
-             for phase, cost in (("forward", forward_s), ("backward", backward_s))}
+    costs = {
+        phase: list(cost) if hasattr(cost, "__len__") else [cost] * num_stages
+        for phase, cost in (("forward", forward_s), ("backward", backward_s))
+    }
     for phase, cost in costs.items():
         if len(cost) != num_stages:
-            raise ValueError(f"{phase}_s has {len(cost)} values for {num_stages} stages: give one a stage, or one number for all")
+            raise ValueError(
+                f"{phase}_s has {len(cost)} values for {num_stages} stages: give one a stage, or one number for all"
+            )
     end_of, free_at, spans = {None: 0.0}, [0.0] * num_stages, []
     for task in tasks:
         begin = max(free_at[task.stage], end_of[needs(task, num_stages)])

@@ -5,6 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+
 from course_utils import Nodes, Slurm, describe, launch, train
 from course_utils.data import load_images
 from course_utils.models import DigitsNet

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
 from course_utils import launch, log
 from course_utils.measure import throughput
 from course_utils.parallel import ring

@@ -1,6 +1,7 @@
 """What every chapter's setup cell does."""
 
-import torch
+import torch  # noqa: F401 as every chapter does
+
 from course_utils import describe
 
 describe()
