@@ -225,6 +225,15 @@ def other_chapters_are_linked(chapter):
 
 
 @rule
+def sources_have_addresses(chapter):
+    for i, cell in enumerate(chapter.nb.cells):
+        _, _, rest = cell.source.partition("Read more") if cell.cell_type == "markdown" else ("", "", "")
+        plain = re.sub(r"\[[^\]]*\]\([^)]*\)|`[^`]*`|\*\*", "", rest)
+        for title in re.findall(r"\*[^*\n]+\*", plain):
+            yield f"cell {i} names {title} under Read more: write [{title}](its address)"
+
+
+@rule
 def terms_can_be_looked_up(chapter):
     if not any("](glossary.md" in cell.source for cell in chapter.nb.cells):
         yield "nothing links to glossary.md: name it where the chapter ends"
@@ -484,6 +493,7 @@ BREACHES = [
     (one_place_decides_where, put(PLAIN, source="from course_utils import hardware\nhardware.gpus()")),
     (one_place_decides_where, put(PLAIN, source="import torch\nd = 'cuda' if torch.cuda.is_available() else 'cpu'")),
     (other_chapters_are_linked, lambda nb, path: nb.cells.append(new_markdown_cell("As chapter 08 does.", id="new"))),
+    (sources_have_addresses, put(6, source="**Read more.** A. Author, *A title*, 2019.")),
     (terms_can_be_looked_up, put(9, source=f"## Key points{BULLETS}")),
     (no_machine_paths, put(PLAIN, source="open('/tmp/results.txt')")),
     (no_machine_paths, put(PLAIN, outputs=[new_output("stream", text="/home/someone/course/a.py:3: UserWarning\n")])),
