@@ -4,9 +4,9 @@
     python -m course_utils.train --strategy dp                                one process, all GPUs of the node
     torchrun --standalone --nproc-per-node 2 -m course_utils.train --strategy ddp      a process for each of two devices
 
-    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint NODE:29400 --max-restarts 3
-    \\
-        -m course_utils.train --strategy ddp --checkpoint DIR --resume auto   on each of two nodes; NODE is one of them
+    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint NODE:29400 \\
+        --max-restarts 3 -m course_utils.train --strategy ddp --checkpoint DIR --resume auto
+                                                                              on each of two nodes; NODE is one of them
 
     srun --ntasks-per-node 1 torchrun …                                       under Slurm: a torchrun on each node,
     srun --ntasks-per-node 4 python -m course_utils.train --strategy ddp      or a task for each device
@@ -103,12 +103,10 @@ def tensor(model, run):
     mesh = init_device_mesh(run.device.type, (run.place.world_size,))  # TP: all ranks in one row
     columns, rows = CUTS[run.options.model]  # TP
     plan = {name: tp.ColwiseParallel() for name in columns} | {name: tp.RowwiseParallel() for name in rows}  # TP
-    # TP: q, k and v share their input, so its gradient is summed once, not thrice
-    if run.options.model == "transformer":
-        # TP
-        plan["[1-4].attention"] = tp.PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
-    # TP: one all-reduce forward and one backward for each pair of layers
-    return tp.parallelize_module(model, mesh, plan)
+    if run.options.model == "transformer":  # TP: q, k and v share their input, so its gradient is summed once
+        shared = Replicate()  # TP
+        plan["[1-4].attention"] = tp.PrepareModuleInput(input_layouts=shared, desired_input_layouts=shared)  # TP
+    return tp.parallelize_module(model, mesh, plan)  # TP: an all-reduce forward and one backward for each pair
 
 
 STRATEGIES = {"single": single, "dp": dp, "ddp": ddp, "fsdp": fsdp, "pipeline": pipeline, "tensor": tensor}
@@ -174,15 +172,15 @@ class Run:
         self.dtype = torch.float64 if options.precision == "fp64" else torch.float32
         self.images, self.labels = images.images.to(self.dtype), images.labels
         self.data = images.name
-        # in an epoch; what is left over waits for another order
-        self.num_steps = len(self.labels) // options.batch_size
+        self.num_steps = len(self.labels) // options.batch_size  # in an epoch; what is left waits for another order
         low = torch.float16 if device.type == "cuda" else torch.bfloat16  # CPUs have no float16 to speak of
         self.sixteen = {"bf16": torch.bfloat16, "amp": low}.get(options.precision)  # bits to compute with, or None
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.sixteen is torch.float16)
         cuts_batch = options.strategy in ("ddp", "fsdp")  # NEW
         self.share = (place.rank, place.world_size) if cuts_batch else (0, 1)  # NEW
-        # TP: each has every image, and the loss
-        self.num_alike = place.world_size if options.strategy == "tensor" else 1
+        self.num_alike = (
+            place.world_size if options.strategy == "tensor" else 1
+        )  # TP: each has every image and the loss
         torch.manual_seed(options.seed)  # the same start everywhere
         model = MAKERS[options.model]().to(device, self.dtype)
         self.num_parameters = sum(p.numel() for p in model.parameters())
@@ -214,8 +212,7 @@ class Run:
         order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(options.seed + self.epoch))
         total = torch.zeros((), dtype=self.dtype, device=self.device)
         begin, begin_s = self.step, time.perf_counter()
-        # NEW: one bar for all; None: a terminal shows it, a file not
-        is_hidden = None if self.place.rank == 0 else True
+        is_hidden = None if self.place.rank == 0 else True  # NEW: one bar for all; None: in a terminal alone
         steps = range(begin, self.num_steps)
         for step in tqdm(steps, f"epoch {self.epoch}", disable=is_hidden, leave=False, mininterval=0.2):
             chosen = order[step * batch_size : (step + 1) * batch_size]

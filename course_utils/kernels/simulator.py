@@ -42,9 +42,8 @@ def simulate(kernel, grid, block, *args, timeout=30):
     """Run `kernel[grid, block](*args)` in numba's simulator, in a worker, and return a Simulated.
 
     Args:
-        kernel: a function that is not decorated and uses the notebook's global `cuda` (`from numba import cuda`). It
-        may
-            call other functions of the notebook, decorated with `cuda.jit(device=True)` or not.
+        kernel: a function that is not decorated and uses the notebook's global `cuda` (`from numba import cuda`).
+            It may call other functions of the notebook, decorated with `cuda.jit(device=True)` or not.
         grid, block: number of blocks, and of threads in each: an int, or a tuple of up to three; 4096 threads in all.
         args: tensors, NumPy arrays and numbers. They are copied: the caller's stay as they are.
         timeout: seconds until a kernel that has not ended is stopped.

@@ -176,8 +176,7 @@ def launch(
         timeout: seconds, from when all ranks have joined, after which all are stopped and it is said where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree in the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
-        on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)` for a
-        job.
+        on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)`.
         keep_going: whether the other ranks go on when one fails; then `failures` of the Run says what became of it.
 
     Raises WorkerError when a rank failed (with `keep_going`: when all have) or time was up; ValueError or TypeError for
