@@ -1,0 +1,178 @@
+"""The course as pages and as slides, built without a network and read in a browser."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tools import notebooks
+from tools.browser import CHROMIUM_FLAGS, find_chromium
+from tools.site import __main__ as site
+from tools.site import links, pages
+
+ROOT = notebooks.ROOT
+STEMS = [path.stem for path in notebooks.notebook_paths()]
+
+
+class Elements(HTMLParser):
+    """(tag, attributes) of a page, and its text outside of what is folded."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.elements, self.text, self._folded = [], "", 0
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._folded += tag == "details"
+
+    def handle_endtag(self, tag):
+        self._folded -= tag == "details"
+
+    def handle_data(self, data):
+        self.text += "" if self._folded else data
+
+
+def offline():
+    """The start of a command that runs it without a network, where the system allows that."""
+    without = ["unshare", "--net"]
+    return without if shutil.which("unshare") and not subprocess.run([*without, "true"]).returncode else []
+
+
+def build(what, folder):
+    program = "import sys; from pathlib import Path; from tools.site.__main__ import build; "
+    program += "what, root, folder = sys.argv[1], *map(Path, sys.argv[2:]); "
+    program += "build(what, root, folder / 'source', folder / what)"
+    command = [*offline(), sys.executable, "-c", program, what, str(ROOT), str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / what
+
+
+# Both in one test, so that of two that run at a time each does not build everything.
+@pytest.mark.timeout(600)
+def test_pages_and_slides_hold_together(tmp_path):
+    """Building refuses what Sphinx warns of, and links that lead nowhere or fetch from another host."""
+    built = build("site", tmp_path)
+    for path in notebooks.notebook_paths():
+        page = Elements(built / "notebooks" / f"{path.stem}.html")
+        images = [attributes for tag, attributes in page.elements if tag == "img"]
+        assert images and all(image.get("alt") for image in images)
+        nb = notebooks.read(path)
+        assert [tag for tag, _ in page.elements].count("details") == sum(
+            cell.source.count("<details>") for cell in nb.cells if cell.cell_type == "markdown"
+        )
+        for solution in notebooks.read_solutions(path).values():
+            line = max(solution.splitlines(), key=len).strip()
+            assert line in "".join(cell.source for cell in nb.cells) or line not in page.text
+        assert (built / "notebooks" / "solutions" / f"{path.stem}.html").exists()
+        assert [a for tag, a in page.elements if a.get("href", "").startswith("glossary.html#term-")]
+    front = (built / "index.html").read_text()
+    assert all(f'href="notebooks/{stem}.html"' in front for stem in STEMS)
+    assert "ring all-reduce" not in front and (built / "searchindex.js").exists()
+
+    slides = build("slides", tmp_path)
+    for stem in STEMS:
+        page = Elements(slides / f"{stem}.html")
+        assert "Objectives" in page.text and "Key points" in page.text and "For discussion" in page.text
+        assert all(attributes.get("alt") for tag, attributes in page.elements if tag == "img")
+    if find_chromium():
+        in_a_browser(built, slides)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def in_a_browser(built, slides):
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=built.parent))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    asked, said = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*CHROMIUM_FLAGS, "--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            for name in ("index", "notebooks/09_distributed_data_parallel", "notebooks/14_parameter_servers"):
+                page.goto(f"{address}/{built.name}/{name}.html", wait_until="networkidle")
+                found = Axe().run(page).response["violations"]
+                serious = [each for each in found if each["impact"] in ("serious", "critical")]
+                assert not serious, (scheme, name, [(each["id"], each["nodes"][0]["html"]) for each in serious])
+        assert page.locator("mjx-container").count() > 0  # formulas are set
+        page.locator("a.next-page").click()
+        assert "15. The same ideas elsewhere" in page.title()
+        page.goto(f"{address}/{built.name}/search.html?q=staleness")
+        page.locator("#search-results li a").first.wait_for()
+
+        page.set_viewport_size({"width": 1280, "height": 720})
+        for stem in STEMS:
+            page.goto((slides / f"{stem}.html").as_uri(), wait_until="networkidle")
+            height = "Reveal.getSlides().map(slide => [slide.querySelector('h1, h2').innerText, slide.scrollHeight])"
+            page.evaluate(
+                "document.querySelectorAll('section').forEach(s => { s.hidden = false; s.style.display = 'block' })"
+            )
+            assert not [slide for slide in page.evaluate(height) if slide[1] > 720], stem
+        browser.close()
+    server.shutdown()
+    assert not [url for url in asked if not url.startswith((address, "file:", "data:", "blob:"))]
+    assert not said
+
+
+def test_a_notebook_that_was_not_run_is_refused_and_the_old_pages_stay(tmp_path):
+    course = tmp_path / "course"
+    shutil.copytree(ROOT / "notebooks", course / "notebooks")
+    for name in ("README.md", "CONTRIBUTING.md"):
+        shutil.copy2(ROOT / name, course)
+    file = course / "notebooks" / "05_data_parallelism_in_one_process.ipynb"
+    content = json.loads(file.read_text())
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+    file.write_text(json.dumps(content))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "index.html").write_text("the old pages")
+    with pytest.raises(ValueError, match="05_data_parallelism_in_one_process.ipynb was not run: `make record ARGS=05`"):
+        site.build("site", course, tmp_path / "source", out)
+    assert (out / "index.html").read_text() == "the old pages"
+
+
+@pytest.mark.parametrize(
+    "page, problem",
+    [
+        ('<a href="gone.html">', "links gone.html, and there is no such file"),
+        ('<a href="#gone">', "links #gone, and that page has no such place"),
+        ('<a href="other.html#gone">', "links other.html#gone, and that page has no such place"),
+        ('<script src="https://cdn.example.org/a.js">', "fetches https://cdn.example.org/a.js"),
+        ('<img src="//example.org/a.png">', "fetches //example.org/a.png"),
+        ('<a href="https://example.org"><a href="other.html#here"><a href="#top" id="top">', None),
+    ],
+)
+def test_links_that_lead_nowhere_and_hosts_that_are_asked_are_found(page, problem, tmp_path):
+    (tmp_path / "index.html").write_text(page)
+    (tmp_path / "other.html").write_text('<h2 id="here">')
+    assert links.problems(tmp_path) == ([f"index.html {problem}"] if problem else [])
+
+
+def test_a_caption_leaves_the_log_and_nothing_else_does():
+    text = "Figure: A line\nthat falls.\n→ It falls.\n"
+    assert pages.without_caption(text, "A line that falls.") == "→ It falls.\n"
+    assert pages.without_caption(text, "Another line.") == text
+
+
+def test_a_term_is_linked_where_it_first_stands_in_bold():
+    text = pages.with_terms("A **rank** and a **Rank**, **unknown**.", {"rank": "rank"})
+    assert text == 'A <a href="glossary.html#term-rank"><strong>rank</strong></a> and a **Rank**, **unknown**.'

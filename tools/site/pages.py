@@ -1,0 +1,163 @@
+"""The sources of the site: what Sphinx renders, written into a folder of their own."""
+
+import base64
+import html
+import re
+import shutil
+import struct
+
+import jupytext
+from nbformat.v4 import new_markdown_cell, new_output
+
+from tools import notebooks
+
+TERM = re.compile(r"^- \*\*(?P<term>[^*]+)\*\* \((?P<chapter>\d\d)\)", re.MULTILINE)
+LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
+ROW = re.compile(r"^\| (?P<number>\d*) *\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^\]]*\]\((?P<file>[^)]*)\))", re.MULTILINE)
+
+
+def write(course, source):
+    """Write the pages of the course at `course` into the folder `source`.
+
+    Raises ValueError for a notebook that was not run.
+    """
+    chapters = sorted((course / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    glossary = (course / "notebooks" / "glossary.md").read_text(encoding="utf-8")
+    terms = [match["term"] for match in TERM.finditer(glossary)]
+    (source / "notebooks" / "solutions").mkdir(parents=True)
+    (source / "notebooks" / "programs").mkdir()
+    for path in chapters:
+        figures = Figures(source, f"notebooks/{path.stem}")
+        notebooks.write(chapter(read(path), terms, figures), source / "notebooks" / path.name)
+        nb = jupytext.read(notebooks.solutions_path(path), fmt="py:percent")
+        nb.metadata = notebooks.METADATA
+        nb.cells.insert(0, new_markdown_cell(f"# Solutions to chapter {path.name[:2]}"))
+        notebooks.write(nb, source / "notebooks" / "solutions" / path.name)
+    for path in sorted((course / "notebooks" / "programs").glob("*.py")):
+        page = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
+        (source / "notebooks" / "programs" / f"{path.stem}.md").write_text(page, encoding="utf-8")
+    (source / "notebooks" / "glossary.md").write_text(anchored(glossary, chapters), encoding="utf-8")
+    contributing = (course / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (source / "CONTRIBUTING.md").write_text(contributing, encoding="utf-8")
+    readme = (course / "README.md").read_text(encoding="utf-8")
+    for match in LINK.finditer(readme):
+        target = course / match["target"]
+        if target.is_file() and target.suffix not in (".md", ".ipynb"):
+            (source / match["target"]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(target, source / match["target"])
+    (source / "index.md").write_text(to_programs(readme) + "\n" + contents(readme), encoding="utf-8")
+
+
+def contents(readme):
+    """The table of contents beside each page: README's table, then what is not a chapter."""
+    parts = {}
+    for match in ROW.finditer(readme):
+        if match["part"]:
+            parts[match["part"]] = []
+        elif match["file"]:
+            list(parts.values())[-1].append(match["file"].removesuffix(".ipynb"))
+    parts["Beside the chapters"] = ["notebooks/glossary", "notebooks/programs/*", "CONTRIBUTING"]
+    parts["Solutions"] = ["notebooks/solutions/*"]
+    tree = "```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
+    return "\n".join(tree.format(part, "\n".join(files)) for part, files in parts.items())
+
+
+def to_programs(text):
+    """The text with links to programs that lead to their pages."""
+    return re.sub(r"(\]\((?:notebooks/)?programs/\w+)\.py\)", r"\1.md)", text)
+
+
+def anchor(term):
+    return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-")
+
+
+def anchored(glossary, chapters):
+    """The glossary with a place to link to for each term, and a link to the term's chapter."""
+    files = {path.name[:2]: path.name for path in chapters}
+
+    def entry(match):
+        number = match["chapter"]
+        return f'- <span id="{anchor(match["term"])}"></span>**{match["term"]}** ([{number}]({files[number]}))'
+
+    return TERM.sub(entry, glossary)
+
+
+def read(path):
+    """A chapter as it was run. Raises ValueError for one without outputs."""
+    nb = notebooks.read(path)
+    if any(cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None for cell in nb.cells):
+        raise ValueError(f"{path.name} was not run: `make record ARGS={path.name[:2]}` keeps its outputs")
+    return nb
+
+
+def chapter(nb, terms, figures):
+    """The notebook with links to the glossary, and its figures as pictures that say what they show."""
+    unlinked = {term.lower(): term for term in terms}
+    for cell in nb.cells:
+        if cell.cell_type == "markdown":
+            cell.source = to_programs(with_terms(cell.source, unlinked))
+        elif cell.cell_type == "code":
+            cell.outputs = list(shown(cell.outputs, figures))
+    return nb
+
+
+def with_terms(text, unlinked):
+    """The first bold occurrence of each term as a link to its meaning; takes it out of `unlinked`."""
+
+    def link(match):
+        term = unlinked.pop(" ".join(match[1].split()).lower(), None)
+        return f'<a href="glossary.html#{anchor(term)}"><strong>{match[1]}</strong></a>' if term else match[0]
+
+    return re.sub(r"(?<!\*)\*\*([^*\n]+)\*\*(?!\*)", link, text)
+
+
+class Figures:
+    """The pictures of a page: files beside it, so that its text is there first."""
+
+    def __init__(self, source, page):
+        self._folder = source / "extra" / f"{page}_figures"
+        self._count = 0
+
+    def add(self, output):
+        """Keep an output's picture; the element that shows it, with what it shows as its alternative text."""
+        png = base64.b64decode(output.data["image/png"])
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._count += 1
+        file = self._folder / f"{self._count}.png"
+        file.write_bytes(png)
+        width, height = struct.unpack(">II", png[16:24])
+        return (
+            f'<img src="{self._folder.name}/{file.name}" alt="{html.escape(alt_of(output))}" '
+            f'width="{width}" height="{height}" loading="lazy">'
+        )
+
+
+def alt_of(output):
+    return output.metadata.get("image/png", {}).get("alt", "")
+
+
+def shown(outputs, figures):
+    """Outputs in which a figure is one element with its alternative text, and its caption below, not in the log."""
+    alt = None
+    for output in outputs:
+        if "image/png" in output.get("data", {}):
+            alt = alt_of(output)
+            caption = f"<figcaption>{html.escape(alt)}</figcaption>"
+            yield new_output("display_data", {"text/html": f"<figure>{figures.add(output)}{caption}</figure>"})
+        elif output.output_type == "stream" and alt is not None:
+            output.text = without_caption(output.text, alt)
+            if output.text.strip():
+                yield output
+            alt = None
+        else:
+            yield output
+
+
+def without_caption(text, alt):
+    """The text less the lines that begin it with "Figure:" and what the figure shows."""
+    lines, said = text.splitlines(keepends=True), []
+    for k, line in enumerate(lines):
+        said += line.split()
+        if said == ["Figure:", *alt.split()]:
+            return "".join(lines[k + 1 :])
+    return text
