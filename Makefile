@@ -10,10 +10,11 @@ slurm := $(if $(findstring command,$(origin SLURM)),$(SLURM))
 LAB_ARGS ?=
 ARGS ?=
 DIR ?=
+COLAB ?=
 
 python := .venv/bin/python
 first_notebook := notebooks/00_start_here.ipynb
-.PHONY: help lab kernel doctor student test gpu browser elsewhere record bench lock install clean
+.PHONY: help lab kernel doctor student site slides test gpu browser elsewhere record bench lock install clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +24,7 @@ help: ## list these commands
 	@echo "                       it is remembered until \`make clean\`"
 	@echo "CUDA=12.6              the build of torch for another machine's driver and GPUs: 13, 12.8 or 12.6; remembered, too"
 	@echo "MY_COURSE=FOLDER       where your copy of the notebooks is; my_course by default"
+	@echo "COLAB=ADDRESS          with \`make student\`: a cell in each notebook that fetches the course from there"
 	@echo 'SLURM="--gpus=1"       open JupyterLab on a node of the cluster, as a job; goes to sbatch'
 	@echo "LAB_ARGS=--no-browser  further arguments for JupyterLab"
 
@@ -36,7 +38,13 @@ doctor: install ## check this machine before class
 	@$(python) -m course_utils.doctor $(ARGS)
 
 student: install ## write the course without answers, outputs and history into a new folder: make student DIR=../handed_out
-	@$(python) -m tools.student_tree "$(DIR)"
+	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)")
+
+site: install ## render the course with its outputs to pages in build/site, without a network
+	@$(python) -m tools.site
+
+slides: install ## render questions, figures and key points to slides in build/slides
+	@$(python) -m tools.site slides
 
 # Two at a time, but not the notebooks, which measure. One of them runs as it is, too. The browser gets it and one with
 # sliders; `make browser` gives it all.

@@ -1,8 +1,10 @@
 """What students are handed: the whole course but its answers, its outputs and its history."""
 
 import ast
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import nbformat
@@ -21,8 +23,8 @@ def tree(tmp_path_factory):
     return folder
 
 
-def student_tree(folder):
-    command = [sys.executable, "-m", "tools.student_tree", str(folder)]
+def student_tree(folder, *options):
+    command = [sys.executable, "-m", "tools.student_tree", str(folder), *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -96,3 +98,28 @@ def test_a_folder_with_something_in_it_is_not_written_into(tmp_path):
 def test_folders_that_cannot_be_right(folder, said):
     done = student_tree(folder)
     assert done.returncode == 1 and said in done.stderr and not (ROOT / "handed_out").exists()
+
+
+def test_for_colab_each_notebook_fetches_the_course_where_it_is_not_there(tmp_path):
+    """Cloned from a repository made here; pip is told to install nothing that it would have to download."""
+    course = tmp_path / "course"
+    done = student_tree(course, "--colab", str(course))
+    assert done.returncode == 0, done.stderr
+    for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
+        subprocess.run(["git", *command], cwd=course, check=True)
+    firsts = {nbformat.read(path, 4).cells[0].source for path in course.glob("notebooks/*.ipynb")}
+    assert len(firsts) == 1
+    machine = tmp_path / "machine"
+    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", machine], check=True)
+    (machine / "cell.py").write_text(f"{firsts.pop()}\nimport course_utils\nprint(course_utils.__file__, os.getcwd())")
+    for _ in range(2):  # a second time, as when the runtime is started again, it fetches nothing
+        nothing_fetched = {
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+        }  # pip reads it the other way round
+        env = os.environ | nothing_fetched | {"PYTHONPATH": sysconfig.get_path("purelib")}
+        done = subprocess.run(
+            [machine / "bin" / "python", machine / "cell.py"], cwd=machine, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr

@@ -1,8 +1,10 @@
 """Write the course as students get it: without solutions, answers and outputs, and without history: make student DIR=…
 
-python -m tools.student_tree DIR
+python -m tools.student_tree DIR [--colab ADDRESS]
 """
 
+import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -12,22 +14,39 @@ from tools import working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
 # Not handed out: answers, what holds them to account, and what only we need. Tests hold right and wrong answers.
-LEFT_OUT = {"notebooks/solutions", "tests", ".ci"}
+LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github"}
+COLAB = """# On Colab each notebook has a machine of its own: fetch the course there and install it, once.
+import os
+import subprocess
+import sys
+
+if not os.path.exists("../course_utils"):
+    if not os.path.exists("course"):
+        subprocess.run(["git", "clone", "--quiet", "--depth=1", {address!r}, "course"], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", "./course"], check=True)
+    os.chdir("course/notebooks")
+    sys.path.insert(0, os.path.abspath(".."))
+"""
 
 
 def main(argv=None):
-    arguments = sys.argv[1:] if argv is None else argv
-    if len(arguments) != 1 or not arguments[0]:
-        sys.exit("student: name the folder to write: make student DIR=course-for-students")
-    folder = Path(arguments[0]).expanduser().absolute()
+    parser = argparse.ArgumentParser(prog="make student", description="Write the course as students get it.")
+    parser.add_argument("folder", help="a new or empty folder outside of the course")
+    parser.add_argument(
+        "--colab", metavar="ADDRESS", help="begin each notebook with a cell that clones ADDRESS on Colab"
+    )
+    options = parser.parse_args(argv)
+    if not options.folder:
+        sys.exit("student: name the folder to write: make student DIR=../handed_out")
+    folder = Path(options.folder).expanduser().absolute()
     try:
-        count = write(folder)
+        count = write(folder, options.colab)
     except (OSError, ValueError) as error:
         sys.exit(f"student: {error}")
     print(f"{count} files are in {folder}: notebooks without outputs, no solutions, no tests, no history.")
 
 
-def write(folder):
+def write(folder, colab=None):
     """Write the tree; the number of files. Raises ValueError for a folder that is not empty or lies in the course."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty, and nothing is written over: name a new folder")
@@ -40,10 +59,19 @@ def write(folder):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".ipynb":
-            target.write_text(working_copy.without_outputs(ROOT / name), encoding="utf-8")
+            text = working_copy.without_outputs(ROOT / name)
+            target.write_text(for_colab(text, colab) if colab else text, encoding="utf-8")
         else:
             shutil.copy2(ROOT / name, target)
     return len(files)
+
+
+def for_colab(text, address):
+    """The text of a notebook that fetches the course from `address` where it is not there."""
+    nb = json.loads(text)
+    cell = {"cell_type": "code", "execution_count": None, "id": "colab", "metadata": {}, "outputs": []}
+    nb["cells"].insert(0, cell | {"source": COLAB.format(address=address).splitlines(keepends=True)})
+    return json.dumps(nb, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def of_the_course():
