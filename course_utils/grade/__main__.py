@@ -47,11 +47,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         os.write(2, b"\ngrade: interrupted\n")
         os._exit(130)
-    exercises = sorted(
-        {verdict.exercise for verdicts in marked.values() if not isinstance(verdicts, str) for verdict in verdicts},
-        key=lambda number: [int(part) for part in number.split(".")],
-    )
-    print(f"\n{report.table(marked, exercises)}\n\n{report.reasons(marked)}".rstrip())
+    print(f"\n{report.tables(marked)}\n\n{report.reasons(marked)}".rstrip())
     for file, text in ((options.csv, report.as_csv(marked)), (options.json, report.as_json(marked))):
         if file:
             file.write_text(text, encoding="utf-8")

@@ -28,26 +28,28 @@ MEANINGS = {
 WIDTH = 120
 
 
-def table(marked, exercises):
-    """`marked`: {name: [Verdict]}, or {name: why it cannot be read}; `exercises`: the numbers, a column each."""
+def tables(marked):
+    """A table for each chapter. `marked`: {name: [Verdict]}, or {name: why it cannot be read}."""
+    chapters, unreadable = {}, []
+    for name, verdicts in marked.items():
+        if isinstance(verdicts, str):
+            unreadable.append(f"{name}: {verdicts}")
+        else:
+            chapters.setdefault(int(verdicts[0].exercise.partition(".")[0]), {})[name] = verdicts
+    found = [table(chapters[number]) for number in sorted(chapters)]
+    return "\n\n".join([*found, *(["\n".join(unreadable)] if unreadable else [])])
+
+
+def table(marked):
+    """`marked`: {name: [Verdict]} of one chapter; a column for each exercise."""
+    exercises = [verdict.exercise for verdict in next(iter(marked.values()))]
     width = max([len("submission"), *map(len, marked)]) + 2
     lines = ["".join(["submission".ljust(width), *(f"{number:>6s}" for number in exercises), "   passed"])]
     for name, verdicts in marked.items():
-        if isinstance(verdicts, str):
-            lines.append(f"{name.ljust(width)}  {verdicts}")
-            continue
-        signs = {verdict.exercise: SIGNS[verdict.state] for verdict in verdicts}
         passed = sum(verdict.state == "passed" for verdict in verdicts)
-        lines.append(
-            "".join(
-                [
-                    name.ljust(width),
-                    *(f"{signs.get(number, ''):>6s}" for number in exercises),
-                    f"   {passed} of {len(verdicts)}",
-                ]
-            )
-        )
-    used = {verdict.state for verdicts in marked.values() if not isinstance(verdicts, str) for verdict in verdicts}
+        signs = "".join(f"{SIGNS[verdict.state]:>6s}" for verdict in verdicts)
+        lines.append(f"{name.ljust(width)}{signs}   {passed} of {len(verdicts)}")
+    used = {verdict.state for verdicts in marked.values() for verdict in verdicts}
     return "\n".join([*lines, "", "   ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in SIGNS if state in used)])
 
 
