@@ -169,7 +169,8 @@ def _head(job):
 #   squeue --me       does it wait (PD), and for what, or run (R)?
 #   scancel NUMBER    ends it, on every node
 #
-# What it prints stands in {job.name or job.strategy}-NUMBER.out, in the folder you ran sbatch in; see `tail -f`."""
+# What it prints stands in {job.name or job.strategy}-NUMBER.out, in the folder you ran sbatch in;
+# `tail -f` follows it."""
 
 
 def _several(count, what):

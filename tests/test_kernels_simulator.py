@@ -321,7 +321,9 @@ WRONG = {
         "thread 3 of block 1 writes out[7], but out has 7 elements (0 to 6): is there a guard for the threads past the"
     ),
     reads_on: "thread 3 of block 1 reads x[8], but x has 8 elements (0 to 7)",
-    reads_before: "thread 0 of block 0 reads x[-1], but x has 8 elements (0 to 7): an index below 0",
+    reads_before: (
+        "thread 0 of block 0 reads x[-1], but x has 8 elements (0 to 7): an index below 0 lies in front of it"
+    ),
     half_an_index: "thread 0 of block 0 writes out[0.0], but an index is a whole number",
     two_indices: "writes out[0, 1], but out has shape (7,) and needs 1 index",
     slices: "writes out[a:b], but an index is a whole number",

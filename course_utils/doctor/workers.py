@@ -24,9 +24,11 @@ CURES = {  # words of CUDA's errors
     "802": "start NVIDIA's fabric manager (`sudo systemctl start nvidia-fabricmanager`)",
     "system not yet initialized": "start NVIDIA's fabric manager (`sudo systemctl start nvidia-fabricmanager`)",
     "803": "restart the container, or the machine: its driver was updated while it ran",
-    "unknown error": "load the driver's module again (`sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm`), or reboot",
+    "unknown error": "load the driver's module again (`sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm`), "
+    "or restart the machine",
     "out of memory": "use `nvidia-smi` to see whose processes use it",
-    "busy or unavailable": "have it put into the default compute mode (`sudo nvidia-smi -c 0`), or wait for it",
+    "busy or unavailable": "have it put into the default compute mode (`sudo nvidia-smi -c 0`), "
+    "or wait until it is free",
 }
 
 

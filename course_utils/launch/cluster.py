@@ -24,7 +24,8 @@ _NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # reaso
 _ENDS = {
     "CANCELLED": "was cancelled by somebody else",
     "TIMEOUT": "ran out of time: ask for more with Slurm(time=…)",
-    "OUT_OF_MEMORY": "ran out of memory: use a smaller model or batch, or ask for more (Slurm(options={'mem': …}))",
+    "OUT_OF_MEMORY": "ran out of memory: use a smaller model, batch or data set, or ask for more "
+    "(Slurm(options={'mem': …}))",
     "NODE_FAIL": "lost a node",
     "PREEMPTED": "was stopped for a job of higher priority",
     "COMPLETED": "ended before its ranks did",

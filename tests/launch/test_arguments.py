@@ -11,17 +11,25 @@ MISTAKES = {
     "launch(nothing, world_size='two')": f"TypeError: {COUNT}, not 'two'",
     "launch(nothing, world_size=True)": f"TypeError: {COUNT}, not True",
     "launch(nothing(), world_size=2)": "without calling it",
-    "launch('nothing', world_size=2)": "TypeError: launch needs a function to run in each worker, and was given 'noth",
+    "launch('nothing', world_size=2)": (
+        "TypeError: launch needs a function to run in each worker, and was given 'nothing'"
+    ),
     "launch(nothing, timeout=0)": "ValueError: timeout is a number of seconds above 0, not 0",
     "launch(nothing, timeout='long')": "ValueError: timeout is a number of seconds above 0, not 'long'",
     "launch(nothing, timeout=None)": "ValueError: timeout is a number of seconds above 0, not None",
     "launch(nothing, timeout=float('nan'))": "ValueError: timeout is a number of seconds above 0, not nan",
     "launch(nothing, backend='mpi')": "ValueError: backend is 'mpi'; choose 'auto', 'gloo', 'nccl' or None",
-    "launch(nothing, 1, world_size=2)": "TypeError: nothing() cannot be called with these arguments: too many",
-    "launch(takes, world_size=2)": "TypeError: takes(x) cannot be called with these arguments: missing a required",
+    "launch(nothing, 1, world_size=2)": (
+        "TypeError: nothing() cannot be called with these arguments: too many positional"
+    ),
+    "launch(takes, world_size=2)": (
+        "TypeError: takes(x) cannot be called with these arguments: missing a required argument: 'x'"
+    ),
     "launch(nothing, colour=1)": "got an unexpected keyword argument 'colour'",
     "launch(takes, lock, world_size=2)": "NotSendable: argument 1 is a lock, which cannot be sent to another process",
-    "launch(takes, x=[lock], world_size=2)": "NotSendable: argument x is a list, which cannot be sent",
+    "launch(takes, x=[lock], world_size=2)": (
+        "NotSendable: argument x is a list, which cannot be sent to another process"
+    ),
     "launch(uses_lock, world_size=2)": "NotSendable: lock, which uses_lock uses, is a lock, which cannot be sent",
     "launch(takes, (i for i in 'ab'), world_size=2)": "NotSendable: argument 1 is a generator, which cannot be sent",
 }
