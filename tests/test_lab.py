@@ -21,8 +21,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from tests import another_user
 from tests.slurm_cluster import wait_until
+from tools import browser as chromium
 from tools import kernel, lab
-from tools.browser import what_is_missing
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN_VENV = pytest.mark.skipif(
@@ -82,7 +82,7 @@ def test_lab_is_for_this_machine_with_a_token_and_opens_a_copy_with_its_contents
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(f"{address}/api/contents")
         assert listening(ask_process(address)) == {"127.0.0.1"}
-        if not what_is_missing():
+        if not chromium.what_is_missing():
             look_into_the_browser(f"{address}/lab/tree/00_start_here.ipynb?token={token}", tmp_path)
 
 
@@ -103,10 +103,8 @@ def listening(process):
 def look_into_the_browser(url, folder):
     from playwright.sync_api import sync_playwright
 
-    from tools.browser import CHROMIUM_FLAGS, find_chromium
-
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*CHROMIUM_FLAGS, "--no-sandbox"])
+        browser = chromium.start(playwright)
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.goto(url)
         page.wait_for_selector(".jp-Notebook .jp-MarkdownOutput h1")

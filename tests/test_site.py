@@ -11,8 +11,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tools import browser as chromium
 from tools import notebooks
-from tools.browser import CHROMIUM_FLAGS, find_chromium
 from tools.site import __main__ as site
 from tools.site import links, pages
 
@@ -82,7 +82,7 @@ def test_pages_and_slides_hold_together(tmp_path):
         page = Elements(slides / f"{stem}.html")
         assert "Objectives" in page.text and "Key points" in page.text and "For discussion" in page.text
         assert all(attributes.get("alt") for tag, attributes in page.elements if tag == "img")
-    if find_chromium():
+    if chromium.find_chromium():
         in_a_browser(built, slides)
 
 
@@ -100,7 +100,7 @@ def in_a_browser(built, slides):
     address = f"http://127.0.0.1:{server.server_port}"
     asked, said = [], []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*CHROMIUM_FLAGS, "--no-sandbox"])
+        browser = chromium.start(playwright)
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)

@@ -82,6 +82,11 @@ def find_chromium():
     return next(filter(None, map(shutil.which, names)), None)
 
 
+def start(playwright):
+    """The browser, to be closed by the caller. Raises playwright's Error where it does not start."""
+    return playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+
+
 def what_is_missing():
     if not importlib.util.find_spec("playwright"):
         return "playwright is not installed: pip install playwright"
@@ -101,7 +106,7 @@ def drive(paths, options):
     with tempfile.TemporaryDirectory(prefix="course-browser-") as folder:
         with jupyterlab(Path(folder), paths) as server, sync_playwright() as playwright:
             try:
-                browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+                browser = start(playwright)
             except Error as error:
                 raise Trouble(f"{find_chromium()} did not start: {error.message.splitlines()[0]}") from None
             for path in paths:
@@ -177,11 +182,7 @@ def has_number(prompt):
 
 
 def unrun(nb):
-    cells = [
-        i
-        for i, cell in enumerate(nb.cells)
-        if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None
-    ]
+    cells = notebooks.not_run(nb)
     return [f"{len(cells)} cells did not run to their end, the first is cell {cells[0]}"] if cells else []
 
 

@@ -102,6 +102,15 @@ def normalise(nb):
     return nb
 
 
+def not_run(nb):
+    """The indices of code cells that hold something and were not run to their end."""
+    return [
+        i
+        for i, cell in enumerate(nb.cells)
+        if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None
+    ]
+
+
 def machine_paths(text):
     """The absolute paths in a text that mean something on one machine only."""
     return [match[0] for match in MACHINE_PATH.finditer(text)]

@@ -4,13 +4,15 @@ python -m tools.student_tree DIR [--colab ADDRESS]
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tools import working_copy
+import nbformat
+from nbformat.v4 import new_code_cell
+
+from tools import notebooks, working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
 # Not handed out: answers, what holds them to account, and what only we need. Tests hold right and wrong answers.
@@ -68,10 +70,9 @@ def write(folder, colab=None):
 
 def for_colab(text, address):
     """The text of a notebook that fetches the course from `address` where it is not there."""
-    nb = json.loads(text)
-    cell = {"cell_type": "code", "execution_count": None, "id": "colab", "metadata": {}, "outputs": []}
-    nb["cells"].insert(0, cell | {"source": COLAB.format(address=address).splitlines(keepends=True)})
-    return json.dumps(nb, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    nb = nbformat.reads(text, as_version=4)
+    nb.cells.insert(0, new_code_cell(COLAB.format(address=address), id="colab"))
+    return notebooks.dumps(nb)
 
 
 def of_the_course():

@@ -67,7 +67,7 @@ def mark_all(found, options):
         try:
             submission = submissions.read(name, path, options.chapter)
             verdicts = marking.mark(submission, options.limit, offline=not options.network)
-            done = f"{sum(verdict.state == 'passed' for verdict in verdicts)} of {len(verdicts)} passed"
+            done = f"{report.num_passed(verdicts)} of {len(verdicts)} passed"
         except submissions.Unreadable as error:
             verdicts = done = str(error)
         print(f"{name}: {done}", flush=True)

@@ -28,6 +28,10 @@ MEANINGS = {
 WIDTH = 120
 
 
+def num_passed(verdicts):
+    return sum(verdict.state == "passed" for verdict in verdicts)
+
+
 def tables(marked):
     """A table for each chapter. `marked`: {name: [Verdict]}, or {name: why it cannot be read}."""
     chapters, unreadable = {}, []
@@ -46,9 +50,8 @@ def table(marked):
     width = max([len("submission"), *map(len, marked)]) + 2
     lines = ["".join(["submission".ljust(width), *(f"{number:>6s}" for number in exercises), "   passed"])]
     for name, verdicts in marked.items():
-        passed = sum(verdict.state == "passed" for verdict in verdicts)
         signs = "".join(f"{SIGNS[verdict.state]:>6s}" for verdict in verdicts)
-        lines.append(f"{name.ljust(width)}{signs}   {passed} of {len(verdicts)}")
+        lines.append(f"{name.ljust(width)}{signs}   {num_passed(verdicts)} of {len(verdicts)}")
     used = {verdict.state for verdicts in marked.values() for verdict in verdicts}
     return "\n".join([*lines, "", "   ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in SIGNS if state in used)])
 
@@ -94,7 +97,7 @@ def as_json(marked):
         if isinstance(verdicts, str)
         else {
             "submission": name,
-            "passed": sum(verdict.state == "passed" for verdict in verdicts),
+            "passed": num_passed(verdicts),
             "exercises": [vars(verdict) for verdict in verdicts],
         }
         for name, verdicts in marked.items()

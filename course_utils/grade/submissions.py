@@ -4,7 +4,7 @@ import ast
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import nbformat
@@ -133,6 +133,7 @@ def without_magics(source):
     return re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", source, flags=re.MULTILINE)
 
 
+@lru_cache(maxsize=1000)  # asked for each exercise
 def bound_in(source):
     """The names that a cell gives a value to at its top level; none where it cannot be compiled."""
     try:

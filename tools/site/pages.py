@@ -21,7 +21,7 @@ def write(course, source):
 
     Raises ValueError for a notebook that was not run.
     """
-    chapters = sorted((course / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    chapters = notebooks.notebook_paths(folder=course / "notebooks")
     glossary = (course / "notebooks" / "glossary.md").read_text(encoding="utf-8")
     terms = [match["term"] for match in TERM.finditer(glossary)]
     (source / "notebooks" / "solutions").mkdir(parents=True)
@@ -85,7 +85,7 @@ def anchored(glossary, chapters):
 def read(path):
     """A chapter as it was run. Raises ValueError for one without outputs."""
     nb = notebooks.read(path)
-    if any(cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None for cell in nb.cells):
+    if notebooks.not_run(nb):
         raise ValueError(f"{path.name} was not run: `make record ARGS={path.name[:2]}` keeps its outputs")
     return nb
 

@@ -2,6 +2,8 @@
 
 import re
 
+from tools import notebooks
+
 from .pages import Figures, read
 
 # A prediction with the list that may follow it, or a question.
@@ -12,7 +14,7 @@ def write(course, source):
     """Write a page of slides for each chapter of the course at `course`. Raises ValueError as pages.write does."""
     source.mkdir(parents=True)
     titles = {}
-    for path in sorted((course / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+    for path in notebooks.notebook_paths(folder=course / "notebooks"):
         nb = read(path)
         titles[path.stem] = nb.cells[0].source.splitlines()[0].removeprefix("# ")
         slides = [*of_a_chapter(nb, Figures(source, path.stem))]
