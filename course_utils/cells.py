@@ -16,6 +16,7 @@ _LIBRARIES = tuple(
     for path in {str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
 )
 
+called = {}  # file name of a cell → `Cell In[3]`, in a worker, which has no IPython to ask
 _CHECKS = str(Path(__file__).parent / "checks") + os.sep
 
 
@@ -96,6 +97,8 @@ def own_line(frames):
 
 def cell_name(name):
     """`Cell In[3]` for the file name that IPython gives a cell, else the path, relative where it is below here."""
+    if name in called:
+        return called[name]
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
         code_name = getattr(shell.compile, "format_code_name", lambda _: None)(name)
         if code_name is not None:

@@ -38,6 +38,8 @@ In a worker, a process of our own:
   hang.
 - `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Lost: /dev/shm keeps what
   nobody unlinked.
+- `sys.breakpointhook`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Lost: it reads from
+  an empty input and ends the worker.
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
 - `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Lost: MASTER_PORT=12355
   hangs.
@@ -52,22 +54,22 @@ In the notebook, for a moment:
 
 import contextlib
 import os
-import sys
 import time
 import weakref
 
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts, payload
-from . import call, handle, rendezvous, surroundings
+from . import call, handle, held, rendezvous, surroundings
 from .call import NotSendable
-from .failure import LauncherError, WorkerError, explain, lines_about
+from .failure import Interrupted, LauncherError, WorkerError, explain, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
 from .supervisor import Supervisor
 from .worker import log
 
 __all__ = [
+    "Interrupted",
     "LauncherError",
     "Nodes",
     "NotSendable",
@@ -180,7 +182,8 @@ def launch(
         keep_going: whether the other ranks go on when one fails; then `failures` of the Run says what became of it.
 
     Raises WorkerError when a rank failed (with `keep_going`: when all have) or time was up; ValueError or TypeError for
-    arguments that cannot be right, before anything is started; and LauncherError where no worker is to blame.
+    arguments that cannot be right, before anything is started; LauncherError where no worker is to blame; and
+    Interrupted, a KeyboardInterrupt.
     """
     world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
     if keep_going and on is not None:
@@ -191,7 +194,7 @@ def launch(
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
     surroundings.current_folder()  # where it has been deleted nothing is started
-    with contextlib.ExitStack() as stack:
+    with _briefly_interrupted(name), contextlib.ExitStack() as stack:
         call_fd = call.dump(worker, args, kwargs)
         stack.callback(os.close, call_fd)
         warm()  # before the turn comes, and before torch is imported here too
@@ -224,10 +227,16 @@ def _supervise(run, supervisor, timeout):
         supervisor.wait(timeout)
         _going_on = None
     except KeyboardInterrupt:
-        print(*lines_about(supervisor.whereabouts()), sep="\n", file=sys.stderr)
-        raise
+        raise _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts()) from None
     except (LauncherError, WorkerError) as error:
-        error.run, _going_on = run, None
+        _going_on = None
+        if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
+            what = f"{run.name} was left at the prompt of rank {error.rank}"
+            others = [fate for fate in error.ranks if fate.rank != error.rank]
+            raise _interrupted(run, what, others) from None
+        error.run = run
+        if isinstance(error, WorkerError):
+            held.show_below(error)
         raise
     finally:
         try:
@@ -241,6 +250,24 @@ def _supervise(run, supervisor, timeout):
         print(*lines_about(sorted(failed, key=lambda fate: fate.blames_another)), sep="\n")  # the cause first
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
+
+
+@contextlib.contextmanager
+def _briefly_interrupted(name):
+    """An interrupt that strikes before the ranks are watched, or after, is told as briefly as one between."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(f"the launch of {name} was interrupted, and none of its workers is left") from None
+
+
+def _interrupted(run, what, fates):
+    kept = "latest_run() has what they had printed, logged and returned"
+    error = Interrupted(f"{what}, and all workers were ended; {kept}", fates)
+    error.run = run
+    return error
 
 
 launch.shutdown = shutdown

@@ -4,12 +4,13 @@ The cause is the first rank that failed in time; errors that only say that a par
 all, since the partner has its own story.
 """
 
+import bdb
 import re
 import signal
 from dataclasses import dataclass
 
 from .. import cells
-from .protocol import Report
+from .protocol import Frame, Report
 
 _LOST_CONNECTION = re.compile(
     "connection (was )?(closed|reset|refused)|broken pipe|socket closed|closed by peer|remote process exited"
@@ -38,7 +39,8 @@ class Fate:
     report: Report | None = None  # its exception
     died: int | None = None  # exit code, or minus the signal, of a process that ended without saying anything
     time: float = 0.0  # of the above, monotonic seconds
-    frames: tuple = ()  # where it was when asked: (file name, line number, function name), outermost first
+    dumped: tuple = ()  # Frames: where it was when asked, by what faulthandler wrote down
+    described: tuple = ()  # the same by its own account, with what its variables held
 
     @property
     def has_failed(self):
@@ -58,18 +60,24 @@ class Fate:
         )
 
     @property
+    def frames(self):
+        """Where it was when asked, Frames, outermost first; () where it was not, or had returned."""
+        return self.described or self.dumped
+
+    @property
     def where(self):
+        """Where it failed, or was when asked: Frames, outermost first."""
         return self.report.frames if self.report is not None else self.frames
 
 
-class _LaunchError(RuntimeError):
+class _Brief:
     def _render_traceback_(self):
         # IPython's hook. The frames of the notebook's own process lead to launch() and teach nothing.
         head, _, rest = str(self).partition("\n")
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *rest.split("\n")]
 
 
-class LauncherError(_LaunchError):
+class LauncherError(_Brief, RuntimeError):
     """The launcher, or the system under it, could not do its work:
     no fault of the worker function, and no verdict on it.
     """
@@ -77,14 +85,15 @@ class LauncherError(_LaunchError):
     run = None
 
 
-class WorkerError(_LaunchError):
+class WorkerError(_Brief, RuntimeError):
     """A launch whose workers failed. Its text is for people; what a program asks for is in its fields.
 
     `rank` is the rank to look at first, `type_name` and `message` are its exception's ("" if it has none), `exitcode`
     its process's exit code (minus the signal's number if a signal ended it; None if it was stopped by the launcher),
-    `frames` where it failed or was, as (file name, line number, function), outermost first, and `traceback` its
-    traceback as text ("" if it has none). `timed_out` says whether it was time that ended them. `ranks` holds what is
-    known of each rank, in order: `returned`, `report`, `died`, `frames`. `text` is the text but for `advice`, which
+    `frames` where it failed or was, as (file name, line number, function), outermost first, each with `locals`, which
+    says in words what a function of the student's own held, and `traceback` its traceback as text ("" if it has none).
+    `timed_out` says whether it was time that ended them. `ranks` holds what is known of each rank, in order:
+    `returned`, `report`, `died`, and `where`, its frames. `text` is the text but for `advice`, which
     only whoever called `launch` can follow. `run` is what the ranks had printed, logged and returned until then.
     """
 
@@ -97,6 +106,18 @@ class WorkerError(_LaunchError):
         self.type_name, self.message = (report.type_name, report.message) if report is not None else ("", "")
         self.exitcode = cause.died if report is None else report.exitcode
         self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
+
+
+class Interrupted(_Brief, KeyboardInterrupt):
+    """A launch that was interrupted, or left at a debugger's prompt: its text says where the ranks were.
+
+    `run` is what they had printed, logged and returned until then, None where none had begun.
+    """
+
+    run = None
+
+    def __init__(self, what, fates=()):
+        super().__init__("\n\n".join(filter(None, [what, "\n".join(lines_about(fates))])))
 
 
 def explain(fates, timeout=None, killed_for_memory=False):
@@ -160,10 +181,10 @@ def how_it_failed(fate):
 
 
 def frames_of_dump(text):
-    """Return the frames in a stack written by faulthandler, as `Fate.frames`."""
+    """Return the Frames in a stack written by faulthandler."""
     stack = _STACK_HEAD.split(text)[-1]
     found = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack.split("\n\n")[0], flags=re.MULTILINE)
-    return tuple((name, int(line), function) for name, line, function in reversed(found))
+    return tuple(Frame(name, int(line), function) for name, line, function in reversed(found))
 
 
 def _raised(report):
@@ -239,6 +260,8 @@ def _whereabouts(frames, of_many=False):
     if own is None:
         silent = f"{was} running ({'they' if of_many else 'it'} did not say where)"
         return f"{was} in {frames[-1][2]}" if frames else silent
+    if any(name == bdb.__file__ for name, _, _ in frames):
+        return f"{was} at the prompt of a debugger at {cells.own_line(frames)}"
     called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch logs calls in one
     return f"{was} {f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
 

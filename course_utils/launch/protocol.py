@@ -3,6 +3,8 @@
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
     notebook ◀─ Began, Logged, Returned, Left, Raised ── worker, each over a channel of its own
+    notebook ── Describe, Typed ────────────────────▶ worker, to a thread that listens
+    notebook ◀─ Described, Asked ──────────────────── worker
 
 Times are time.monotonic(), which all processes of a machine share.
 """
@@ -35,6 +37,23 @@ Returned = namedtuple("Returned", "time")  # with it comes a descriptor: a paylo
 Left = namedtuple("Left", "time")  # by sys.exit(0): a rank that is done and has nothing to return
 Raised = namedtuple("Raised", "time report")
 
+Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?
+Described = namedtuple("Described", "frames")
+Asked = namedtuple("Asked", "prompt")  # a debugger wants a line
+Typed = namedtuple("Typed", "line refusal")  # the line, or None and why there is none
+
+
+class Frame(namedtuple("Frame", "file line function")):
+    """A place in a rank's stack: (file name, line number, function name).
+
+    `locals` is {name: text}: what the function's names held, in words; empty but for the student's own functions.
+    """
+
+    def __new__(cls, file, line, function, locals=()):
+        frame = super().__new__(cls, file, line, function)
+        frame.locals = dict(locals)
+        return frame
+
 
 @dataclass(frozen=True)
 class Report:
@@ -43,7 +62,7 @@ class Report:
     type_name: str
     message: str
     traceback: str  # as Python prints it, from the worker function on
-    frames: tuple  # (file name, line number, function name), outermost first
+    frames: tuple  # of Frame, outermost first
     while_doing: str  # what the launcher was doing if the worker function was not running, else ""
     exitcode: int | None = None  # the code given to sys.exit
     is_ours: bool = False  # the launcher's fault, or the system's, in what it does before the student's code

@@ -9,12 +9,15 @@ import socket
 import time
 
 from ..processes import interrupts, linux, payload
+from . import prompt
 from .failure import LauncherError, explain
-from .protocol import Channel, Exited, Fork, Kill, NotForked, Signal, WorkerFds
+from .protocol import Channel, Describe, Exited, Fork, Kill, NotForked, Signal, WorkerFds
 from .watch import Watch
 from .worker import STACK_SIGNAL
 
 _STACKS_S = 0.5
+_DESCRIBE_S = 0.2  # a rank in C code that holds Python's lock cannot say what its variables hold
+_COURTESY_S = 0.3  # in which other ranks may come to their breakpoint, or the same to its next line
 _STOP_S = 5.0
 _START_S = 120.0  # until the forkserver has imported torch, on a slow disk, and the ranks have found one another
 
@@ -72,17 +75,40 @@ class Supervisor(Watch):
             self._handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
 
     def look(self, until):
-        with interrupts.allowed():
-            ready = self.select(until)
-        self.take(ready)
+        if self.prompting:
+            self._converse()
+        else:
+            with interrupts.allowed():
+                ready = self.select(until)
+            self.take(ready)
         if self._refused is not None:
             raise LauncherError(
                 f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
                 "programs, or ask for fewer workers"
             )
 
+    def _converse(self):
+        """Let the student type to the debugger of one rank, until that has gone on."""
+        since = time.monotonic()
+        self._take_until(lambda: self.prompting.keys() >= self._alive, _COURTESY_S)
+        rank = min(self.prompting)
+        while rank in self.prompting:
+            if self._outputs[rank] in self._selector.get_map():
+                self._read_output(rank, self._outputs[rank])  # what is asked about comes before the question
+            typed = prompt.read_line(rank, self.prompting.pop(rank))
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                self._channels[rank].send(typed)
+            self._take_until(lambda: rank in self.prompting or rank not in self._alive, _COURTESY_S)
+        self.paused_s += time.monotonic() - since
+
+    def _take_until(self, condition, seconds):
+        deadline = time.monotonic() + seconds
+        while not condition() and time.monotonic() < deadline:
+            self.take(self.select(deadline))
+
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
+        self.is_stopping = True
         with contextlib.ExitStack() as stack:
             for fd in [*self._stacks.values(), *self._outputs.values()]:
                 stack.callback(os.close, fd)
@@ -165,8 +191,15 @@ class Supervisor(Watch):
         asked = [rank for rank in sorted(self._alive) if self.fates[rank].report is None]
         if not asked or not self._handle.has_imported:
             return self.fates
+        for rank in asked:
+            with contextlib.suppress(OSError):  # it has just ended
+                self._channels[rank].send(Describe())
         self.ask(asked, lambda ranks: self._handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
+        self._take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
         return self.fates
+
+    def _has_answered(self, rank):
+        return bool(self.fates[rank].described or self.fates[rank].has_failed or rank not in self._alive)
 
     def stacks(self, rank):
         return os.pread(self._stacks[rank], 1 << 20, 0).decode(errors="replace")

@@ -38,6 +38,7 @@ class Surroundings:
     path: list
     cores: set | None  # that this process may run on, None where the system does not say
     sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
+    names: dict  # file name of a cell → what the notebook calls it
     python: str | None = None  # the interpreter that a worker goes on in, None for the one that it is
 
     def restore(self, own):
@@ -61,6 +62,7 @@ class Surroundings:
         sys.modules["__main__"] = types.ModuleType("__main__")
         for name, text in self.sources.items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        cells.called.update(self.names)
 
 
 def begin_anew(folder):
@@ -122,7 +124,9 @@ def capture(world_size, placement, port, debug, gpus):
     if debug:
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    return Surroundings(environment, current_folder(), list(sys.path), cores, cells.sources())
+    sources = cells.sources()
+    names = {name: cells.cell_name(name) for name in sources}
+    return Surroundings(environment, current_folder(), list(sys.path), cores, sources, names)
 
 
 def current_folder():

@@ -7,7 +7,7 @@ import time
 
 from ..processes import payload
 from .failure import Fate, frames_of_dump
-from .protocol import Began, Left, Logged, Raised, Report, Returned
+from .protocol import Asked, Began, Described, Left, Logged, Raised, Report, Returned
 from .streams import Output
 
 # After a first failure others may still report theirs: a rank that only lost its connection waits for the better story.
@@ -26,6 +26,9 @@ class Watch:
         self.output = Output(world_size, stream)
         self.fates = [Fate(rank) for rank in range(world_size)]
         self.begun = set()
+        self.is_stopping = False
+        self.prompting = {}  # rank → prompt of its debugger, which waits for a line
+        self.paused_s = 0.0  # in which the student looked at a prompt: no rank's fault
         self.settled = None  # when to stop waiting for more stories
 
     def watch(self, timeout, start_s):
@@ -34,10 +37,11 @@ class Watch:
 
         That is `timeout`, from when all have begun, or `start_s` if they never did.
         """
-        deadline, has_begun = time.monotonic() + start_s, False
+        deadline, has_begun, paused_s = time.monotonic() + start_s, False, 0.0
         while not self.is_over:
             if not has_begun and all(fate.rank in self.begun or fate.has_failed for fate in self.fates):
                 has_begun, deadline = True, time.monotonic() + timeout
+            deadline, paused_s = deadline + self.paused_s - paused_s, self.paused_s
             until = deadline if self.settled is None else min(self.settled, deadline)
             if time.monotonic() >= until:
                 break
@@ -68,6 +72,10 @@ class Watch:
         elif isinstance(message, Raised):
             fate.time, fate.report = message
             self.note_failure(fate)
+        elif isinstance(message, Described):
+            fate.described = message.frames
+        elif isinstance(message, Asked):
+            self.prompting[rank] = message.prompt
 
     def _take_result(self, rank, fd):
         fate = self.fates[rank]
@@ -84,9 +92,12 @@ class Watch:
     def note_end(self, rank, code, moment):
         """A rank's process has ended; without a word, if it neither returned nor raised."""
         fate = self.fates[rank]
+        self.prompting.pop(rank, None)
+        if self.is_stopping:  # it is us who ended it
+            return
         if not fate.returned and fate.report is None:
             fate.died, fate.time = code, moment
-            fate.frames = frames_of_dump(self.stacks(rank))
+            fate.dumped = frames_of_dump(self.stacks(rank))
             self.note_failure(fate)
 
     def note_failure(self, fate):
@@ -116,7 +127,7 @@ class Watch:
                 seen[rank] = size
         for rank in asked:
             if not self.fates[rank].has_failed:
-                self.fates[rank].frames = frames_of_dump(self.stacks(rank)[sizes[rank] :])
+                self.fates[rank].dumped = frames_of_dump(self.stacks(rank)[sizes[rank] :])
 
     def stacks(self, rank):
         """All that faulthandler has written down in `rank`."""

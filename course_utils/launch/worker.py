@@ -15,7 +15,8 @@ import traceback
 
 from .. import cells, hardware
 from ..processes import ending, linux, payload
-from . import interpreter, rendezvous, surroundings
+from . import interpreter, locals, prompt, rendezvous, surroundings
+from .listener import Listener
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
 STACK_SIGNAL = signal.SIGUSR1
@@ -117,6 +118,7 @@ def serve(channel, fds, surround, now=time.monotonic):
         faulthandler.enable(fds.stacks, all_threads=False)
         faulthandler.register(STACK_SIGNAL, fds.stacks, all_threads=False)
         join = surround()
+        prompt.take_over(_listen(channel), _send)
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call)
         doing, is_ours = "joining the process group", True
@@ -145,6 +147,11 @@ def serve(channel, fds, surround, now=time.monotonic):
             while True:
                 signal.pause()
     _leave()
+
+
+def _listen(channel):
+    """The Listener to the notebook, or None where ranks are reached through files."""
+    return Listener(channel, _send) if isinstance(channel, Channel) else None
 
 
 def _send(message, fds=()):
@@ -178,7 +185,7 @@ def _report(error, doing, is_ours):
         type_name=type(error).__name__,
         message=message,
         traceback="".join(described.format()).replace(text, message),
-        frames=tuple((frame.filename, frame.lineno, frame.name) for frame in described.stack),
+        frames=locals.of_traceback(trace),
         while_doing=doing,
         exitcode=(error.code if isinstance(error.code, int) else 1) if is_exit else None,
         is_ours=is_ours,

@@ -46,6 +46,7 @@ class Outcome:
     stdout: str = ""
     stderr: str = ""
     values: list = field(default_factory=list)  # text of what was displayed
+    htmls: list = field(default_factory=list)  # of that which came as HTML
     error: str = ""  # the name of the exception
     message: str = ""  # its text
     shown: str = ""  # the rendered traceback, without colours
@@ -103,17 +104,28 @@ class Notebook:
         self._stacks = self.directory / "stacks.txt"
         self.run(_STACKS.format(path=str(self._stacks)) + setup, timeout=60)
 
-    def start(self, source):
+    def start(self, source, can_type=False):
         self._sent = time.monotonic()
-        return self._client.execute(source)
+        return self._client.execute(source, allow_stdin=can_type)
 
-    def wait(self, message_id, timeout=30, on_output=None):
+    def type_into(self, source, answer, timeout=30):
+        """Run a cell; `answer(prompt)` is what is typed at each of its prompts, None for nothing."""
+        return self.wait(self.start(source, can_type=True), timeout, answer=answer)
+
+    def wait(self, message_id, timeout=30, on_output=None, answer=None):
         """Return the Outcome; `on_output(text)` is called as the cell prints. Raises TimeoutError."""
         outcome, deadline = Outcome(started=self._sent), time.monotonic() + timeout
         while True:
+            if answer is not None and self._client.stdin_channel.msg_ready():
+                prompt = self._client.get_stdin_msg(timeout=1)["content"]["prompt"]
+                if (line := answer(prompt)) is not None:
+                    self._client.input(line)
+            until = deadline if answer is None else min(deadline, time.monotonic() + 0.02)
             try:
-                message = self._client.get_iopub_msg(timeout=max(0.01, deadline - time.monotonic()))
+                message = self._client.get_iopub_msg(timeout=max(0.01, until - time.monotonic()))
             except Exception as error:
+                if time.monotonic() < deadline and answer is not None:
+                    continue
                 shown = f"{outcome.stdout[-2000:]}{outcome.stderr[-2000:]}"
                 raise TimeoutError(
                     f"the cell did not end within {timeout} s; it had printed:\n{shown}\n"
@@ -129,6 +141,7 @@ class Notebook:
                     on_output(content["text"])
             elif kind in ("execute_result", "display_data"):
                 outcome.values.append(content["data"]["text/plain"])
+                outcome.htmls += [content["data"]["text/html"]] if "text/html" in content["data"] else []
             elif kind == "error":
                 outcome.error, outcome.message = content["ename"], content["evalue"]
                 outcome.shown = _ANSI.sub("", "\n".join(content["traceback"]))

@@ -1,0 +1,65 @@
+"""What the student's functions held when a launch failed, folded under the error in the notebook."""
+
+import html
+import os
+import sys
+import threading
+
+from .. import cells
+
+
+def in_notebook():
+    """Whether somebody looks at what this thread displays: a notebook's cell, but not one that is tested or recorded.
+
+    COURSE_PANEL=0 says that nobody does; nbval says so by PYTEST_CURRENT_TEST.
+    """
+    if os.environ.get("COURSE_PANEL") == "0" or "PYTEST_CURRENT_TEST" in os.environ:
+        return False
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel") and threading.current_thread() is threading.main_thread()
+
+
+def show_below(error):
+    """Once the cell has shown `error`, a WorkerError, show below it what was held; not where the cell catches it."""
+    text = as_html(error)
+    if not text or not in_notebook():
+        return
+    from IPython import get_ipython
+    from IPython.display import HTML, display
+
+    events = get_ipython().events
+
+    def show(result):
+        events.unregister("post_run_cell", show)
+        if result.error_in_exec is error:
+            display(HTML(text))
+
+    events.register("post_run_cell", show)
+
+
+def as_html(error):
+    """A folded list of the ranks' own frames with what their names held; "" where nothing is known."""
+    ranks = [(fate.rank, [frame for frame in fate.where if frame.locals]) for fate in error.ranks]
+    ranks = [(rank, frames) for rank, frames in ranks if frames]
+    ranks.sort(key=lambda item: item[0] != error.rank)  # the one to look at first
+    if not ranks:
+        return ""
+    parts = "".join(_frame(rank, frame) for rank, frames in ranks for frame in reversed(frames))
+    names = ", ".join(str(rank) for rank, _ in ranks)
+    return (
+        f"<details><summary>What the variables held: rank{'s' if len(ranks) > 1 else ''} {names}</summary>"
+        f"{parts}</details>"
+    )
+
+
+def _frame(rank, frame):
+    place = f"rank {rank}, {cells.cell_name(frame.file)}, line {frame.line}, in {frame.function}"
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align: left"><code>{html.escape(name)}</code></th>'
+        f'<td style="text-align: left"><code>{html.escape(text)}</code></td></tr>'
+        for name, text in frame.locals.items()
+    )
+    return (
+        f'<table style="margin: 0.5em 0 0.5em 1em"><caption style="text-align: left">{html.escape(place)}</caption>'
+        f"<tbody>{rows}</tbody></table>"
+    )

@@ -1,0 +1,38 @@
+"""A thread of a worker that hears the notebook while the worker computes, or waits in C++ for other ranks."""
+
+import queue
+import threading
+
+from . import locals as frames
+from .protocol import Describe, Described
+
+
+class Listener:
+    """Answers Describe by itself, and keeps other messages for the worker's main thread.
+
+    `send(message)` may be called from any thread. The thread ends with the channel.
+    """
+
+    def __init__(self, channel, send):
+        self._channel, self._send = channel, send
+        self._messages = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="course listener", daemon=True).start()
+
+    def next(self):
+        """Wait for a message, and return (message, descriptors). Raises EOFError where the notebook is gone."""
+        found = self._messages.get()
+        if found is None:
+            self._messages.put(None)
+            raise EOFError
+        return found
+
+    def _listen(self):
+        try:
+            while True:
+                for message, fds in self._channel.receive():
+                    if isinstance(message, Describe):
+                        self._send(Described(frames.of_main_thread()))
+                    else:
+                        self._messages.put((message, fds))
+        except (EOFError, OSError):
+            self._messages.put(None)

@@ -1,0 +1,99 @@
+"""A debugger in a worker that is typed to in the notebook: `breakpoint()`, and `torch.distributed.breakpoint(rank)`.
+
+    rank 1: pdb    ── Asked ───▶ supervisor: input(), the notebook's own line
+                   ◀── Typed ───
+
+What pdb prints goes where the worker's output goes.
+"""
+
+import collections
+import os
+import pdb
+import sys
+import threading
+
+from .. import cells
+from ..processes import interrupts
+from .protocol import Asked, Typed
+
+_ELSEWHERE = (
+    "breakpoint() opens a prompt where launch itself starts the workers, which is on this machine and without on=…"
+)
+_IN_THREAD = "breakpoint() opens a prompt in the main thread of a worker, not in others"
+
+
+def read_line(rank, prompt):
+    """In the notebook: let the student answer `rank`'s prompt, and return it as Typed. An interrupt may strike."""
+    if threading.current_thread() is not threading.main_thread():
+        return Typed(None, "breakpoint() needs somebody to type, and this launch runs in a thread of the notebook")
+    try:
+        with interrupts.allowed():
+            return Typed(input(f"[rank {rank}] {prompt}"), "")
+    except (EOFError, RuntimeError):  # a notebook that nobody looks at: nbconvert, nbval, a script without a terminal
+        return Typed(None, "breakpoint() needs somebody to type, and nobody can here: remove it, or open the notebook")
+
+
+def take_over(listener, send):
+    """In a worker: let both breakpoints ask the notebook; without a Listener, which hears it, let them say why not."""
+
+    def hook(*_, **__):
+        if os.environ.get("PYTHONBREAKPOINT") != "0":
+            _Debugger(listener, send).set_trace(sys._getframe(1))
+
+    sys.breakpointhook = hook
+    dist = sys.modules.get("torch.distributed")  # another interpreter may have none
+    if dist is not None:
+        passed = collections.Counter()
+
+        def breakpoint(rank=0, skip=0, timeout_s=None):
+            """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it goes on."""
+            frame = sys._getframe(1)
+            here = (frame.f_code.co_filename, frame.f_lineno)
+            passed[here] += 1
+            if passed[here] <= skip:
+                return
+            if dist.get_rank() == rank:
+                _Debugger(listener, send, then=dist.barrier).set_trace(frame)
+            else:
+                print(f"waits at torch.distributed.breakpoint({rank}) until rank {rank} goes on")
+                dist.barrier()
+
+        dist.breakpoint = breakpoint
+
+
+class _Debugger(pdb.Pdb):
+    """pdb that reads from the notebook. `then()` is called once, when its first prompt is left to go on."""
+
+    def __init__(self, listener, send, then=None):
+        if listener is None:
+            raise RuntimeError(_ELSEWHERE)
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(_IN_THREAD)
+        super().__init__(stdin=self, stdout=sys.stdout, nosigint=True, readrc=False)
+        self.prompt = ""  # else it would be printed, too
+        self._listener, self._send_message, self._then = listener, send, then
+
+    def readline(self):
+        """As pdb's standard input: a line from the notebook."""
+        sys.stdout.flush()
+        self._send_message(Asked("(Pdb) "))
+        message, _ = self._listener.next()
+        if message.refusal:
+            raise RuntimeError(message.refusal)
+        return f"{message.line}\n"
+
+    def interaction(self, *args, **kwargs):
+        super().interaction(*args, **kwargs)
+        if self._then is not None and not self.quitting:
+            then, self._then = self._then, None
+            then()
+
+    def get_stack(self, *args):
+        stack, current = super().get_stack(*args)
+        own = [i for i, (frame, _) in enumerate(stack) if cells.is_own(frame.f_code.co_filename)]
+        first = min(own[:1] + [current])  # what leads there is the launcher's
+        return stack[first:], current - first
+
+    def format_stack_entry(self, frame_lineno, *args, **kwargs):
+        name = self.canonic(frame_lineno[0].f_code.co_filename)
+        return super().format_stack_entry(frame_lineno, *args, **kwargs).replace(name, cells.cell_name(name), 1)
