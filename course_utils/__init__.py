@@ -3,6 +3,17 @@
 from .chapter import describe
 from .checks import check
 from .hardware import rank_device
-from .launch import Nodes, Slurm, WorkerError, launch, log
+from .launch import Nodes, Ranks, Slurm, WorkerError, latest_run, launch, log
 
-__all__ = ["Nodes", "Slurm", "WorkerError", "check", "describe", "launch", "log", "rank_device"]
+__all__ = [
+    "Nodes",
+    "Ranks",
+    "Slurm",
+    "WorkerError",
+    "check",
+    "describe",
+    "latest_run",
+    "launch",
+    "log",
+    "rank_device",
+]

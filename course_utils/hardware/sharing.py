@@ -74,6 +74,7 @@ class _Ticket:
     def __enter__(self):
         with _alone(self._folder):
             numbers = [number for number, _ in _tickets(self._folder, clean=True)]
+            numbers += [int(_NAME.fullmatch(name)[1]) for name in _own]
             self._number = min(max(numbers, default=0) + 1, _MOST)
             self._name = f"course-ticket-{self._number}-{os.getpid()}"
             path = self._folder / self._name

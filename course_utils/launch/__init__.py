@@ -60,11 +60,12 @@ import weakref
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts, payload
-from . import call, handle, held, rendezvous, surroundings
+from . import call, handle, held, magic, rendezvous, surroundings
 from .call import NotSendable
-from .failure import Interrupted, LauncherError, WorkerError, explain, lines_about
+from .failure import Interrupted, LauncherError, RanksError, WorkerError, explain, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
+from .ranks import Ranks
 from .supervisor import Supervisor
 from .worker import log
 
@@ -73,6 +74,8 @@ __all__ = [
     "LauncherError",
     "Nodes",
     "NotSendable",
+    "Ranks",
+    "RanksError",
     "Run",
     "Slurm",
     "WorkerError",
@@ -271,6 +274,7 @@ def _interrupted(run, what, fates):
 
 
 launch.shutdown = shutdown
+magic.register()
 
 
 @contextlib.contextmanager

@@ -5,9 +5,11 @@ all, since the partner has its own story.
 """
 
 import bdb
+import os
 import re
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from .. import cells
 from .protocol import Frame, Report
@@ -17,6 +19,7 @@ _LOST_CONNECTION = re.compile(
     "|ncclRemoteError|failed to recv, got 0 bytes|recv(Value|Vector|Bytes)? failed|connectFullMesh failed",
     re.IGNORECASE,
 )
+_LAUNCHER = str(Path(__file__).parent) + os.sep
 _PARTNER_IS_GONE = re.compile(r"\b(rank|server|worker) \d+ is gone\b")  # what the course's own errors say
 # Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
@@ -76,6 +79,11 @@ class _Brief:
         head, _, rest = str(self).partition("\n")
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *rest.split("\n")]
 
+    def add(self, note):
+        """Add to the end of the text what has become known since, "" for nothing."""
+        if note:
+            self.args = (f"{self}\n\n{note}",)
+
 
 class LauncherError(_Brief, RuntimeError):
     """The launcher, or the system under it, could not do its work:
@@ -106,6 +114,10 @@ class WorkerError(_Brief, RuntimeError):
         self.type_name, self.message = (report.type_name, report.message) if report is not None else ("", "")
         self.exitcode = cause.died if report is None else report.exitcode
         self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
+
+
+class RanksError(_Brief, RuntimeError):
+    """Something was asked of ranks that stay, and could not be done: there are none, or not these."""
 
 
 class Interrupted(_Brief, KeyboardInterrupt):
@@ -154,7 +166,7 @@ def explain(fates, timeout=None, killed_for_memory=False):
 def _explain_lost_connection(cause, others, fates):
     returned = [fate.rank for fate in others if fate.returned]
     if returned:
-        head = f"{_names(returned)} had returned while rank {cause.rank} {_whereabouts(cause.where)}"
+        head = f"{names_of(returned)} had returned while rank {cause.rank} {_whereabouts(cause.where)}"
     else:
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.where)}"
     rule = "Every rank must call the same collectives, in the same order and equally often."
@@ -210,7 +222,9 @@ def lines_about(fates):
     groups = {}
     for fate in fates:
         groups.setdefault(_story(fate), []).append(fate)
-    return [f"{_names([fate.rank for fate in group])} {_story(group[0], len(group) > 1)}" for group in groups.values()]
+    return [
+        f"{names_of([fate.rank for fate in group])} {_story(group[0], len(group) > 1)}" for group in groups.values()
+    ]
 
 
 def _story(fate, of_many=False):
@@ -242,7 +256,7 @@ def _shortened(text, length=120):
     return line if len(line) <= length else f"{line[:length]}…"
 
 
-def _names(ranks):
+def names_of(ranks):
     """`rank 3`, `ranks 0 and 2`, `ranks 1–3`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
@@ -257,9 +271,10 @@ def _whereabouts(frames, of_many=False):
     own = cells.innermost(frames)
     if any(function == "wait_for_the_others" for _, _, function in frames):
         return "had come to the end of your function"
+    if own is None and not frames:
+        return f"{was} running ({'they' if of_many else 'it'} did not say where)"
     if own is None:
-        silent = f"{was} running ({'they' if of_many else 'it'} did not say where)"
-        return f"{was} in {frames[-1][2]}" if frames else silent
+        return f"{was} running" if frames[-1][0].startswith(_LAUNCHER) else f"{was} in {frames[-1][2]}"
     if any(name == bdb.__file__ for name, _, _ in frames):
         return f"{was} at the prompt of a debugger at {cells.own_line(frames)}"
     called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch logs calls in one

@@ -184,7 +184,9 @@ class _Server:
                 os.close(fd)
         elif isinstance(request, Signal):
             for pid, (_, rank) in self._workers.items():
-                if rank in request.ranks:
+                if rank in request.ranks and request.number == signal.SIGKILL:
+                    linux.kill_group(pid)  # with what it has started
+                elif rank in request.ranks:
                     os.kill(pid, request.number)  # not reaped yet, so the pid is still its own
         elif isinstance(request, Kill):
             self._kill_all()

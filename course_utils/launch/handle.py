@@ -142,6 +142,16 @@ def current():
     return handle
 
 
+def take():
+    """The forkserver, for somebody who keeps and ends it; another one is started for the launches to come."""
+    global _handle
+    current()
+    with _changing:
+        taken, _handle = _handle, None
+    warm()
+    return taken
+
+
 def shutdown():
     """End the forkserver, if there is one, and the launch that goes on, if one does. The next launch starts another."""
     global _handle

@@ -3,8 +3,8 @@
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
     notebook ◀─ Began, Logged, Returned, Left, Raised ── worker, each over a channel of its own
-    notebook ── Describe, Typed ────────────────────▶ worker, to a thread that listens
-    notebook ◀─ Described, Asked ──────────────────── worker
+    notebook ── Describe, Typed, Ask ───────────────▶ worker, to a thread that listens
+    notebook ◀─ Described, Asked, Answered ────────── worker
 
 Times are time.monotonic(), which all processes of a machine share.
 """
@@ -36,6 +36,11 @@ Logged = namedtuple("Logged", "time step values")
 Returned = namedtuple("Returned", "time")  # with it comes a descriptor: a payload, the result
 Left = namedtuple("Left", "time")  # by sys.exit(0): a rank that is done and has nothing to return
 Raised = namedtuple("Raised", "time report")
+
+Ask = namedtuple("Ask", "number")  # of a rank that stays; with it comes a payload, (function, args, kwargs)
+# `report` is None where it has returned: then a payload comes along, the result. `collectives` is how many its process
+# group has been through.
+Answered = namedtuple("Answered", "number time report collectives")
 
 Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?
 Described = namedtuple("Described", "frames")

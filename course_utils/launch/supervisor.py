@@ -30,32 +30,44 @@ class Supervisor(Watch):
     def __init__(self, handle, world_size, folder, surroundings_fd, call_fd, stream=None, keeps_going=False):
         super().__init__(world_size, stream, keeps_going)
         self._launch = next(_launches)
-        self._handle, self._folder, self._given_fds = handle, folder, (surroundings_fd, call_fd)
-        self._channels, self._stacks, self._outputs = {}, {}, {}
+        self.handle, self._folder, self.given_fds = handle, folder, (surroundings_fd, call_fd)
+        self.channels, self._stacks, self._outputs = {}, {}, {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
-        self._alive = set()
+        self.alive = set()
         self._refused = None  # the first NotForked
         self._memory_kills = linux.count_memory_kills()
 
     def start(self):
         """Ask the forkserver for the workers."""
         for rank in range(self.world_size):
-            ours, theirs = socket.socketpair()
-            self._channels[rank] = Channel(ours)
-            with theirs:
-                self._stacks[rank] = stacks = payload.anonymous_file("course-stacks")
-                reader, writer = os.pipe()
-                self._outputs[rank] = reader
-                os.set_blocking(reader, False)
-                try:
-                    fds = WorkerFds(theirs.fileno(), writer, stacks, *self._given_fds)
-                    self._handle.send(Fork(self._launch, rank, self._folder), fds)
-                finally:
-                    os.close(writer)
-            self._alive.add(rank)
-            self._selector.register(self._channels[rank], selectors.EVENT_READ, (self._read_channel, rank))
-            self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
+            self.start_rank(rank)
+
+    def start_rank(self, rank):
+        ours, theirs = socket.socketpair()
+        self.channels[rank] = Channel(ours)
+        with theirs:
+            self._stacks[rank] = stacks = payload.anonymous_file("course-stacks")
+            reader, writer = os.pipe()
+            self._outputs[rank] = reader
+            os.set_blocking(reader, False)
+            try:
+                fds = WorkerFds(theirs.fileno(), writer, stacks, *self.given_fds)
+                self.handle.send(Fork(self._launch, rank, self._folder), fds)
+            finally:
+                os.close(writer)
+        self.alive.add(rank)
+        self._selector.register(self.channels[rank], selectors.EVENT_READ, (self._read_channel, rank))
+        self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
+
+    def forget_rank(self, rank):
+        """Close what is left of a rank that has ended."""
+        for source in (self.channels[rank], self._outputs[rank]):
+            with contextlib.suppress(KeyError):  # it has been read to its end
+                self._selector.unregister(source)
+        self.channels.pop(rank).close()
+        os.close(self._outputs.pop(rank))
+        os.close(self._stacks.pop(rank))
 
     def wait(self, timeout):
         """Return when all ranks have returned and ended; where ranks keep going without those that fail, when one has.
@@ -66,13 +78,13 @@ class Supervisor(Watch):
         counts = all if self.keeps_going else any
         if counts(fate.has_failed for fate in self.fates):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
-        if self._alive:
+        if self.alive:
             raise explain(self.whereabouts(), timeout=seconds)
 
     def note_failure(self, fate):
         super().note_failure(fate)
-        if self.keeps_going and fate.rank in self._alive:  # a rank that has raised waits for its end
-            self._handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
+        if self.keeps_going and fate.rank in self.alive:  # a rank that has raised waits for its end
+            self.handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
 
     def look(self, until):
         if self.prompting:
@@ -90,18 +102,18 @@ class Supervisor(Watch):
     def _converse(self):
         """Let the student type to the debugger of one rank, until that has gone on."""
         since = time.monotonic()
-        self._take_until(lambda: self.prompting.keys() >= self._alive, _COURTESY_S)
+        self.take_until(lambda: self.prompting.keys() >= self.alive, _COURTESY_S)
         rank = min(self.prompting)
         while rank in self.prompting:
             if self._outputs[rank] in self._selector.get_map():
                 self._read_output(rank, self._outputs[rank])  # what is asked about comes before the question
             typed = prompt.read_line(rank, self.prompting.pop(rank))
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                self._channels[rank].send(typed)
-            self._take_until(lambda: rank in self.prompting or rank not in self._alive, _COURTESY_S)
+                self.channels[rank].send(typed)
+            self.take_until(lambda: rank in self.prompting or rank not in self.alive, _COURTESY_S)
         self.paused_s += time.monotonic() - since
 
-    def _take_until(self, condition, seconds):
+    def take_until(self, condition, seconds):
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             self.take(self.select(deadline))
@@ -112,27 +124,27 @@ class Supervisor(Watch):
         with contextlib.ExitStack() as stack:
             for fd in [*self._stacks.values(), *self._outputs.values()]:
                 stack.callback(os.close, fd)
-            for channel in self._channels.values():
+            for channel in self.channels.values():
                 stack.callback(channel.close)
             stack.callback(self._selector.close)
             stack.callback(self.output.finish)
             self._kill()
-            self._selector.unregister(self._handle)
+            self._selector.unregister(self.handle)
             outputs = set(self._outputs.values())
             deadline = time.monotonic() + 1
             while outputs & set(self._selector.get_map()) and time.monotonic() < deadline:
                 self.take(self.select(deadline))
-        return not self._alive
+        return not self.alive
 
     def _kill(self):
         try:
-            if self._alive:
-                self._handle.send(Kill())
-            deadline = time.monotonic() + (_STOP_S if self._handle.has_imported else 0)
-            while self._alive and time.monotonic() < deadline:
+            if self.alive:
+                self.handle.send(Kill())
+            deadline = time.monotonic() + (_STOP_S if self.handle.has_imported else 0)
+            while self.alive and time.monotonic() < deadline:
                 self.take(self.select(deadline))
         except LauncherError:
-            self._alive.clear()  # its end has ended them
+            self.alive.clear()  # its end has ended them
 
     @property
     def killed_for_memory(self):
@@ -141,7 +153,7 @@ class Supervisor(Watch):
 
     @property
     def is_over(self):
-        return not self._alive
+        return not self.alive
 
     def select(self, deadline):
         """Wait until there is something to `take`, until `deadline` at most, and return what."""
@@ -175,12 +187,12 @@ class Supervisor(Watch):
             if isinstance(message, Exited):
                 self._note_end(message)
             elif isinstance(message, NotForked):
-                self._alive.discard(message.rank)
+                self.alive.discard(message.rank)
                 self._refused = self._refused or message  # not raised here: others that came with it would be lost
 
     def _note_end(self, end):
-        self._alive.discard(end.rank)
-        channel = self._channels[end.rank]
+        self.alive.discard(end.rank)
+        channel = self.channels[end.rank]
         with contextlib.suppress(BlockingIOError):  # a process of the worker's own may still hold the other end
             while channel in self._selector.get_map():  # what it said before it ended
                 self._read_channel(end.rank, channel)
@@ -188,18 +200,22 @@ class Supervisor(Watch):
 
     def whereabouts(self):
         """Return the fates, after every rank that still computes or waits has written down where it is."""
-        asked = [rank for rank in sorted(self._alive) if self.fates[rank].report is None]
-        if not asked or not self._handle.has_imported:
+        asked = [rank for rank in sorted(self.alive) if self.may_say_where(self.fates[rank])]
+        if not asked or not self.handle.has_imported:
             return self.fates
         for rank in asked:
+            self.fates[rank].described = ()
             with contextlib.suppress(OSError):  # it has just ended
-                self._channels[rank].send(Describe())
-        self.ask(asked, lambda ranks: self._handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
-        self._take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
+                self.channels[rank].send(Describe())
+        self.ask(asked, lambda ranks: self.handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
+        self.take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
         return self.fates
 
+    def may_say_where(self, fate):
+        return fate.report is None
+
     def _has_answered(self, rank):
-        return bool(self.fates[rank].described or self.fates[rank].has_failed or rank not in self._alive)
+        return bool(self.fates[rank].described or self.fates[rank].has_failed or rank not in self.alive)
 
     def stacks(self, rank):
         return os.pread(self._stacks[rank], 1 << 20, 0).decode(errors="replace")

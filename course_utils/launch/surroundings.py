@@ -5,7 +5,6 @@
 
 import atexit
 import contextlib
-import linecache
 import logging
 import multiprocessing
 import multiprocessing.process
@@ -61,8 +60,7 @@ class Surroundings:
         sys.argv[:] = [""]
         sys.modules["__main__"] = types.ModuleType("__main__")
         for name, text in self.sources.items():
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        cells.called.update(self.names)
+            cells.know(name, text, self.names[name])
 
 
 def begin_anew(folder):

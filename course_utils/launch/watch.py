@@ -70,8 +70,9 @@ class Watch:
         elif isinstance(message, Left):
             fate.returned, fate.time = True, message.time
         elif isinstance(message, Raised):
-            fate.time, fate.report = message
-            self.note_failure(fate)
+            if not self.is_stopping:  # else what it says is that we are ending its partners
+                fate.time, fate.report = message
+                self.note_failure(fate)
         elif isinstance(message, Described):
             fate.described = message.frames
         elif isinstance(message, Asked):

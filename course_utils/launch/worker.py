@@ -23,6 +23,7 @@ STACK_SIGNAL = signal.SIGUSR1
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 
 _channel = None  # to the notebook
+listener = None  # hears what it says while the worker runs
 _now = time.monotonic
 _sending = threading.Lock()  # a worker's threads may log
 _steps = itertools.count()
@@ -45,7 +46,7 @@ def log(**values):
     for name, value in values.items():
         if type(value) not in (int, float, str, bool):
             values[name] = _plain(name, value)
-    _send(Logged(_now(), step, values))
+    send(Logged(_now(), step, values))
 
 
 def _plain(name, value):
@@ -109,7 +110,7 @@ def serve(channel, fds, surround, now=time.monotonic):
     messages. Of the WorkerFds `fds` the output, stacks and call are used. A rank that has raised stays until it is
     killed.
     """
-    global _channel, _now
+    global _channel, _now, listener
     _channel, _now = channel, now
     pid = os.getpid()
     doing, is_ours = "starting", True
@@ -118,29 +119,30 @@ def serve(channel, fds, surround, now=time.monotonic):
         faulthandler.enable(fds.stacks, all_threads=False)
         faulthandler.register(STACK_SIGNAL, fds.stacks, all_threads=False)
         join = surround()
-        prompt.take_over(_listen(channel), _send)
+        listener = Listener(channel, send) if isinstance(channel, Channel) else None  # not over files
+        prompt.take_over(listener, send)
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call)
         doing, is_ours = "joining the process group", True
         join()
-        _send(Began())
+        send(Began())
         doing, is_ours = "", False
         value = worker(*args, **kwargs)
         if os.getpid() != pid:
-            _leave_fork()
+            leave_fork()
         doing = "waiting for what its GPU still had to do"
         hardware.wait_for_gpus()
         doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
         result_fd = payload.dump(value)
-        _send(Returned(now()), [result_fd])
+        send(Returned(now()), [result_fd])
         os.close(result_fd)
     except BaseException as error:
         if os.getpid() != pid:
-            _leave_fork(error)
+            leave_fork(error)
         if isinstance(error, SystemExit) and not error.code:
-            _send(Left(now()))
+            send(Left(now()))
         else:
-            _send(Raised(now(), _report(error, doing, is_ours)))
+            send(Raised(now(), report_of(error, doing, is_ours)))
             ending.flush()
             # Stay, so that the other ranks still wait where they are and not report a lost connection: whoever reads
             # the error wants to know what they were waiting for. The launcher kills us all.
@@ -149,12 +151,7 @@ def serve(channel, fds, surround, now=time.monotonic):
     _leave()
 
 
-def _listen(channel):
-    """The Listener to the notebook, or None where ranks are reached through files."""
-    return Listener(channel, _send) if isinstance(channel, Channel) else None
-
-
-def _send(message, fds=()):
+def send(message, fds=()):
     with _sending:
         _channel.send(message, fds)
 
@@ -171,9 +168,9 @@ def _take_streams(output_fd):
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # _IOLBF, line by line
 
 
-def _report(error, doing, is_ours):
+def report_of(error, doing, is_ours):
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == os.path.dirname(__file__):
         trace = trace.tb_next
     trace = None if doing else cells.from_own(trace)  # what leads there, the launcher's or a check's, teaches nothing
     described = traceback.TracebackException(type(error), error, trace)
@@ -208,7 +205,7 @@ def _leave():
         ending.leave()
 
 
-def _leave_fork(error=None):
+def leave_fork(error=None):
     """End a child that the worker forked itself: it is no rank, and what it returns is nobody's result."""
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(error)

@@ -47,6 +47,7 @@ class Outcome:
     stderr: str = ""
     values: list = field(default_factory=list)  # text of what was displayed
     htmls: list = field(default_factory=list)  # of that which came as HTML
+    updates: list = field(default_factory=list)  # text of what replaced something displayed
     error: str = ""  # the name of the exception
     message: str = ""  # its text
     shown: str = ""  # the rendered traceback, without colours
@@ -142,6 +143,8 @@ class Notebook:
             elif kind in ("execute_result", "display_data"):
                 outcome.values.append(content["data"]["text/plain"])
                 outcome.htmls += [content["data"]["text/html"]] if "text/html" in content["data"] else []
+            elif kind == "update_display_data":
+                outcome.updates.append(content["data"]["text/plain"])
             elif kind == "error":
                 outcome.error, outcome.message = content["ename"], content["evalue"]
                 outcome.shown = _ANSI.sub("", "\n".join(content["traceback"]))
@@ -196,6 +199,9 @@ class Notebook:
         found |= {pid for pid, parent in parents.items() if parent in found}  # a zombie has no environment any more
         processes = (_safely(psutil.Process, pid) for pid in sorted(found))
         return [process for process in processes if process is not None]
+
+    def names(self):
+        return [_safely(process.name) or "" for process in self.processes()]
 
     def forkservers(self):
         return [

@@ -1,0 +1,116 @@
+"""What a worker that stays does between its start and its end: what it is asked, one request after another.
+
+Its names live in `__main__`, as those of a notebook do in its kernel.
+"""
+
+import ast
+import os
+import signal
+import sys
+import time
+
+from .. import cells, hardware
+from ..processes import ending, payload
+from . import rendezvous, worker
+from .protocol import Answered
+
+_SHOWN_CHARS = 10_000  # of what a cell's last line is worth
+_is_busy = False
+
+
+def obey():
+    """Be a rank that stays: answer every Ask until the notebook is gone."""
+    import torch
+    import torch.distributed as dist
+
+    signal.signal(signal.SIGINT, _interrupt)
+    names = sys.modules["__main__"].__dict__
+    names |= {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "torch": torch, "dist": dist}
+    while True:
+        try:
+            message, fds = worker.listener.next()
+        except EOFError:
+            return
+        _answer(message.number, *fds)
+
+
+def _interrupt(*_):
+    """An interrupt that comes when nothing runs any more, or not yet, is for nobody."""
+    global _is_busy
+    if _is_busy:
+        _is_busy = False
+        raise KeyboardInterrupt
+
+
+def _answer(number, request_fd):
+    global _is_busy
+    pid, report, fds = os.getpid(), None, []
+    doing = "loading the function and its arguments"
+    try:
+        try:
+            function, args, kwargs = payload.load(request_fd)
+            doing, _is_busy = "", True
+            value = function(*args, **kwargs)
+            hardware.wait_for_gpus()
+        finally:
+            _is_busy = False
+        doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
+        if os.getpid() == pid:
+            fds = [payload.dump(value)]
+    except BaseException as error:
+        if os.getpid() != pid:
+            worker.leave_fork(error)
+        report = worker.report_of(error, doing, is_ours=False)
+    if os.getpid() != pid:
+        worker.leave_fork()
+    ending.flush()
+    worker.send(Answered(number, time.monotonic(), report, _collectives()), fds)
+    for fd in [request_fd, *fds]:
+        os.close(fd)
+
+
+def _collectives():
+    """How many collectives this rank's process group has been through, None where it does not say."""
+    import torch.distributed as dist
+
+    try:
+        return dist.group.WORLD._get_sequence_number_for_group()
+    except (AttributeError, RuntimeError, ValueError):  # the student has destroyed it
+        return None
+
+
+def rejoin(port, backend):
+    """Leave the process group, some of whose members are gone, for a new one."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = str(port)
+    rendezvous.join(backend)
+
+
+def run_cell(source, file, name):
+    """Run a cell in this rank's `__main__`, and return what its last line is worth, as text, or None.
+
+    `file` stands for a file's name in its code, and is called `name` where it is spoken of.
+    """
+    cells.know(file, source, name)
+    body = ast.parse(source, file).body
+    names = sys.modules["__main__"].__dict__
+    last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
+    exec(compile(ast.Module(body, []), file, "exec"), names)
+    value = None if last is None else eval(compile(last, file, "eval"), names)
+    if value is None:
+        return None
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text):,} characters)"
+
+
+def evaluate(expression):
+    """What an expression is worth in this rank's `__main__`."""
+    return eval(expression, sys.modules["__main__"].__dict__)
+
+
+def assign(name, value):
+    """Give this rank's `__main__` a name."""
+    setattr(sys.modules["__main__"], name, value)

@@ -1,0 +1,266 @@
+"""Ranks that stay between cells: what they keep, how they fail and come back, and that nothing is left of them."""
+
+import os
+import signal
+
+import pytest
+from conftest import wait_until
+
+IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksError\n"
+
+
+@pytest.fixture
+def ranks(notebook):
+    """The shared notebook, with `ranks = Ranks(3)`, which are ended after the test."""
+    notebook.run(IMPORT + "ranks = Ranks(3, timeout=20)\nranks['mark'] = 'kept'")
+    yield notebook
+    notebook.run("ranks.close()")
+
+
+def kept(notebook):
+    """For each rank whether it still has its names; all can talk to one another."""
+    notebook.run("%%ranks\nt = torch.ones(1)\ndist.all_reduce(t)")
+    assert notebook.run("[float(t) for t in ranks['t']]").value == [3, 3, 3]
+    return notebook.run('ranks[\'globals().get("mark") == "kept"\']').value
+
+
+def test_names_stay_from_cell_to_cell(ranks):
+    ranks.run("%%ranks\nx = 10 * rank + world_size")
+    ranks.run("%%ranks 0,2\nx += 1")
+    assert ranks.run("ranks['x']").value == [4, 13, 24]
+    assert ranks.run("ranks['x * 2']").value == [8, 26, 48]
+    ranks.run("ranks['lr'] = 0.5\ndef scaled(y): return y * 2")
+    ranks.run("%%ranks\ndef scaled(y):\n    return lr * y + rank")
+    assert ranks.run("ranks['scaled(2)']").value == [1, 2, 3]
+    assert ranks.run("ranks.run(scaled, y=2)").value == [4, 4, 4]
+
+
+def test_each_rank_has_its_column(ranks):
+    outcome = ranks.run("%%ranks\nprint(f'<{rank}>')\nrank * 2")
+    assert outcome.values == ["rank 0:\n<0>\n0\nrank 1:\n<1>\n2\nrank 2:\n<2>\n4"]
+    (shown,) = outcome.htmls
+    assert [shown.count(f'aria-label="rank {rank}"') for rank in range(3)] == [1, 1, 1]
+    assert "&lt;1&gt;" in shown
+    assert not outcome.stdout
+    assert ranks.run("%%ranks 1-2\nNone").values == []
+    assert ranks.run("%%ranks\n'same'").values == ["ranks 0–2: 'same'"]
+
+
+def test_columns_appear_while_a_cell_runs(ranks):
+    outcome = ranks.run(
+        "%%ranks\nimport os, time\nfor step in range(10):\n    print(step, flush=True)\n    time.sleep(0.15)\nstep"
+    )
+    assert ":\n0\n1\n2" in outcome.values[0]
+    assert "9" not in outcome.values[0]
+    assert 2 <= len(outcome.updates) <= 9
+    assert outcome.updates[-1].endswith("\n9\n9")
+
+
+def test_an_error_outside_a_collective_costs_nothing(ranks):
+    outcome = ranks.fail("%%ranks\nprint('before')\nif rank == 1:\n    raise ValueError('no')\nz = 1")
+    assert outcome.values[0].startswith("rank 1 failed:\nbefore\nValueError: no\n  at Cell In[")
+    lines = outcome.shown.splitlines()
+    assert lines[0] == "WorkerError: rank 1: ValueError: no"
+    assert lines[1].endswith(", line 4:  raise ValueError('no')")
+    assert "ranks 0 and 2 had returned" in lines
+    assert "again" not in outcome.shown
+    assert kept(ranks) == [True] * 3
+
+
+def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
+    outcome = ranks.fail("%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.barrier()")
+    assert outcome.shown.startswith("WorkerError: rank 1: ValueError: no\n")
+    assert "ranks 0 and 2 were in barrier at Cell In[" in outcome.shown
+    assert "Ranks 0 and 2 have been started again, and their names are gone." in outcome.shown
+    assert "ranks 0 and 2 did not come to the end: was at" in outcome.values[0]
+    assert outcome.seconds < 2
+    assert kept(ranks) == [False, True, False]
+
+
+def test_one_that_still_computes_is_waited_for(ranks):
+    outcome = ranks.fail("""%%ranks
+import time
+if rank == 0:
+    raise ValueError('no')
+if rank == 1:
+    time.sleep(1)
+done = True""")
+    assert "ranks 1 and 2 had returned" in outcome.shown
+    assert ranks.run("ranks['globals().get(\"done\")']").value == [None, True, True]
+
+
+def test_ranks_that_have_been_through_different_collectives_meet_anew(ranks):
+    outcome = ranks.fail(
+        "%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.broadcast(torch.ones(1), 0, async_op=True)\nNone"
+    )
+    assert "joined a new process group" in outcome.shown
+    assert kept(ranks) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_kept"),
+    [("while True: sum(range(1000))", True), ("dist.recv(torch.ones(1), (rank + 1) % 3)", False)],
+    ids=["computing", "in C++"],
+)
+def test_interrupt(ranks, statement, is_kept):
+    message_id = ranks.start(f"%%ranks\nimport os\nopen(f'begun-{{rank}}', 'w').close()\n{statement}")
+    begun = [ranks.directory / f"begun-{rank}" for rank in range(3)]
+    wait_until(lambda: all(path.exists() for path in begun), 10, "all have begun")
+    ranks.interrupt()
+    outcome = ranks.wait(message_id)
+    for path in begun:
+        path.unlink()
+    assert outcome.error == "Interrupted"
+    assert ", line 4:" in outcome.shown
+    assert "Traceback" not in outcome.shown + outcome.stderr
+    assert kept(ranks) == [is_kept] * 3
+
+
+def test_time_is_up(ranks):
+    ranks.run("ranks.timeout = 0.5")
+    outcome = ranks.fail("%%ranks\nwhile rank == 1:\n    pass")
+    assert outcome.shown.startswith("WorkerError: no end after 0.5 s, so ")
+    assert "rank 1 was at Cell In[" in outcome.shown
+    assert kept(ranks) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("os._exit(3)", "rank 2: ended with exit code 3"),
+        ("import sys; sys.exit(4)", "rank 2: left with exit code 4"),
+        ("os.kill(os.getpid(), 9)", "rank 2: killed (SIGKILL)"),
+    ],
+)
+def test_a_rank_that_ends_itself(ranks, statement, what):
+    outcome = ranks.fail(f"%%ranks\nimport os\nif rank == 2:\n    {statement}")
+    assert what in outcome.message
+    assert kept(ranks)[:2] == [True, True]
+
+
+def test_a_rank_killed_between_cells(ranks):
+    pids = ranks.run("ranks.run(os.getpid)").value
+    os.kill(pids[1], signal.SIGKILL)
+    wait_until(lambda: pids[1] not in {process.pid for process in ranks.workers()}, 5, "it is gone")
+    outcome = ranks.fail("%%ranks\nmark")
+    assert "rank 1" in outcome.message
+    assert "killed (SIGKILL)" in outcome.message
+    assert "Rank 1 has been started again, and its names are gone." in outcome.message
+    assert kept(ranks) == [True, False, True]
+
+
+def test_their_forkserver_is_killed(notebook):
+    notebook.run(IMPORT + "ranks = Ranks(2)")
+    pid = notebook.run("ranks._handle._process.pid").value
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(name.startswith("rank") for name in notebook.names()), 5, "the ranks end with it")
+    outcome = notebook.fail("%%ranks\n1")
+    assert outcome.shown.startswith("LauncherError: the process that starts workers has ended (signal 9)")
+    outcome = notebook.fail("ranks['x']")
+    assert outcome.shown.startswith("RanksError: these ranks have ended; make new ones with Ranks(…)")
+    assert notebook.run("with Ranks(2) as ranks: value = ranks['rank']\nvalue").value == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        ("%%ranks 9\n1", "RanksError: there is no rank 9: these are ranks 0 to 2"),
+        ("%%ranks all\n1", "RanksError: %%ranks takes numbers of ranks, as in `%%ranks 0,2` or `%%ranks 1-3`"),
+        ("%%ranks\n1 +", "RanksError: this cell was not run, since it is no Python\n  Cell In["),
+        ("ranks['a b'] = 1", "ValueError: ranks[…] = … gives the ranks a name, which 'a b' is not"),
+        ("ranks.run(len)", "TypeError: len(obj, /) cannot be called with these arguments"),
+        ("ranks['lock'] = threading.Lock()", "NotSendable: argument 2 is a lock, which cannot be sent"),
+        ("ranks['(i for i in [])']", "TypeError: cannot pickle 'generator' object\n  while sending back its result"),
+        ("ranks['unknown']", "NameError: name 'unknown' is not defined"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_right(ranks, cell, sentence):
+    outcome = ranks.fail(cell)
+    assert sentence in f"{outcome.shown}\n{outcome.error}: {outcome.message}"
+    assert kept(ranks) == [True] * 3
+
+
+def test_a_name_that_only_the_notebook_has(ranks):
+    ranks.run("lr = 0.1")
+    outcome = ranks.fail("%%ranks\nlr")
+    assert 'lr is a name of the notebook, and the ranks have names of their own: ranks["lr"] = lr' in outcome.shown
+
+
+def test_before_there_are_ranks(notebook):
+    outcome = notebook.fail("%%ranks\n1")
+    assert outcome.shown.rstrip() == "RanksError: there are no ranks that stay: run `ranks = Ranks(4)` first"
+
+
+def test_arguments(notebook):
+    notebook.run(IMPORT)
+    assert "would have no process group" in notebook.fail("Ranks(2, backend=None)").message
+    assert "world_size is the number of workers" in notebook.fail("Ranks(0)").message
+    assert "timeout is a number of seconds" in notebook.fail("Ranks(2, timeout=0)").message
+    outcome = notebook.fail("def inside(): Ranks(2)\nlaunch(inside, world_size=2)")
+    assert "Ranks was called inside a worker" in outcome.message
+
+
+def test_a_new_one_ends_the_one_before(notebook):
+    notebook.run(IMPORT + "first = Ranks(2)\nsecond = Ranks(3)")
+    assert "RanksError: these ranks have ended" in notebook.fail("first['rank']").shown
+    assert notebook.run("second['rank']").value == [0, 1, 2]
+    notebook.run("second.close(); second.close()")
+
+
+def test_the_block_ends_them_and_all_that_they_started(notebook):
+    with notebook.leaving_nothing():
+        notebook.run(IMPORT + 'with Ranks(2) as ranks: ranks.run(lambda: subprocess.Popen(["sleep", "1000"]) and None)')
+    assert not notebook.sleepers()
+
+
+def test_a_launch_beside_them(ranks):
+    assert ranks.run("launch(lambda: dist.get_rank(), world_size=2).results").value == [0, 1]
+    ranks.fail("launch(lambda: 1 / 0, world_size=2)")
+    ranks.run("launch.shutdown()")
+    assert kept(ranks) == [True] * 3
+    ranks.run("warm()")
+
+
+def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(new_notebook, tmp_path):
+    notebook = new_notebook(COURSE_SHARED="1", COURSE_LOCKS=str(tmp_path))
+    notebook.run(IMPORT + "ranks = Ranks(2)")
+    outcome = notebook.run("launch(lambda: dist.get_rank(), world_size=2).results", timeout=10)
+    assert outcome.value == [0, 1]
+    assert len(list(tmp_path.iterdir())) == 1
+    notebook.run("ranks.close()")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_prompt_in_a_cell(ranks):
+    lines = iter(["p x", "c"])
+    outcome = ranks.type_into("%%ranks 1\nx = 41\nbreakpoint()\nx + 1", lambda _: next(lines))
+    assert not outcome.error, outcome.shown
+    assert "41" in outcome.values[-1]
+    assert outcome.values[-1].endswith("42")
+    outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: "q")
+    assert outcome.shown.startswith("Interrupted: Cell In[")
+    assert kept(ranks) == [True] * 3
+
+
+def test_only_this_machine_can_reach_them(ranks):
+    assert {address for address, _ in ranks.listening()} <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize("end", ["kill", "close"])
+def test_the_kernels_end_is_theirs(new_notebook, end):
+    notebook = new_notebook()
+    notebook.run(IMPORT + "ranks = Ranks(2)\nranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
+    if end == "kill":
+        notebook.kill()
+    else:
+        notebook.start("exit()")
+    wait_until(lambda: not [p for p in notebook.processes() if p.pid != notebook.pid], 5, "all is gone")
+
+
+def test_two_notebooks_at_once(ranks, new_notebook):
+    other = new_notebook()
+    other.run(IMPORT + "ranks = Ranks(2)\nranks['mark'] = 'theirs'")
+    assert kept(ranks) == [True] * 3
+    assert other.run("ranks['mark']").value == ["theirs"] * 2
+    other.run("ranks.close()")
+    assert kept(ranks) == [True] * 3
