@@ -86,7 +86,8 @@ def jupyterlab(folder, paths):
         "IPYTHONDIR": str(folder / "ipython"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")])),
     }
-    env.pop("COURSE_STRICT", None)
+    for name in ("COURSE_STRICT", "COURSE_PANEL", "PYTEST_CURRENT_TEST"):  # somebody looks, even if it is a test
+        env.pop(name, None)
     command = [
         sys.executable,
         "-m",

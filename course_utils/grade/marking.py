@@ -95,6 +95,7 @@ def _judge_until_one_fails(submission, located, folder, limit_s, offline, verdic
         "PYTHONPATH": str(folder / "course"),
         "MPLBACKEND": "agg",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "COURSE_PANEL": "0",
     }
     for name in ("COURSE_STRICT", "COURSE_RECORD"):
         env.pop(name, None)

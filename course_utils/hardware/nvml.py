@@ -115,6 +115,17 @@ def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
     return tuple(found), reason
 
 
+def memory_of_processes() -> dict[int, int]:
+    """{pid: bytes of GPU memory} of the processes on the visible GPUs; without those that the driver hides."""
+    nvml, _ = _nvml()
+    held = {}
+    for handle in visible_handles() if nvml is not None else ():
+        with contextlib.suppress(nvml.NVMLError):
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                held[process.pid] = held.get(process.pid, 0) + (process.usedGpuMemory or 0)
+    return held
+
+
 def _all_handles(nvml) -> list:
     """NVML's handles of the machine's GPUs, whole ones, in the order of the bus, but for those that
     a job was not given.

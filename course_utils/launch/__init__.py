@@ -60,7 +60,7 @@ import weakref
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts, payload
-from . import call, handle, held, magic, rendezvous, surroundings
+from . import call, handle, held, magic, panel, rendezvous, surroundings
 from .call import NotSendable
 from .failure import Interrupted, LauncherError, RanksError, WorkerError, explain, lines_about
 from .handle import shutdown, warm
@@ -92,13 +92,15 @@ class Run:
 
     `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (of a
     flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran. `failures` is
-    {rank: WorkerError} of the ranks that the others went on without (`keep_going`); their results are None.
+    {rank: WorkerError} of the ranks that the others went on without (`keep_going`); their results are None. `history`
+    is how fast the ranks went and how much memory they held, for `plots.over_time(run)`.
     """
 
     def __init__(self, name, placement, supervisor, call, started):
         self.name, self.placement, self.world_size = name, placement, supervisor.world_size
         self._supervisor, self._call = supervisor, call  # (worker, args, kwargs, on)
         self.started, self.seconds = started, None
+        self.history = None
 
     def export(self, folder):
         """Write what it takes to run this without a notebook into `folder`, and return the paths of three files.
@@ -134,7 +136,7 @@ class Run:
 
         rows = [
             {"rank": rank, "step": logged.step, "seconds": logged.time - self.started} | logged.values
-            for rank, logged in list(self._supervisor.rows)
+            for rank, logged in self._supervisor.rows
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
@@ -224,12 +226,15 @@ def launch(
 def _supervise(run, supervisor, timeout):
     """Start the workers of `run`, wait for their end, and clear away in any case."""
     global _going_on, _latest
-    _going_on, _latest = run, weakref.ref(run)
+    _going_on, _latest, how = run, weakref.ref(run), "failed"
+    supervisor.display = panel.of(supervisor, run.name, run.started, run.placement.device_type, not _is_announcing)
+    run.history = supervisor.display.history
     try:
         supervisor.start()
         supervisor.wait(timeout)
-        _going_on = None
+        _going_on, how = None, "ended well"
     except KeyboardInterrupt:
+        how = "was interrupted"
         raise _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts()) from None
     except (LauncherError, WorkerError) as error:
         _going_on = None
@@ -242,6 +247,7 @@ def _supervise(run, supervisor, timeout):
             held.show_below(error)
         raise
     finally:
+        supervisor.display.finish(how)
         try:
             has_ended = supervisor.stop()
         finally:
@@ -251,6 +257,8 @@ def _supervise(run, supervisor, timeout):
     if run.failures:
         failed = [fate for fate in supervisor.fates if fate.has_failed]
         print(*lines_about(sorted(failed, key=lambda fate: fate.blames_another)), sep="\n")  # the cause first
+    if supervisor.rows.note:
+        print(supervisor.rows.note)
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
 

@@ -152,7 +152,7 @@ def explain(fates, timeout=None, killed_for_memory=False):
     else:
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
-        if cause.died == -signal.SIGABRT and any(_is_in_torch_distributed(fate.where) for fate in fates):
+        if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.where) for fate in fates):
             head += "\n  gloo aborts when ranks disagree in shape, dtype or order"
             advice = "launch(…, debug=True) says which ranks disagree."
     if place := cells.own_line(cause.where):
@@ -176,7 +176,7 @@ def _explain_lost_connection(cause, others, fates):
 
 def _explain_timeout(fates, timeout):
     running = [fate for fate in fates if not fate.returned and not fate.has_failed]
-    apart = [fate for fate in running if not _is_in_torch_distributed(fate.frames)]
+    apart = [fate for fate in running if not is_in_torch_distributed(fate.frames)]
     head = f"no end after {timeout:g} s, so all workers were stopped"
     return WorkerError(
         "\n\n".join([head, "\n".join(lines_about(fates))]),
@@ -281,7 +281,8 @@ def _whereabouts(frames, of_many=False):
     return f"{was} {f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
 
 
-def _is_in_torch_distributed(frames):
+def is_in_torch_distributed(frames):
+    """Whether a rank at these frames waits for others."""
     return any("/torch/distributed/" in name for name, _, _ in frames)
 
 

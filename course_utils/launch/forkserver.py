@@ -209,7 +209,7 @@ class _Server:
         if not self._workers and self._relief is not None:
             self._say(_BUSY)
         self._workers[pid] = (launch, rank)
-        self._say(Forked(launch, rank))
+        self._say(Forked(launch, rank, pid))
 
     def _forget(self, later):
         """In a new worker: close what is the forkserver's own."""

@@ -1,28 +1,15 @@
 """What the student's functions held when a launch failed, folded under the error in the notebook."""
 
 import html
-import os
-import sys
-import threading
 
 from .. import cells
-
-
-def in_notebook():
-    """Whether somebody looks at what this thread displays: a notebook's cell, but not one that is tested or recorded.
-
-    COURSE_PANEL=0 says that nobody does; nbval says so by PYTEST_CURRENT_TEST.
-    """
-    if os.environ.get("COURSE_PANEL") == "0" or "PYTEST_CURRENT_TEST" in os.environ:
-        return False
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return hasattr(shell, "kernel") and threading.current_thread() is threading.main_thread()
+from . import notebook
 
 
 def show_below(error):
     """Once the cell has shown `error`, a WorkerError, show below it what was held; not where the cell catches it."""
     text = as_html(error)
-    if not text or not in_notebook():
+    if not text or not notebook.is_watched():
         return
     from IPython import get_ipython
     from IPython.display import HTML, display

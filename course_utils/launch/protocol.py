@@ -27,7 +27,7 @@ Fork = namedtuple("Fork", "launch rank folder")
 Signal = namedtuple("Signal", "ranks number")
 Kill = namedtuple("Kill", "")  # every worker, with all that it started
 
-Forked = namedtuple("Forked", "launch rank")
+Forked = namedtuple("Forked", "launch rank pid")
 NotForked = namedtuple("NotForked", "launch rank reason")  # the system's words
 Exited = namedtuple("Exited", "launch rank code time")  # exit code, or minus the signal
 

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from .failure import Fate, LauncherError
+from .failure import Fate, LauncherError, is_in_torch_distributed
 from .protocol import Answered, Ask, Raised, Returned, Signal
 from .supervisor import Supervisor
 
@@ -91,7 +91,7 @@ class Residents(Supervisor):
         before = None
         while self.busy and time.monotonic() < deadline:
             places = [(rank, self.whereabouts()[rank].frames) for rank in self.busy]
-            if places == before and all(_is_waiting(frames) for _, frames in places):
+            if places == before and all(is_in_torch_distributed(frames) for _, frames in places):
                 break
             before = places
             until = min(deadline, time.monotonic() + _LOOK_AGAIN_S)
@@ -119,7 +119,3 @@ class Residents(Supervisor):
             self.forget_rank(rank)
             self.gone.pop(rank, None)
             self.start_rank(rank)
-
-
-def _is_waiting(frames):
-    return any("/torch/distributed/" in file for file, _, _ in frames)

@@ -16,6 +16,7 @@ _BURST_LINES = 200  # shown at once
 _LINES_PER_S = 5  # and then this many more for every second that passes, so that slow talkers are never cut off
 _TAIL_LINES = 10  # the last lines of a flood are always shown
 _LINE_CHARS = 1_000
+_LATEST_BYTES = 2_000
 _OPEN_LINE_BYTES = 1 << 16  # of a line that has not ended
 _READ_BYTES = 1 << 20
 
@@ -30,6 +31,7 @@ class Output:
         self._stream = stream if stream is not None else sys.stdout
         self.trouble = None
         self._logs = [Log(_KEPT_BYTES // 2 // world_size) for _ in range(world_size)]
+        self._latest = [b""] * world_size  # the end of what it has printed
         self._open = [b""] * world_size  # the line that has begun and not ended, of a long one the beginning
         self._cut_bytes = [0] * world_size  # of that line
         self._tail = collections.deque(maxlen=_TAIL_LINES)  # the latest lines that were not shown
@@ -46,6 +48,7 @@ class Output:
         if not chunk:
             return False
         self._logs[rank].add(chunk)
+        self._latest[rank] = (self._latest[rank] + chunk[-_LATEST_BYTES:])[-_LATEST_BYTES:]
         first, *others = chunk.split(b"\n", 1)
         self._prolong(rank, first)
         if others:
@@ -66,6 +69,12 @@ class Output:
     def log(self, rank):
         """Return what `rank` has printed so far, as one string; of a flood the beginning and the end."""
         return str(self._logs[rank])
+
+    def latest_line(self, rank):
+        """Return the last line that `rank` has printed, or is about to; of a progress bar what it shows now."""
+        text = self._latest[rank].decode(errors="replace")
+        lines = [line.rstrip("\r").rpartition("\r")[2].strip() for line in text.split("\n")]
+        return next(filter(None, reversed(lines)), "")
 
     def _prolong(self, rank, piece):
         """Add to the line that has not ended; of a very long one keep what will be shown."""

@@ -11,7 +11,7 @@ import time
 from ..processes import interrupts, linux, payload
 from . import prompt
 from .failure import LauncherError, explain
-from .protocol import Channel, Describe, Exited, Fork, Kill, NotForked, Signal, WorkerFds
+from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, NotForked, Signal, WorkerFds
 from .watch import Watch
 from .worker import STACK_SIGNAL
 
@@ -186,12 +186,15 @@ class Supervisor(Watch):
                 continue
             if isinstance(message, Exited):
                 self._note_end(message)
+            elif isinstance(message, Forked):
+                self.pids[message.rank] = message.pid
             elif isinstance(message, NotForked):
                 self.alive.discard(message.rank)
                 self._refused = self._refused or message  # not raised here: others that came with it would be lost
 
     def _note_end(self, end):
         self.alive.discard(end.rank)
+        self.pids.pop(end.rank, None)
         channel = self.channels[end.rank]
         with contextlib.suppress(BlockingIOError):  # a process of the worker's own may still hold the other end
             while channel in self._selector.get_map():  # what it said before it ended

@@ -8,6 +8,7 @@ import time
 from ..processes import payload
 from .failure import Fate, frames_of_dump
 from .protocol import Asked, Began, Described, Left, Logged, Raised, Report, Returned
+from .rows import Rows
 from .streams import Output
 
 # After a first failure others may still report theirs: a rank that only lost its connection waits for the better story.
@@ -22,7 +23,9 @@ class Watch:
     def __init__(self, world_size, stream=None, keeps_going=False):
         self.world_size, self.keeps_going = world_size, keeps_going  # without the ranks that fail, while any is left
         self.results = [None] * world_size
-        self.rows = []  # (rank, Logged)
+        self.rows = Rows(world_size)
+        self.pids = {}  # of the ranks of this machine
+        self.display = None  # what is refreshed while they run: a Panel, Bar or Hidden
         self.output = Output(world_size, stream)
         self.fates = [Fate(rank) for rank in range(world_size)]
         self.begun = set()
@@ -45,7 +48,11 @@ class Watch:
             until = deadline if self.settled is None else min(self.settled, deadline)
             if time.monotonic() >= until:
                 break
-            self.look(until)
+            if self.display is None:
+                self.look(until)
+            else:
+                self.look(min(until, self.display.due))
+                self.display.refresh()
         return timeout if has_begun else start_s
 
     @property
@@ -61,7 +68,7 @@ class Watch:
         """Take a message of `rank`, and the descriptors that came with it."""
         fate = self.fates[rank]
         if isinstance(message, Logged):
-            self.rows.append((rank, message))
+            self.rows.add(rank, message)
         elif isinstance(message, Began):
             self.begun.add(rank)
         elif isinstance(message, Returned):
@@ -102,6 +109,8 @@ class Watch:
             self.note_failure(fate)
 
     def note_failure(self, fate):
+        if self.display is not None:
+            self.display.hurry()
         if self.keeps_going and not all(each.has_failed for each in self.fates):
             return
         settle = self.settle_lost_connection_s if fate.has_lost_connection else _SETTLE_S

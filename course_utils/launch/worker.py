@@ -20,6 +20,7 @@ from .listener import Listener
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
 STACK_SIGNAL = signal.SIGUSR1
+_TEXT_CHARS = 1_000  # of a logged text
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 
 _channel = None  # to the notebook
@@ -32,9 +33,11 @@ _steps = itertools.count()
 def log(**values):
     """Add a row to `run.metrics`: this rank, a step counted from 0 (or `step=`), the time, and `values`.
 
-    Values are numbers, short texts, or tensors of one element. Takes a few microseconds and, but for the wait that
-    reading a CUDA tensor means, delays nothing. Does nothing outside `launch`, so that a worker also runs under
-    torchrun. Raises ValueError for a tensor of several elements, and for the names `rank` and `seconds`.
+    Values are numbers, short texts, or tensors of one element. A notebook shows the latest of them while the launch
+    runs; `total=` says how many steps there will be, and `samples=` how many samples this one has taken. Takes a few
+    microseconds and, but for the wait that reading a CUDA tensor means, delays nothing. Does nothing outside `launch`,
+    so that a worker also runs under torchrun. Raises ValueError for a tensor of several elements, and for the names
+    `rank` and `seconds`.
     """
     if _channel is None:
         return
@@ -44,14 +47,16 @@ def log(**values):
         )
     step = _plain("step", values.pop("step")) if "step" in values else next(_steps)
     for name, value in values.items():
-        if type(value) not in (int, float, str, bool):
+        if type(value) not in (int, float, bool):
             values[name] = _plain(name, value)
     send(Logged(_now(), step, values))
 
 
 def _plain(name, value):
     """`value` as one of Python's own numbers or texts: the notebook may not know the class that it has here."""
-    for kind in (bool, int, float, str):
+    if isinstance(value, str):
+        return str(value) if len(value) <= _TEXT_CHARS else f"{value[:_TEXT_CHARS]}… ({len(value):,} characters)"
+    for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)
     try:

@@ -15,6 +15,7 @@ from .large_steps import large_steps
 from .launches import launch_grid
 from .machines import nodes
 from .outcomes import outcomes
+from .over_time import over_time
 from .pipelines import gantts, stages_and_shards
 from .places import places
 from .plans import memory_plans, overlaps
@@ -31,11 +32,11 @@ from .strategies import strategies
 from .training import clocks, training_step
 
 __all__ = [
-    "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "columns_and_rows", "cut_in_two",
-    "data_parallel_step", "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes", "large_steps",
-    "launch_grid", "lines", "matrices", "medians", "memory_over_step", "memory_plans", "nodes", "outcomes", "overlaps",
-    "pair_and_attention", "phases_1f1b", "places", "push_and_pull", "repeats", "replicas", "roofline", "schedules",
-    "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness", "step_slider", "strategies",
-    "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send", "who_waits", "winners",
-    "within_float16",
+    "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "columns_and_rows",
+    "cut_in_two", "data_parallel_step", "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes",
+    "large_steps", "launch_grid", "lines", "matrices", "medians", "memory_over_step", "memory_plans", "nodes",
+    "outcomes", "over_time", "overlaps", "pair_and_attention", "phases_1f1b", "places", "push_and_pull", "repeats",
+    "replicas", "roofline", "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness",
+    "step_slider", "strategies", "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send",
+    "who_waits", "winners", "within_float16",
 ]  # fmt: skip

@@ -1,0 +1,68 @@
+"""How fast the ranks of a launch went, and how much memory they held, from one moment to the next."""
+
+import time
+from collections import namedtuple
+
+import psutil
+
+from ..hardware import nvml
+
+_PAUSE_S = 0.25
+_MOST = 1_000
+_WINDOW_S = 2.0  # over which a rate is taken
+
+# `seconds` since the launch began; the others a list with a value for each rank: rows logged, samples of those, and
+# bytes of memory on the host and on GPUs (None where it cannot be known).
+Moment = namedtuple("Moment", "seconds rows samples host_bytes gpu_bytes")
+
+
+class History:
+    """Moments of a launch, in bounded memory: of a long one every second is kept, then every fourth, and so on."""
+
+    def __init__(self, started, on_gpus=False):
+        self.moments = []
+        self.started, self._on_gpus = started, on_gpus
+        self._pause_s, self._next = _PAUSE_S, 0.0
+        self._processes = {}
+
+    def sample(self, rows, pids):
+        """Add a moment, if it is time for one. `pids` is {rank: pid} of the ranks that live."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._pause_s
+        ranks = range(len(rows.counts))
+        on_gpus = nvml.memory_of_processes() if self._on_gpus else {}
+        host = [self._resident_bytes(rank, pids.get(rank)) for rank in ranks]
+        gpu = [on_gpus.get(pids.get(rank)) for rank in ranks]
+        self.moments.append(Moment(now - self.started, list(rows.counts), list(rows.samples), host, gpu))
+        if len(self.moments) > _MOST:
+            del self.moments[1::2]
+            self._pause_s *= 2
+
+    def _resident_bytes(self, rank, pid):
+        if pid is None:
+            return None
+        try:
+            process = self._processes.get(rank)
+            if process is None or process.pid != pid:
+                process = self._processes[rank] = psutil.Process(pid)
+            return process.memory_info().rss
+        except psutil.Error:  # it has just ended
+            return None
+
+    @property
+    def unit(self):
+        """Of what rates are: samples, where `log(samples=…)` has said how many, else steps: rows of the log."""
+        return "samples" if self.moments and any(self.moments[-1].samples) else "steps"
+
+    def rates(self):
+        """For each moment but the first, a list with each rank's rate per second over about the last two seconds."""
+        counts = [moment.samples if self.unit == "samples" else moment.rows for moment in self.moments]
+        found, begin = [], 0
+        for i in range(1, len(self.moments)):
+            while begin + 1 < i and self.moments[i].seconds - self.moments[begin].seconds > _WINDOW_S:
+                begin += 1
+            seconds = self.moments[i].seconds - self.moments[begin].seconds
+            found.append([(now - then) / seconds for now, then in zip(counts[i], counts[begin], strict=True)])
+        return found

@@ -1,0 +1,162 @@
+"""What is seen of a launch while it runs: a panel in a notebook, a progress bar in a terminal, elsewhere nothing."""
+
+import io
+import sys
+import time
+
+from ..plots.over_time import Curves
+from . import notebook
+from .history import History
+from .status import statuses
+from .table import as_html, as_text
+
+_PATIENCE_S = 1.0  # a shorter launch has no panel
+_PAUSE_S = 0.2
+_PLOT_PAUSE_S = 1.0
+_SHARE = 1 / 250  # of a core, that drawing may take: the workers want it more
+_SAMPLE_S = 0.25
+
+
+def of(watch, name, started, device_type, is_quiet):
+    """What is to be refreshed while `watch` watches the ranks of the launch of `name`: a Panel, Bar or Hidden."""
+    history = History(started, device_type == "cuda")
+    if is_quiet:
+        return Hidden(watch, history)
+    if notebook.is_watched():
+        return Panel(watch, history, name, started)
+    if sys.stderr is not None and sys.stderr.isatty() and not notebook.is_kernel():
+        return Bar(watch, history, name)
+    return Hidden(watch, history)
+
+
+class Hidden:
+    """Shows nothing, and still writes the history down. `due` is when it wants to be refreshed."""
+
+    def __init__(self, watch, history):
+        self.history, self._watch = history, watch
+        self.due = time.monotonic() + _SAMPLE_S
+
+    def refresh(self):
+        """Take a sample, and show what there is, if it is time for it."""
+        now = time.monotonic()
+        if now >= self.due:
+            self.history.sample(self._watch.rows, self._watch.pids)
+            self.due = now + _SAMPLE_S
+
+    def hurry(self):
+        """A rank has failed: that is not to wait for the next refresh."""
+
+    def finish(self, how):
+        """Leave a summary; `how` says how the launch ended."""
+
+
+class Bar(Hidden):
+    """A progress bar of tqdm's, on a terminal."""
+
+    def __init__(self, watch, history, name):
+        super().__init__(watch, history)
+        self._name, self._bar = name, None
+
+    def refresh(self):
+        if time.monotonic() < self.due:
+            return
+        super().refresh()
+        if time.monotonic() - self.history.started < _PATIENCE_S:
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(desc=self._name, unit=" steps")
+        found = statuses(self._watch, self.history)
+        slowest = min(found, key=lambda status: self._watch.rows.counts[status.rank])
+        if slowest.total is not None:
+            self._bar.total = slowest.total
+        self._bar.n = self._watch.rows.counts[slowest.rank] if slowest.done is None else slowest.done
+        self._bar.set_postfix_str(slowest.values, refresh=False)
+        self._bar.refresh()
+
+    def finish(self, how):
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Panel(Hidden):
+    """A row for each rank and a small plot, below the cell, from when the launch has taken a second."""
+
+    def __init__(self, watch, history, name, started):
+        super().__init__(watch, history)
+        self._name, self._started = name, started
+        self._handle = self._table = self._image = self._figure = None
+        self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
+
+    def refresh(self):
+        super().refresh()
+        now = time.monotonic()
+        if now >= self._table_due:
+            is_first = self._handle is None  # dearer than any other, for what it imports
+            self._show()
+            self._table_due = _next(time.monotonic() if is_first else now, _PAUSE_S)
+        elif now >= self._plot_due:
+            is_first = self._figure is None
+            self._plot()
+            self._plot_due = _next(time.monotonic() if is_first else now, _PLOT_PAUSE_S)
+        self.due = min(self.due, self._table_due, self._plot_due)
+
+    def hurry(self):
+        if self._handle is not None:
+            self._table_due = self.due = 0.0
+
+    def _title(self, how):
+        return f"{self._name} on {self._watch.world_size} ranks {how}, {time.monotonic() - self._started:.0f} s"
+
+    def _show(self):
+        found, title = statuses(self._watch, self.history), self._title("is running")
+        if self._handle is not None:
+            self._table.value = as_html(found, title)
+            return
+        import ipywidgets
+        from IPython.display import display
+
+        self._table = ipywidgets.HTML(as_html(found, title))
+        self._image = ipywidgets.HTML()
+        box = ipywidgets.VBox([self._table, self._image])
+        # Where no widget can be shown, the table as it is now stands in its place until the end.
+        data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(found, title)}
+        self._handle = display(data, raw=True, display_id=True)
+        self._box = box
+
+    def _plot(self):
+        if len(self.history.moments) < 2:
+            return
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        if self._figure is None:
+            self._figure = Figure(figsize=(6.8, 1.9), dpi=80, layout="constrained")
+            FigureCanvasAgg(self._figure)
+            self._curves = Curves(self._figure, self._watch.world_size)
+        self._curves.draw(self.history)
+        png = io.BytesIO()
+        self._figure.savefig(png, format="png")
+        self._image.value = _as_element(png.getvalue())
+
+    def finish(self, how):
+        if self._handle is None:
+            return
+        found, title = statuses(self._watch, self.history), self._title(how)
+        self._handle.update({"text/html": as_html(found, title), "text/plain": as_text(found, title)}, raw=True)
+        for widget in (self._table, self._image, self._box):
+            widget.close()
+
+
+def _as_element(png):
+    import base64
+
+    what = "How fast the ranks go, and how much memory they hold, over time; the table above has the latest numbers."
+    return f'<img alt="{what}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+
+
+def _next(began, pause_s):
+    """When to draw again after something that began at `began` and has just ended."""
+    took = time.monotonic() - began
+    return time.monotonic() + max(pause_s, took / _SHARE)

@@ -1,0 +1,42 @@
+"""What ranks have logged, in bounded memory: of very many rows every second is kept, then every fourth, and so on."""
+
+_MOST = 100_000
+
+
+class Rows:
+    """Rows of `run.metrics`. Iterating gives (rank, Logged), in the order in which they came."""
+
+    def __init__(self, world_size):
+        self.counts = [0] * world_size  # of all rows of a rank
+        self.samples = [0] * world_size  # the sum of `log(samples=…)`, 0 where it was never given
+        self.latest = [None] * world_size  # the last Logged of a rank
+        self.totals = [None] * world_size  # the last `log(total=…)`: how many steps there will be
+        self._kept, self._every = [], 1
+
+    def add(self, rank, logged):
+        number = self.counts[rank]
+        self.counts[rank] = number + 1
+        self.latest[rank] = logged
+        values = logged.values
+        if "samples" in values and isinstance(values["samples"], (int, float)):
+            self.samples[rank] += values["samples"]
+        if "total" in values:
+            self.totals[rank] = values["total"]
+        if number % self._every == 0:
+            self._kept.append((number, rank, logged))
+            if len(self._kept) > _MOST:
+                self._every *= 2
+                self._kept = [row for row in self._kept if row[0] % self._every == 0]
+
+    def __iter__(self):
+        return iter([(rank, logged) for _, rank, logged in self._kept])
+
+    def __len__(self):
+        return len(self._kept)
+
+    @property
+    def note(self):
+        """What is to be said of rows that are not kept, "" where all are."""
+        if self._every == 1:
+            return ""
+        return f"run.metrics has {len(self):,} of the {sum(self.counts):,} rows that were logged: one in {self._every}"

@@ -1,0 +1,84 @@
+"""What a rank is doing, in the words and numbers of one row of a table."""
+
+import re
+from dataclasses import dataclass
+
+from .failure import how_it_failed, is_in_torch_distributed, lines_about
+
+_BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
+_LINE_CHARS = 80
+_VALUES = 3
+_KINDS = ("samples", "total")  # what is logged for the table itself
+
+
+@dataclass(frozen=True)
+class Status:
+    """One rank. `kind` is "starting", "running", "waiting", "returned" or "failed"; the rest is text, "" for nothing.
+
+    `done` and `total` are steps, None where it is not known how many there will be; `memory_bytes` None likewise.
+    """
+
+    rank: int
+    kind: str
+    state: str
+    step: str = ""
+    values: str = ""
+    rate: str = ""
+    memory_bytes: int | None = None
+    done: int | None = None
+    total: int | None = None
+    line: str = ""
+
+
+def statuses(watch, history):
+    """A Status for each rank of a Watch."""
+    rates = history.rates()
+    return [_status(watch, history, rank, rates[-1][rank] if rates else 0.0) for rank in range(watch.world_size)]
+
+
+def _status(watch, history, rank, rate):
+    fate, logged = watch.fates[rank], watch.rows.latest[rank]
+    kind, state = _state(watch, fate)
+    line = watch.output.latest_line(rank)
+    done, total = _progress(line, logged, watch.rows.totals[rank])
+    values = [] if logged is None else [(k, v) for k, v in logged.values.items() if k not in _KINDS]
+    held = [list(filter(None, (m.gpu_bytes[rank] or m.host_bytes[rank],))) for m in history.moments[-2:]]
+    memory = next((each[0] for each in reversed(held) if each), None)
+    return Status(
+        rank=rank,
+        kind=kind,
+        state=state,
+        step="" if logged is None else str(logged.step),
+        values=", ".join(f"{name} {_short(value)}" for name, value in values[:_VALUES]),
+        rate=f"{_short(float(rate))} {history.unit}/s" if rate and kind == "running" else "",
+        memory_bytes=memory,
+        done=done,
+        total=total,
+        line="" if done is not None and _BAR.search(line) else line[:_LINE_CHARS],
+    )
+
+
+def _state(watch, fate):
+    if fate.has_failed:
+        (story,) = lines_about([fate])
+        _, _, place = story.partition("\n  at ")
+        return "failed", f"failed: {how_it_failed(fate).partition(chr(10))[0]}" + (f", at {place}" if place else "")
+    if fate.returned:
+        return "returned", "returned"
+    if fate.frames:
+        (story,) = lines_about([fate])
+        place = story.removeprefix(f"rank {fate.rank} was ")
+        return ("waiting", f"waiting {place}") if is_in_torch_distributed(fate.frames) else ("running", f"was {place}")
+    return ("running", "running") if fate.rank in watch.begun else ("starting", "starting")
+
+
+def _progress(line, logged, total):
+    if bar := _BAR.search(line):
+        return int(bar[1]), int(bar[2])
+    if logged is not None and isinstance(total, int) and isinstance(logged.step, int) and total > 0:
+        return min(logged.step + 1, total), total
+    return None, None
+
+
+def _short(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:20]

@@ -1,0 +1,62 @@
+"""The rows of a launch's ranks as a table: HTML that is readable in light and dark themes, and plain text."""
+
+import html
+
+# Pairs of background and letters whose contrast is the same in both themes (WCAG AA); the state says it in words, too.
+_LOOKS = {"failed": "background: #b71c1c; color: #fff", "waiting": "background: #fff3cd; color: #4d3800"}
+_MEGABYTE = 1 << 20
+
+
+def as_html(statuses, title):
+    """A table with a row for each Status, under `title`; columns in which nothing stands are left out."""
+    columns = _columns(statuses)
+    head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in columns)
+    rows = "".join(_row(status, [cells[i] for cells in columns.values()]) for i, status in enumerate(statuses))
+    return (
+        f'<table style="width: auto; margin: 0.3em 0"><caption style="text-align: left">{html.escape(title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(status, cells):
+    look = _LOOKS.get(status.kind, "")
+    name, *others = cells
+    cells = "".join(f'<td style="text-align: left; {look}">{cell}</td>' for cell in others)
+    return f'<tr style="{look}"><th scope="row" style="text-align: left; {look}">{name}</th>{cells}</tr>'
+
+
+def _columns(statuses):
+    """{name: HTML of each row}"""
+    columns = {
+        "rank": [str(status.rank) for status in statuses],
+        "state": [html.escape(status.state) for status in statuses],
+        "progress": [_progress(status) for status in statuses],
+        "step": [html.escape(status.step) for status in statuses],
+        "latest": [html.escape(status.values) for status in statuses],
+        "rate": [html.escape(status.rate) for status in statuses],
+        "memory": [_megabytes(status.memory_bytes) for status in statuses],
+        "last line": [f"<code>{html.escape(status.line)}</code>" if status.line else "" for status in statuses],
+    }
+    return {name: cells for name, cells in columns.items() if any(cells)}
+
+
+def _progress(status):
+    if status.done is None:
+        return ""
+    text = f"{status.done:,} of {status.total:,}"
+    return f'<progress value="{status.done}" max="{status.total}" aria-label="{text} steps"></progress> {text}'
+
+
+def _megabytes(size):
+    return "" if size is None else f"{size / _MEGABYTE:,.0f} MiB"
+
+
+def as_text(statuses, title):
+    """The same in lines, one for each rank."""
+    lines = [title]
+    for status in statuses:
+        done = "" if status.done is None else f"{status.done:,} of {status.total:,}"
+        step = f"step {status.step}" if status.step else ""
+        parts = (status.state, done, step, status.values, status.rate, _megabytes(status.memory_bytes))
+        lines.append(f"rank {status.rank}: " + ", ".join(filter(None, parts)))
+    return "\n".join(lines)

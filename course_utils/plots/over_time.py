@@ -1,0 +1,49 @@
+"""How fast the ranks of a launch went and how much memory they held, over its time."""
+
+from .style import COLOURS, DASHES, STYLE, show
+
+_GIBIBYTE = 1 << 30
+
+
+def over_time(run, alt="Throughput and memory of each rank over the time of the launch."):
+    """Show what a Run has measured of its ranks: steps or samples per second, and memory, over time."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(6.8, 2.3), layout="constrained")
+        Curves(figure, run.world_size).draw(run.history)
+        show(figure, alt)
+
+
+class Curves:
+    """Two pairs of axes in a figure, with a line for each rank, which are drawn again as there is more."""
+
+    def __init__(self, figure, world_size):
+        self._axes = figure.subplots(1, 2)
+        self._lines = [
+            [axes.plot([], [], color=COLOURS[rank % 7], linestyle=DASHES[rank % 7])[0] for rank in range(world_size)]
+            for axes in self._axes
+        ]
+        for axes in self._axes:
+            axes.set_xlabel("seconds since the launch")
+        if world_size <= 8:
+            figure.legend(
+                self._lines[0], [f"rank {rank}" for rank in range(world_size)], loc="outside upper center", ncols=8
+            )
+
+    def draw(self, history):
+        """Draw a History as it is now."""
+        moments = history.moments
+        on_gpus = any(any(moment.gpu_bytes) for moment in moments)
+        rates = history.rates()
+        seconds = [moment.seconds for moment in moments]
+        held = [[(size or 0) / _GIBIBYTE for size in (m.gpu_bytes if on_gpus else m.host_bytes)] for m in moments]
+        self._axes[0].set_ylabel(f"{history.unit}/s")
+        self._axes[1].set_ylabel(f"{'GPU' if on_gpus else 'host'} memory (GiB)")
+        for rank, (fast, large) in enumerate(zip(*self._lines, strict=True)):
+            fast.set_data(seconds[1:], [each[rank] for each in rates])
+            large.set_data(seconds, [each[rank] for each in held])
+        for axes in self._axes:
+            axes.relim()
+            axes.autoscale_view()
+            axes.set_ylim(bottom=0)

@@ -1,0 +1,192 @@
+"""What is seen of a launch while it runs: the panel in a notebook, the bar in a terminal, and where neither is."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+
+import pytest
+from conftest import REPOSITORY
+
+from course_utils.launch.protocol import Logged
+from course_utils.launch.rows import Rows
+
+STEPS = """
+def steps(seconds=2.0, failing=-1):
+    for step in range(int(seconds * 50)):
+        time.sleep(0.02)
+        log(loss=1 / (step + 1), total=int(seconds * 50), samples=64)
+        if step == failing:
+            print("failing at", time.monotonic())
+            if dist.get_rank() == 1:
+                raise ValueError("no")
+            dist.barrier()
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(new_notebook):
+    """A notebook that somebody looks at."""
+    notebook = new_notebook(COURSE_PANEL="1")
+    notebook.run("os.environ.pop('PYTEST_CURRENT_TEST', None)\nimport ipywidgets, matplotlib.figure" + STEPS)
+    return notebook
+
+
+def test_a_long_launch_is_seen_and_leaves_a_summary(watched):
+    outcome = watched.run("run = launch(steps, world_size=2)")
+    first, last = outcome.values[0], outcome.updates[-1]
+    assert first.startswith("steps on 2 ranks is running, 1 s\nrank 0: running, ")
+    assert re.search(r"rank 1: running, \d+ of 100, step \d+, loss 0\.\d+, [\d.]+e?\+?\d* samples/s, \d+ MiB", first)
+    assert "<table" in outcome.htmls[0]  # in place of the widgets, where they cannot be shown
+    assert re.match(r"steps on 2 ranks ended well, [23] s\nrank 0: returned, 100 of 100, step 99, ", last)
+    assert len(outcome.updates) == 1
+    tables = [value for _, value in outcome.moved if "<table" in value]
+    assert 2 <= len(tables) <= 8
+    assert len(set(tables)) == len(tables)
+    assert any(value.startswith('<img alt="How fast') for _, value in outcome.moved)
+    outcome = watched.run("1")  # and no later cell sees any of it
+    assert not outcome.updates + outcome.moved
+
+
+def test_a_short_launch_is_not(watched):
+    outcome = watched.run("launch(steps, 0.2, world_size=2)\nNone")
+    assert not outcome.values + outcome.moved
+
+
+def test_a_failing_rank_turns_red_at_once_and_the_others_wait(watched):
+    outcome = watched.fail("launch(steps, failing=80, world_size=3)")
+    failed = float(re.search(r"\[rank 1\] failing at ([\d.]+)", outcome.stdout)[1])
+    red = next(moment for moment, value in outcome.moved if "#b71c1c" in value)
+    assert red - failed < 1
+    (shown,) = [value for _, value in outcome.moved if "failed: ValueError: no, at Cell In[" in value][-1:]
+    assert shown.count('<tr style="background: #b71c1c; color: #fff"><th scope="row"') == 1
+    last = outcome.updates[-1].splitlines()
+    assert last[0].startswith("steps on 3 ranks failed")
+    assert "waiting in barrier at Cell In[" in last[1]
+    assert "failed: ValueError: no, at Cell In[" in last[2]
+
+
+def test_an_interrupt_is_told(watched):
+    watched.run("""
+def printing():
+    steps(1.3)
+    print("interrupt me", flush=True)
+    steps(20.0)
+""")
+    has_interrupted = []
+
+    def interrupt(text):
+        if not has_interrupted:
+            has_interrupted.append(text)
+            watched.interrupt()
+
+    outcome = watched.wait(watched.start("launch(printing, world_size=2)"), 20, interrupt)
+    assert outcome.error == "Interrupted"
+    assert outcome.updates[-1].startswith("printing on 2 ranks was interrupted")
+
+
+def test_tqdm_is_understood(watched):
+    outcome = watched.run("""
+def bars():
+    import tqdm
+    for _ in tqdm.tqdm(range(100)): time.sleep(0.02)
+launch(bars, world_size=2)
+None""")
+    assert re.search(r"rank 0: running, \d+ of 100, \d+ MiB$", outcome.values[0], re.MULTILINE)
+    assert any('max="100"' in value for _, value in outcome.moved)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "os.environ['COURSE_PANEL'] = '0'\nlaunch(steps, 1.3, world_size=2)",
+        "os.environ['PYTEST_CURRENT_TEST'] = 'nbval'\nlaunch(steps, 1.3, world_size=2)",
+        "thread = threading.Thread(target=launch, args=(steps, 1.3))\nthread.start(); thread.join()",
+        "from course_utils.launch import unannounced\nwith unannounced(): launch(steps, 1.3, world_size=2)",
+    ],
+    ids=["asked", "tested", "thread", "check"],
+)
+def test_where_nobody_looks(watched, cell):
+    outcome = watched.run(cell + "\nNone")
+    watched.run("os.environ.pop('PYTEST_CURRENT_TEST', None)\nos.environ['COURSE_PANEL'] = '1'")
+    assert not outcome.values + outcome.moved + outcome.updates
+
+
+def test_the_figure_when_the_author_asks(watched):
+    outcome = watched.run("from course_utils import plots\nplots.over_time(run)")
+    assert outcome.stdout.startswith("Figure: Throughput and memory of each rank over the time of the launch.")
+    moments = watched.run("[m.rows for m in run.history.moments], run.history.unit").value
+    assert moments[0][-1][0] > 80
+    assert moments[1] == "samples"
+
+
+SCRIPT = """
+import time
+from course_utils import launch, log
+def steps():
+    for step in range(80):
+        time.sleep(0.02)
+        log(loss=0.5, total=80)
+if __name__ == "__main__":
+    launch(steps, world_size=2)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return [sys.executable, str(tmp_path / "script.py")], dict(os.environ, PYTHONPATH=str(REPOSITORY))
+
+
+def test_a_bar_in_a_terminal(script):
+    command, environment = script
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 100))
+    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs, stdin=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:  # its end
+                break
+            shown += chunk
+    os.close(ours)
+    assert process.returncode == 0
+    assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", shown), shown
+
+
+def test_silence_where_the_output_is_no_terminal(script):
+    command, environment = script
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_flood_of_rows_is_bounded():
+    rows = Rows(2)
+    for step in range(400_000):
+        rows.add(step % 2, Logged(float(step), step // 2, {"loss": step, "samples": 2}))
+    kept = list(rows)
+    assert 50_000 <= len(kept) <= 100_000
+    assert rows.counts == [200_000, 200_000]
+    assert rows.samples == [400_000, 400_000]
+    assert rows.latest[1].step == 199_999
+    for rank in range(2):
+        steps = [logged.step for each, logged in kept if each == rank]
+        assert steps == list(range(0, 200_000, steps[1]))
+    assert rows.note == "run.metrics has 100,000 of the 400,000 rows that were logged: one in 4"
+
+
+def test_a_flood_is_said_and_counted(notebook):
+    outcome = notebook.run("""
+def flood():
+    for step in range(120_000): log(x=step, text="y" * 5000 if step == 0 else "")
+run = launch(flood, world_size=1)
+len(run.metrics), len(run.metrics.text[0]), int(run.metrics.step.max())
+""")
+    assert outcome.stdout.splitlines()[-1] == "run.metrics has 60,000 of the 120,000 rows that were logged: one in 2"
+    length, characters, last = outcome.value
+    assert (length, last) == (60_000, 119_998)
+    assert characters < 1_100
