@@ -42,6 +42,7 @@ def measure_all(plan):
         values["costs"] = measure.costs(kernel, plan)
         values["throughput"] = measure.throughput(kernel, plan)
         values["ring"] = measure.ring(kernel, plan)
+    values["watching"] = measure.watching(plan)
     values["flood"] = measure.flood(plan)
     values["in turn"] = measure.in_turn(plan)
     return values

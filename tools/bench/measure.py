@@ -33,6 +33,13 @@ class Plan:
     print_mb: float = 150
     kernels_in_turn: int = 8
     launches_in_turn: int = 6
+    panel_sizes: tuple = (2, 8)
+    panel_pairs: int = 20
+    panel_window_s: float = 2
+    num_calls: int = 50
+    num_failures: int = 5
+    failing_mib: int = 1024
+    log_s: float = 5
 
 
 def first_launches(plan):
@@ -126,6 +133,29 @@ def flood(plan):
     with Kernel() as kernel:
         kernel.cell("flood")
         return dict(zip(("growth_mb", "printed_mb", "seconds"), kernel(f"growth({plan.print_s}, {plan.print_mb})")))
+
+
+def watching(plan):
+    """What is measured of the panel, of ranks that stay, of a failure's frames, and of a flood of logged rows."""
+    with Kernel(COURSE_PANEL="1") as kernel, Kernel() as other, ThreadPoolExecutor(1) as pool:
+        kernel.cell("watching")
+        values = {
+            "panel": {
+                n: kernel(f"panel_cost({n}, {plan.panel_pairs}, {plan.panel_window_s})") for n in plan.panel_sizes
+            },
+            "calls": kernel(f"calls_ms({plan.num_calls})"),
+            "failure": kernel(
+                f"[[failure_s(size) for _ in range({plan.num_failures})] for size in (1, {plan.failing_mib // 4})]"
+            ),
+        }
+        rows = pool.submit(kernel, f"flooded({plan.log_s})")
+        answers = []
+        while not rows.done():
+            begin = time.monotonic()
+            other("1")
+            answers.append(time.monotonic() - begin)
+        values["flood of rows"] = {"answers": answers, "rows per second, MiB": rows.result()}
+    return values
 
 
 def in_turn(plan):

@@ -31,6 +31,7 @@ def report(values):
         *latency_rows(values["latency"]),
         *cost_rows(values["costs"]),
         *comparison_rows(values),
+        *watching_rows(values["watching"]),
         *notebook_rows(values),
     ):
         print(row)
@@ -89,6 +90,20 @@ def comparison_rows(values):
     yield Row("images/s, launch over torchrun", 0.97, [ours / theirs], at_least=True)
     for n, shares in values["ring"].items():
         yield Row(f"ring over all_reduce, 16 MiB, {n} workers", 0.8, shares, at_least=True)
+
+
+def watching_rows(found):
+    for n, ratios in found["panel"].items():
+        yield Row(f"DDP steps/s with the panel over without, {n} workers", 0.99, ratios, at_least=True)
+    for (n, (call, cell)), bar in zip(found["calls"].items(), (2.5, 5), strict=True):
+        yield Row(f"a call on {n} ranks that stay (ms, median)", bar, [call])
+    yield Row(f"%%ranks, {n} ranks (ms, median)", 20, [cell])
+    little, much = found["failure"]
+    yield Row("a failure with 1 GiB in its frames, more (s)", 0.1, [median(much) - median(little)])
+    rates, growth = found["flood of rows"]["rows per second, MiB"]
+    what = f"another notebook while 8 ranks log {sum(rates):,.0f}/s (s)"
+    yield Row(what, 0.5, [max(found["flood of rows"]["answers"])])
+    yield Row("memory that takes (MiB)", 256, [growth])
 
 
 def notebook_rows(values):

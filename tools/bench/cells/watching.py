@@ -1,0 +1,138 @@
+"""What is measured of the panel, of ranks that stay, and of what a failure tells of its frames."""
+
+import itertools
+import os
+import statistics
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from IPython import get_ipython
+
+from course_utils import Ranks, WorkerError, launch, log
+from course_utils.launch import latest_run, warm
+from course_utils.launch.panel import Hidden
+
+os.environ.pop("PYTEST_CURRENT_TEST", None)
+warm()
+
+
+def train(seconds):
+    """Steps per second of a DDP model that logs each of them."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.randn(64, 512), torch.randint(0, 10, (64,))
+    steps, begin, is_over = 0, time.monotonic(), torch.zeros(1)
+    while not is_over.item():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        log(loss=loss.detach(), samples=len(x))
+        steps += 1
+        if steps % 10 == 0:
+            is_over.fill_(time.monotonic() - begin > seconds)
+            dist.all_reduce(is_over, dist.ReduceOp.MAX)
+    return steps / (time.monotonic() - begin)
+
+
+def panel_cost(world_size, pairs, window_s):
+    """Of one training, for each pair of windows without and with the panel, which take turns in who is first: the
+    ratio of steps per second with it to those without.
+    """
+    edges, orders = [], [(0, 1) if i % 2 else (1, 0) for i in range(pairs)]
+
+    def take_turns():
+        while (run := latest_run()) is None or run.seconds is not None or len(run.metrics) == 0:
+            time.sleep(0.1)
+        supervisor, shown = run._supervisor, run._supervisor.display
+        displays = Hidden(supervisor, run.history), shown
+        time.sleep(4)  # until the panel is there, with its plot
+        for has_panel in sum(orders, ()):
+            supervisor.display = displays[has_panel]
+            edges.append(time.monotonic() - run.started)
+            time.sleep(window_s)
+        supervisor.display = shown
+        edges.append(time.monotonic() - run.started)
+
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    run = launch(train, 2 * pairs * window_s + 6, world_size=world_size, timeout=600)
+    thread.join()
+    moments = run.metrics.query("rank == 0").seconds
+    counts = [int(((moments >= begin) & (moments < end)).sum()) for begin, end in itertools.pairwise(edges)]
+    ratios = []
+    for i, order in enumerate(orders):
+        pair = dict(zip(order, counts[2 * i : 2 * i + 2], strict=True))
+        ratios.append(pair[1] / pair[0])
+    return ratios
+
+
+def median_ms(action, times):
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        action()
+        found.append(1000 * (time.perf_counter() - begin))
+    return statistics.median(found)
+
+
+def nothing():
+    pass
+
+
+def calls_ms(times):
+    """{number of ranks: [median ms of a call, of a %%ranks cell]}"""
+    found = {}
+    for world_size in (2, 4):
+        with Ranks(world_size) as ranks:
+            ranks.run(nothing)
+            cell = median_ms(lambda: get_ipython().run_cell("%%ranks\nx = rank\n", silent=True), times)
+            found[world_size] = [median_ms(lambda: ranks.run(nothing), times), cell]
+    return found
+
+
+def failing(size):
+    """A failure with four tensors of `size` MiB in its frames."""
+    held = [torch.zeros(size, 2**18) for _ in range(4)]
+    dist.barrier()
+    begin = time.monotonic()
+    if dist.get_rank() == 1:
+        log(begin=begin)
+        raise ValueError(len(held))
+    dist.barrier()
+
+
+def failure_s(size):
+    """Seconds from a rank's failure until the launch has raised its error."""
+    try:
+        launch(failing, size, world_size=2)
+    except WorkerError as error:
+        return time.monotonic() - error.run.metrics.begin[0]
+
+
+def flood(seconds):
+    """How many rows a second each rank logs, of 10,000 that it wants to."""
+    count, begin = 0, time.monotonic()
+    while (now := time.monotonic() - begin) < seconds:
+        while count < 10_000 * now:
+            log(x=count)
+            count += 1
+        time.sleep(0.001)
+    return count / seconds
+
+
+def flooded(seconds):
+    """(rows/s of each rank, MiB by which this process has grown)"""
+    import psutil
+
+    process = psutil.Process()
+    before = process.memory_info().rss
+    run = launch(flood, seconds, world_size=8)
+    return run.results, (process.memory_info().rss - before) / 2**20
