@@ -14,6 +14,7 @@ PACKAGE = ROOT / "course_utils"
 # What each idea of the package imports of the others, and no more. Its row names only ideas from the rows above it.
 MAY_IMPORT = {
     "hardware": set(),
+    "notebook": set(),
     "data": set(),
     "models": set(),
     "measure": {"hardware"},
@@ -24,8 +25,8 @@ MAY_IMPORT = {
     "processes": set(),
     "slurm": set(),
     "planner": set(),
-    "plots": {"hardware"},
-    "launch": {"cells", "hardware", "plots", "processes", "slurm"},
+    "plots": {"hardware", "notebook"},
+    "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},
     "kernels": {"cells", "hardware", "launch"},
     "chapter": {"hardware", "launch"},
     "frameworks": {"hardware", "launch", "measure", "parallel", "processes", "recorded"},

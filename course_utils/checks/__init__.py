@@ -29,15 +29,21 @@ class CheckFailed(AssertionError):
 class Result:
     """What a check found: `state` ("passed", "wrong" or "open", which is not attempted yet) and `reason`."""
 
-    def __init__(self, exercise, state, reason):
-        self.exercise, self.state, self.reason = exercise, state, reason
+    def __init__(self, exercise, state, reason, error=""):
+        self.exercise, self.state = exercise, state
+        self.reason = f"{reason}\n{error}" if error else reason
+        self._error = error  # what a worker or compiler has said, whose lines are to stand below one another
 
     def __repr__(self):
         return f"{_SIGNS[self.state]} Exercise {self.exercise}: {self.reason}"
 
     def _repr_html_(self):
-        tint, text = _TINTS[self.state], html.escape(repr(self))
-        return f'<div style="border-left: 4px solid {tint}; padding: 4px 10px; white-space: pre-wrap">{text}</div>'
+        tint, text = _TINTS[self.state], html.escape(repr(self).removesuffix(self._error).rstrip())
+        error = f'<pre style="margin: 4px 0 0; white-space: pre-wrap">{html.escape(self._error)}</pre>'
+        return (
+            f'<div style="border-left: 4px solid {tint}; padding: 4px 10px; white-space: pre-wrap">{text}'
+            f"{error if self._error else ''}</div>"
+        )
 
 
 def check(exercise, answer):
@@ -69,7 +75,7 @@ def evaluate(exercise, answer):
                 "many bytes one sends and another receives."
             )
         where = "in the simulator" if isinstance(error, KernelError) else "in a worker"
-        return Result(exercise, "wrong", f"your code failed {where}:\n{text}")
+        return Result(exercise, "wrong", f"your code failed {where}:", text)
 
 
 def _not_attempted(exercise):

@@ -2,14 +2,13 @@
 
 import html
 
-from .. import cells
-from . import notebook
+from .. import cells, notebook
 
 
 def show_below(error):
     """Once the cell has shown `error`, a WorkerError, show below it what was held; not where the cell catches it."""
     text = as_html(error)
-    if not text or not notebook.is_watched():
+    if not text or not (notebook.is_watched() and notebook.is_in_cell()):
         return
     from IPython import get_ipython
     from IPython.display import HTML, display

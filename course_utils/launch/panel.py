@@ -4,8 +4,8 @@ import io
 import sys
 import time
 
+from .. import notebook
 from ..plots.over_time import Curves
-from . import notebook
 from .history import History
 from .status import statuses
 from .table import as_html, as_text
@@ -22,7 +22,7 @@ def of(watch, name, started, device_type, is_quiet):
     history = History(started, device_type == "cuda")
     if is_quiet:
         return Hidden(watch, history)
-    if notebook.is_watched():
+    if notebook.is_watched() and notebook.is_in_cell():
         return Panel(watch, history, name, started)
     if sys.stderr is not None and sys.stderr.isatty() and not notebook.is_kernel():
         return Bar(watch, history, name)

@@ -21,7 +21,9 @@ def as_html(statuses, title):
 def _row(status, cells):
     look = _LOOKS.get(status.kind, "")
     name, *others = cells
-    cells = "".join(f'<td style="text-align: left; {look}">{cell}</td>' for cell in others)
+    state, *numbers = others
+    cells = f'<td style="text-align: left; {look}">{state}</td>'
+    cells += "".join(f'<td style="text-align: left; white-space: nowrap; {look}">{each}</td>' for each in numbers)
     return f'<tr style="{look}"><th scope="row" style="text-align: left; {look}">{name}</th>{cells}</tr>'
 
 

@@ -1,13 +1,14 @@
 """Every figure of the course: one palette, units on the axes, the machine in the caption, a text for those who cannot
 see it.
 
-Functions take plain values and show the figure; `alt` says in one line what is to be seen, and is printed below the
-figure because JupyterLab does not pass alternative texts on.
+Functions take plain values and show the figure; `alt` says in one line what is to be seen, and stands below the figure,
+too.
 """
 
 from .agreement import agreement
 from .charts import bars, gantt, ladder, lines, medians, stacked_bars, timeline, winners
 from .collectives import collectives, holdings, step_slider
+from .controls import explore
 from .drawings import diagram, matrices, thread_map
 from .fully_sharded import memory_over_step, sharded_step
 from .hops import hops, tree
@@ -33,10 +34,10 @@ from .training import clocks, training_step
 
 __all__ = [
     "agreement", "backward_passes", "bars", "bit_layouts", "clocks", "collectives", "columns_and_rows",
-    "cut_in_two", "data_parallel_step", "diagram", "gantt", "gantts", "holdings", "hops", "ladder", "lanes",
-    "large_steps", "launch_grid", "lines", "matrices", "medians", "memory_over_step", "memory_plans", "nodes",
-    "outcomes", "over_time", "overlaps", "pair_and_attention", "phases_1f1b", "places", "push_and_pull", "repeats",
-    "replicas", "roofline", "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards", "staleness",
-    "step_slider", "strategies", "thread_map", "three_ways", "timeline", "training_step", "tree", "ways_to_send",
-    "who_waits", "winners", "within_float16",
+    "cut_in_two", "data_parallel_step", "diagram", "explore", "gantt", "gantts", "holdings", "hops", "ladder",
+    "lanes", "large_steps", "launch_grid", "lines", "matrices", "medians", "memory_over_step", "memory_plans",
+    "nodes", "outcomes", "over_time", "overlaps", "pair_and_attention", "phases_1f1b", "places", "push_and_pull",
+    "repeats", "replicas", "roofline", "schedules", "setups", "sharded_step", "stacked_bars", "stages_and_shards",
+    "staleness", "step_slider", "strategies", "thread_map", "three_ways", "timeline", "training_step", "tree",
+    "ways_to_send", "who_waits", "winners", "within_float16",
 ]  # fmt: skip

@@ -6,6 +6,8 @@ that this rank is not in it, any other counts the piece that it gave. So 3003 is
 and 0. This holds for up to ten ranks with nine pieces each, as long as no rank is added twice.
 """
 
+from .. import notebook
+from .controls import explore
 from .style import COLOURS, MARKERS, STYLE, show
 
 _LABEL, _ARROW, _GAP = 1.5, 1.4, 0.9  # widths, in boxes: "rank 0", the arrow between two states, between groups
@@ -39,15 +41,14 @@ def step_slider(states):
     """A slider over the steps of a list of states as in `holdings`:
     what the ranks hold before and after the chosen one.
     """
-    from ipywidgets import interact
-
     last = len(states) - 1
 
     def draw(step):
         pair = {f"before step {step}": states[step - 1], f"after step {step}": states[step]}
         holdings(pair, f"Step {step} of {last}: what each rank holds before and after it; a frame marks what is new.")
 
-    interact(draw, step=(1, last))
+    if notebook.is_watched():  # the figure of all steps stands above
+        explore(draw, step=("after step", 1, range(1, last + 1)))
 
 
 def _draw(groups, alt, title, per_row):

@@ -4,10 +4,14 @@ The colours are Okabe and Ito's, which survive colour-blindness; markers, line s
 for print in grey.
 """
 
+import base64
+import contextlib
+import contextvars
+import html
 import io
 import textwrap
 
-from .. import hardware
+from .. import hardware, notebook
 from ..hardware.sharing import others_at_work
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -113,6 +117,20 @@ def tick_units(axes, units):
         getattr(axes, f"{axis}axis").set_major_formatter(say)
 
 
+_taker = contextvars.ContextVar("_taker", default=None)
+
+
+@contextlib.contextmanager
+def handed_over():
+    """Figures that this thread shows inside, in a notebook that is watched, go into the list that this gives."""
+    bundles = []
+    token = _taker.set(bundles)
+    try:
+        yield bundles
+    finally:
+        _taker.reset(token)
+
+
 def show(figure, alt):
     """Put the figure into the notebook (elsewhere nowhere), with its alternative text; then forget it."""
     import matplotlib.pyplot as plt
@@ -120,9 +138,26 @@ def show(figure, alt):
 
     image = _png(figure)
     plt.close(figure)
-    display(Image(image, format="png", alt=alt))
     unset = " (No prediction was made.)" if getattr(figure, "lacks_prediction", False) else ""
-    print("\n".join(textwrap.wrap(f"Figure: {alt}{unset}", 110)))
+    caption = f"Figure: {alt}{unset}"
+    if notebook.is_watched():
+        bundle, taker = {"text/plain": caption, "text/html": _element(image, alt, caption)}, _taker.get()
+        display(bundle, raw=True) if taker is None else taker.append(bundle)
+        return
+    display(Image(image, format="png", alt=alt))
+    print("\n".join(textwrap.wrap(caption, 110)))
+
+
+def _element(png, alt, caption):
+    """The figure as HTML: of an image/png JupyterLab makes an element without alternative text.
+
+    Not for a recorded notebook, which other programs show, too, that may leave out an image in HTML.
+    """
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return (
+        f'<figure style="margin: 0"><img src="{source}" alt="{html.escape(alt)}" style="max-width: 100%">'
+        f'<figcaption style="max-width: 52em">{html.escape(caption)}</figcaption></figure>'
+    )
 
 
 def _png(figure):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 from jupyter_client.manager import start_new_kernel
@@ -22,6 +23,7 @@ class Kernel:
     """
 
     def __init__(self, **environment):
+        self._turn = threading.Lock()  # several threads may ask
         self._manager, self._client = start_new_kernel(
             kernel_name="python3", cwd=ROOT, env=os.environ | environment, extra_arguments=["--log-level=ERROR"]
         )
@@ -51,7 +53,8 @@ class Kernel:
             if message["msg_type"] == "error":
                 errors.extend(content["traceback"])
 
-        self._client.execute_interactive(source, timeout=600, output_hook=hook)
+        with self._turn:
+            self._client.execute_interactive(source, timeout=600, output_hook=hook)
         if errors:
             raise CellFailed("\n".join(errors))
         return "".join(texts)

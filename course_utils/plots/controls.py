@@ -1,0 +1,55 @@
+"""A figure that a student changes: sliders and lists above it, with labels that can be read whole."""
+
+from .. import notebook
+from .style import handed_over
+
+_SLIDER = {"width": "min(100%, 36em)"}
+
+
+def explore(draw, button=None, **controls):
+    """Show the figure of `draw`, and above it a control for each of its arguments.
+
+    `controls` are {argument: (label, start value, values)}: a range gives a slider, a list of texts a list to choose
+    from. Each change draws the figure anew, or, with `button`, its text, a press on that. Where nobody looks, in a
+    notebook that is recorded or tested, the figure for the start values stands alone.
+    """
+    start = {argument: value for argument, (_, value, _) in controls.items()}
+    if not notebook.is_watched():
+        draw(**start)
+        return
+    import ipywidgets
+    from IPython.display import display
+
+    widgets = {argument: _control(*control) for argument, control in controls.items()}
+    above = list(widgets.values())
+    if button is not None:
+        above.append(ipywidgets.Button(description=button, button_style="primary", layout={"width": "max-content"}))
+    display(ipywidgets.VBox(above))
+    figure = display(_drawn(draw, start), raw=True, display_id=True)
+
+    def draw_again(_):
+        figure.update(_drawn(draw, {name: widget.value for name, widget in widgets.items()}), raw=True)
+
+    if button is not None:
+        above[-1].on_click(draw_again)
+    for widget in widgets.values() if button is None else ():
+        widget.observe(draw_again, "value")
+
+
+def _control(label, start, values):
+    import ipywidgets
+
+    look = {"description": label, "style": {"description_width": "initial"}}
+    if isinstance(values, range):
+        # A figure takes a moment: it is drawn when the handle is let go.
+        return ipywidgets.IntSlider(
+            start, values[0], values[-1], step=values.step, continuous_update=False, layout=_SLIDER, **look
+        )
+    return ipywidgets.Dropdown(options=list(values), value=start, layout={"width": "max-content"}, **look)
+
+
+def _drawn(draw, arguments):
+    """What `draw` shows, as a MIME bundle."""
+    with handed_over() as bundles:
+        draw(**arguments)
+    return bundles[-1]

@@ -1,0 +1,147 @@
+"""A page of JupyterLab in chromium with a notebook of a few cells, for tests of what moves."""
+
+import ast
+import contextlib
+import time
+
+import nbformat
+import pytest
+
+from tools import browser as chromium
+from tools import lab_server, notebooks
+
+needs_browser = pytest.mark.skipif(
+    chromium.what_is_missing() is not None, reason=chromium.what_is_missing() or "there is a browser"
+)
+START_MS = 60_000
+PRESS_AGAIN_MS = 10_000
+
+
+class Page:
+    """A notebook in JupyterLab: `run` runs all its cells, `cell(i)` is the i-th one's element."""
+
+    def __init__(self, page, server, path):
+        self.page, self._server, self._path = page, server, path
+        self.complaints = []
+        page.on("console", lambda message: message.type == "error" and self._note(message.text))
+        page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _note(self, text):
+        if "debugger state" not in text:  # JupyterLab's own, when a kernel restarts
+            self.complaints.append(text)
+
+    def open(self):
+        self.page.goto(self._server.page_url(self._path.name), wait_until="load", timeout=START_MS)
+        self.page.wait_for_selector('[data-jp-item-name="restart-and-run"]', timeout=START_MS)
+        deadline = time.monotonic() + START_MS / 1000
+        while not self._server.kernel_is_ready():
+            assert time.monotonic() < deadline, "the notebook's kernel did not start"
+            self.page.wait_for_timeout(100)
+        return self
+
+    def start(self):
+        """Restart the kernel and run all cells, without waiting for their end."""
+        chromium.restart_and_run_all(self.page)
+
+    def run(self, timeout_ms=60_000):
+        """Run all cells, and wait for the last one's end."""
+        self.start()
+        self.wait_for_end(timeout_ms)
+        return self
+
+    def wait_for_end(self, timeout_ms=60_000):
+        """Until the last cell that ran has a number and none has a star."""
+        self.page.wait_for_function(
+            """() => {
+                const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")].map(n => n.innerText);
+                const failed = document.querySelector(".jp-OutputArea-output[data-mime-type*=error]");
+                return (failed || prompts.every(text => /\\d/.test(text))) && !prompts.some(text => text.includes("*"));
+            }""",
+            timeout=timeout_ms,
+        )
+
+    def cell(self, i):
+        return self.page.locator(".jp-CodeCell").nth(i)
+
+    def output(self, i):
+        return self.cell(i).locator(".jp-Cell-outputArea")
+
+    def use_theme(self, name):
+        """Change to "Light" or "Dark" by the menu, as a student does."""
+        self.page.click('li.lm-MenuBar-item:has-text("Settings")')
+        self.page.hover('li[data-type="submenu"]:has-text("Theme")')
+        self.page.click(f'li[role^="menuitem"]:has-text("JupyterLab {name}") >> nth=0')
+        self.page.wait_for_selector(
+            f'body[data-jp-theme-light="{"true" if name == "Light" else "false"}"]', state="attached"
+        )
+
+    def violations(self):
+        """What axe-core finds serious or critical in the outputs."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        # ipywidgets gives the handle of a slider no name of its own; its label stands beside it.
+        context = {"include": [[".jp-Cell-outputArea"]], "exclude": [[".noUi-handle"]]}
+        found = Axe().run(self.page, context=context).response["violations"]
+        return [
+            f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+            for each in found
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+
+    def shot(self, name):
+        chromium.SHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=chromium.SHOTS / f"{name}.png")
+
+
+@contextlib.contextmanager
+def lab(folder, books):
+    """A JupyterLab in `folder` with notebooks of {name: list of cells}; yields a function that opens one as a Page."""
+    from playwright.sync_api import sync_playwright
+
+    paths = []
+    for name, cells in books.items():
+        path = folder / f"{name}.ipynb"
+        nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+        nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        notebooks.write(nb, path)
+        paths.append(path)
+    with lab_server.jupyterlab(folder / "lab", paths) as server, sync_playwright() as playwright:
+        browser = chromium.start(playwright)
+        opened = []
+
+        def open_page(name):
+            for page in opened:
+                page.close()
+                server.end_kernels()
+            page = browser.new_page(viewport={"width": 1200, "height": 900})
+            opened[:] = [page]
+            return Page(page, server, folder / f"{name}.ipynb").open()
+
+        yield open_page
+        browser.close()
+
+
+def cells_of(chapter, text):
+    """The code cells of a chapter that the first one with `text` needs, and it at their end; the first sets it up."""
+    (path,) = notebooks.notebook_paths([chapter])
+    code = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    last = next(i for i, source in enumerate(code) if text in source)
+    chosen, wanted = {0, last}, _names(code[last], ast.Load)
+    for i in range(last - 1, 0, -1):
+        if wanted & _names(code[i], ast.Store):
+            chosen.add(i)
+            wanted |= _names(code[i], ast.Load)
+    return [code[i] for i in sorted(chosen)]
+
+
+def _names(source, kind):
+    """The names that a cell uses (ast.Load) or makes (ast.Store)."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, kind):
+            found.add(node.id)
+    if kind is ast.Store:
+        made = (ast.FunctionDef, ast.ClassDef)
+        return found | {node.name for node in ast.parse(source).body if isinstance(node, made)}
+    return found

@@ -1,0 +1,183 @@
+"""What moves, moved in JupyterLab in a browser: controls, the panel of a launch, the stop button, both themes."""
+
+import re
+
+import pytest
+from lab_page import cells_of, lab, needs_browser
+from playwright.sync_api import expect
+
+from tools import browser as chromium
+
+pytestmark = needs_browser
+
+CONTROLS = {  # chapter: (text of its cell, the name of its button or None)
+    "02": ("plots.explore", "Draw the threads"),
+    "06": ("plots.explore", None),
+    "08": ("plots.step_slider", None),
+    "11": ("plots.explore", "Draw the step"),
+    "16": ("plots.explore", "Plan the step"),
+}
+SETUP = """from course_utils import launch, log
+import time, torch, torch.distributed as dist, torch.nn.functional as F
+
+def next_batch(step, bad_step):
+    time.sleep(0.02)
+    images, labels = torch.randn(64, 64), torch.randint(0, 10, (64,))
+    if step == bad_step and dist.get_rank() == 1:
+        images[5] = torch.inf
+    return images, labels"""
+TRAIN = """def train(num_steps, bad_step=None):
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(num_steps):
+        images, labels = next_batch(step, bad_step)
+        loss = F.cross_entropy(model(images), labels)
+        if not loss.isfinite():
+            raise ValueError(f"the loss is {loss.item()}")
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        log(loss=loss.item(), samples=len(images), total=num_steps)
+
+"""
+BOOKS = {chapter: cells_of(chapter, text) for chapter, (text, _) in CONTROLS.items()} | {
+    "panel": [SETUP, TRAIN + "launch(train, 150, world_size=2)"],
+    "failing": [SETUP, TRAIN + "launch(train, 200, bad_step=120, world_size=3)"],
+    "endless": [SETUP, TRAIN + "launch(train, 100_000, world_size=2)"],
+    "ranks": ["from course_utils import Ranks\nranks = Ranks(3)", "%%ranks\nprint('here')\nrank * 2", "ranks.close()"],
+    "checked": [
+        "from course_utils import check",
+        "def find_odd_rank(model):\n    odd = {}\n    return odd['none']\ncheck('9.2', find_odd_rank)",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def open_page(tmp_path_factory):
+    with lab(tmp_path_factory.mktemp("lab"), BOOKS) as open_page:
+        yield open_page
+
+
+@pytest.mark.parametrize("chapter", CONTROLS)
+def test_controls_move_their_figure(open_page, chapter):
+    page = open_page(chapter).run(120_000)
+    _, button = CONTROLS[chapter]
+    output = page.output(len(BOOKS[chapter]) - 1)
+    image = output.locator("img").last
+    sliders = output.locator(".widget-slider")
+    labels = output.locator(".widget-label")
+    assert sliders.count() > 0
+    for i in range(labels.count()):
+        shown, whole = labels.nth(i).evaluate("node => [node.clientWidth, node.scrollWidth]")
+        assert shown >= whole > 0, labels.nth(i).inner_text()
+    assert not re.search(r"[a-z]_[a-z]", output.locator(".widget-box").first.inner_text())  # no names of arguments
+    for i in range(sliders.count()):
+        before = image.get_attribute("src")
+        handle = sliders.nth(i).locator(".noUi-handle")
+        handle.focus()
+        is_at_its_end = handle.get_attribute("aria-valuenow") == handle.get_attribute("aria-valuemax")
+        for _ in range(3):
+            handle.press("ArrowLeft" if is_at_its_end else "ArrowRight")
+        if button is not None:
+            output.get_by_role("button", name=button).press("Enter")
+        expect(image).not_to_have_attribute("src", before, timeout=15_000)
+    for i in range(output.locator("select").count()):
+        before = image.get_attribute("src")
+        output.locator("select").nth(i).select_option(index=1)
+        expect(image).not_to_have_attribute("src", before, timeout=15_000)
+    image.wait_for()
+    output.locator(".widget-box").first.scroll_into_view_if_needed()
+    top, bottom = output.locator(".widget-box").first.bounding_box(), image.bounding_box()
+    assert bottom["y"] + bottom["height"] - top["y"] < 700  # one screen
+    images = page.page.locator(".jp-OutputArea img")
+    assert (
+        images.evaluate_all("nodes => nodes.filter(node => !node.alt).map(node => node.outerHTML.slice(0, 200))") == []
+    )
+    page.shot(f"controls_{chapter}")
+    assert not page.violations()
+    assert not page.complaints
+
+
+def test_the_panel_moves_and_leaves_its_table(open_page):
+    page = open_page("panel")
+    page.start()
+    table = page.output(1).locator("table")
+    table.wait_for(timeout=20_000)
+    bar = page.output(1).locator("progress").first
+    for _ in range(3):
+        expect(bar).not_to_have_attribute("value", bar.get_attribute("value"), timeout=5_000)
+    page.wait_for_end()
+    last = page.output(1).locator("table").inner_text()
+    assert "train on 2 ranks ended well" in last
+    assert last.count("150 of 150") == 2
+    assert not page.violations()
+    assert not page.complaints
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(open_page, theme):
+    page = open_page("failing")
+    page.use_theme(theme)
+    page.start()
+    red = page.output(1).locator('tr[style*="rgb(183, 28, 28)"], tr[style*="#b71c1c"]')
+    red.first.wait_for(timeout=30_000)
+    page.wait_for_end()
+    assert red.count() == 1
+    text = page.output(1).inner_text()
+    assert "failed: ValueError: the loss is nan, at Cell In[" in text
+    assert "waiting in all_reduce at Cell In[" in text
+    assert "WorkerError: rank 1: ValueError: the loss is nan" in text
+    assert "raise ValueError(f" in text.partition("WorkerError")[2]
+    page.page.set_viewport_size({"width": 1250, "height": 1100})
+    page.page.keyboard.press("Control+b")  # without the list of files
+    page.cell(1).screenshot(path=chromium.SHOTS / f"watching_{theme.lower()}.png")
+    page.output(1).locator("summary").click()
+    assert "bad_step" in page.output(1).locator("details").inner_text()
+    page.shot(f"failing_{theme.lower()}")
+    assert not page.violations()
+
+
+def test_the_stop_button_and_a_restart(open_page):
+    page = open_page("endless")
+    page.start()
+    page.output(1).locator("progress").first.wait_for(timeout=20_000)
+    page.page.click('[data-jp-item-name="interrupt"]')
+    page.wait_for_end()
+    text = page.output(1).inner_text()
+    assert "Interrupted: train was interrupted, and all workers were ended" in text
+    assert "train on 2 ranks was interrupted" in text
+    assert "Traceback" not in text
+    page.shot("interrupted")
+    page.start()
+    page.output(1).locator("progress").first.wait_for(timeout=20_000)
+    page.page.click('[data-jp-item-name="restart"]')
+    page.page.click(".jp-Dialog .jp-mod-accept")
+    page.page.wait_for_selector(".jp-Dialog", state="detached")
+    page.page.wait_for_function(
+        """() => ![...document.querySelectorAll(".jp-InputPrompt")].some(n => n.innerText.includes("*"))""",
+        timeout=20_000,
+    )
+
+
+def test_each_rank_has_its_column(open_page):
+    page = open_page("ranks").run()
+    columns = page.output(1).get_by_role("group")
+    assert [columns.nth(i).inner_text().split() for i in range(3)] == [
+        ["rank", str(i), "here", str(2 * i)] for i in range(3)
+    ]
+    assert len({columns.nth(i).bounding_box()["y"] for i in range(3)}) == 1
+    page.shot("ranks")
+    assert not page.violations()
+
+
+def test_a_check_shows_a_workers_error_in_a_fixed_width(open_page):
+    page = open_page("checked").run(90_000)
+    error = page.output(1).locator("pre").last
+    assert "mono" in error.evaluate("node => getComputedStyle(node).fontFamily")
+    lines = error.inner_text().splitlines()
+    assert re.match(r"rank \d: ", lines[0])
+    assert "Cell In[" in lines[1]
+    page.shot("checked")
+    assert not page.violations()
