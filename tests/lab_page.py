@@ -40,8 +40,9 @@ class Page:
         return self
 
     def start(self):
-        """Restart the kernel and run all cells, without waiting for their end."""
-        chromium.restart_and_run_all(self.page)
+        """Run all cells, without waiting for their end."""
+        self.page.click('li.lm-MenuBar-item:has-text("Run")')
+        self.page.click('li[data-command="runmenu:run-all"]')
 
     def run(self, timeout_ms=60_000):
         """Run all cells, and wait for the last one's end."""
@@ -125,7 +126,8 @@ def lab(folder, books):
 def cells_of(chapter, text):
     """The code cells of a chapter that the first one with `text` needs, and it at their end; the first sets it up."""
     (path,) = notebooks.notebook_paths([chapter])
-    code = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    cells = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    code = [source for source in cells if not source.startswith(notebooks.IN_RANKS)]
     last = next(i for i, source in enumerate(code) if text in source)
     chosen, wanted = {0, last}, _names(code[last], ast.Load)
     for i in range(last - 1, 0, -1):

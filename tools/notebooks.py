@@ -16,7 +16,15 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbstripout import strip_output
 
-from course_utils.grade.notebook import answer_and_check, exercises, is_definition, names_bound, names_read  # noqa: F401
+from course_utils.grade.notebook import (  # noqa: F401
+    IN_RANKS,
+    answer_and_check,
+    exercises,
+    is_definition,
+    names_bound,
+    names_read,
+    of_notebook,
+)
 from tools.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -215,7 +223,7 @@ def definitions(path, assigned=()):
     names = {"__name__": Path(path).stem}
     for cell in read(path).cells:
         if cell.cell_type == "code":
-            body = [node for node in ast.parse(cell.source).body if is_definition(node, assigned)]
+            body = [node for node in ast.parse(of_notebook(cell.source)).body if is_definition(node, assigned)]
             exec(compile(ast.Module(body, type_ignores=[]), Path(path).stem, "exec"), names)
     return names
 

@@ -5,6 +5,7 @@ import dis
 import re
 
 EXERCISE = re.compile(r"# Exercise (\d+\.\d+)\s*(?:\n|$)")
+IN_RANKS = "%%ranks"  # how a cell begins that runs in ranks that stay
 CHECK = re.compile(r"\n+(check\(.*\))\n*\Z")  # the last line of an exercise's cell
 
 
@@ -26,9 +27,14 @@ def answer_and_check(source):
     return (source[: match.start()], match[1]) if match else (source, "")
 
 
+def of_notebook(source):
+    """A cell's text, "" for one that runs in ranks, which have names of their own."""
+    return "" if source.startswith(IN_RANKS) else source
+
+
 def names_read(source):
     """The names that a cell, its functions included, takes from the notebook or the builtins."""
-    names, codes = set(), [compile(source, "a cell", "exec")]
+    names, codes = set(), [compile(of_notebook(source), "a cell", "exec")]
     for code in codes:
         loads = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
         names |= {step.argval for step in dis.get_instructions(code) if step.opname in loads}
@@ -38,7 +44,7 @@ def names_read(source):
 
 def names_bound(source):
     """The names that a cell gives a value to at its top level."""
-    steps = list(dis.get_instructions(compile(source, "a cell", "exec")))
+    steps = list(dis.get_instructions(compile(of_notebook(source), "a cell", "exec")))
     stored, deleted = ({s.argval for s in steps if s.opname == name} for name in ("STORE_NAME", "DELETE_NAME"))
     return stored - deleted
 
