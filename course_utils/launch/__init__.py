@@ -20,8 +20,9 @@ the two sides say to one another lies in files of a folder that both see:
                    cluster: a job of Slurm ────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
     follower    ◀─ folder: messages, output, result ────────────────────────────────────
 
-`Ranks` keeps workers between cells: its picture is in `ranks`. What is seen of a launch while it runs is `panel`'s, with
-`history`, `status` and `table`; what a failed one's variables held is `locals`' and `held`'s, and debuggers are `prompt`'s.
+`Ranks` keeps workers between cells: its picture is in `ranks`. What is seen of a launch while it runs is `panel`'s,
+with `history`, `status` and `table`; what a failed one's variables held is `locals`' and `held`'s; debuggers are
+`prompt`'s.
 
 `protocol` has the messages; functions, arguments and results travel beside them as files in memory
 (`processes.payload`).
