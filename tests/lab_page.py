@@ -22,13 +22,7 @@ class Page:
 
     def __init__(self, page, server, path):
         self.page, self._server, self._path = page, server, path
-        self.complaints = []
-        page.on("console", lambda message: message.type == "error" and self._note(message.text))
-        page.on("pageerror", lambda error: self._note(str(error)))
-
-    def _note(self, text):
-        if "debugger state" not in text:  # JupyterLab's own, when a kernel restarts
-            self.complaints.append(text)
+        self.complaints = chromium.complaints(page)
 
     def open(self):
         self.page.goto(self._server.page_url(self._path.name), wait_until="load", timeout=START_MS)
@@ -61,6 +55,14 @@ class Page:
             timeout=timeout_ms,
         )
 
+    def close_and_wait_for_the_kernel(self):
+        """Close the browser's page, and wait until the kernel has done what it was asked."""
+        self.page.close()
+        deadline = time.monotonic() + START_MS / 1000
+        while any(kernel["execution_state"] != "idle" for kernel in self._server.ask("kernels")):
+            assert time.monotonic() < deadline, "the kernel did not come to an end"
+            time.sleep(0.1)
+
     def cell(self, i):
         return self.page.locator(".jp-CodeCell").nth(i)
 
@@ -75,20 +77,6 @@ class Page:
         self.page.wait_for_selector(
             f'body[data-jp-theme-light="{"true" if name == "Light" else "false"}"]', state="attached"
         )
-
-    def violations(self):
-        """What axe-core finds serious or critical in the outputs."""
-        from axe_playwright_python.sync_playwright import Axe
-
-        # ipywidgets gives the handle of a slider no name of its own; its label stands beside it.
-        context = {"include": [[".jp-Cell-outputArea"]], "exclude": [[".noUi-handle"]]}
-        found = Axe().run(self.page, context=context).response["violations"]
-        return [
-            f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
-            for each in found
-            if each["impact"] in ("serious", "critical")
-            for node in each["nodes"]
-        ]
 
     def shot(self, name):
         chromium.SHOTS.mkdir(parents=True, exist_ok=True)

@@ -157,6 +157,18 @@ def bullets_under(chapter, heading):
 
 
 @rule
+def headings_leave_out_no_level(chapter):
+    """Who hears a notebook goes by its headings."""
+    before = 0
+    for i, cell in chapter.prose:
+        source = re.sub(r"^```.*?^```", "", cell.source, flags=re.MULTILINE | re.DOTALL)
+        for marks, title in re.findall(r"^(#+) +(.+?)\s*$", source, flags=re.MULTILINE):
+            if len(marks) > before + 1:
+                yield f"cell {i}: {title!r} has {len(marks)} `#` after a heading with {before}: leave out no level"
+            before = len(marks)
+
+
+@rule
 def key_points_mirror_objectives(chapter):
     objectives = list(bullets_under(chapter, "Objectives"))
     points = list(bullets_under(chapter, "Key points"))
@@ -475,6 +487,7 @@ BREACHES = [
     (prices_are_no_formula, put(6, source=r"From \$25 to \$30")),
     (prices_are_no_formula, put(6, source=r"For \$25, $x$ of them")),
     (one_title, put(6, source="# Another")),
+    (headings_leave_out_no_level, put(6, source="#### Deeper")),
     (one_title, put(0, source="# 4. A sample")),
     (one_title, put(0, source="## A sample")),
     (key_points_mirror_objectives, put(9, source=f"## Key points{BULLETS}- One more\n")),

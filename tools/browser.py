@@ -27,6 +27,7 @@ START_TIMEOUT_S = 60
 PRESS_AGAIN_S = 15
 WIDTH, HEIGHT = 1400, 1200
 PAGE_OVERLAP = 80
+JUPYTERLABS_OWN = ("debugger state",)  # when a kernel restarts
 CHROMIUM_FLAGS = [
     "--disable-gpu",
     "--no-first-run",
@@ -113,8 +114,10 @@ def drive(paths, options):
                 print(f"{path.stem} …", end=" ", flush=True)
                 start_s = time.monotonic()
                 page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+                said = complaints(page)
                 try:
                     found = run_notebook(page, server, path, options.timeout)
+                    found += [f"the page's console has an error: {text}" for text in said] + barriers(page)
                 except Error as error:
                     found = [
                         f"the page did not do as expected: {error.message.splitlines()[0]}, "
@@ -203,6 +206,33 @@ def errors(nb):
             problems.append(f"cell {i} is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing")
         problems += [f"cell {i} failed on stderr: {sign}" for sign in notebooks.silent_failures(cell)]
     return problems
+
+
+def complaints(page):
+    """A list that receives the errors of the page's console, but for JupyterLab's own."""
+    found = []
+
+    def note(text):
+        if not any(own in text for own in JUPYTERLABS_OWN):
+            found.append(text)
+
+    page.on("console", lambda message: note(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: note(str(error)))
+    return found
+
+
+def barriers(page):
+    """What axe-core finds serious or critical in the outputs of a notebook: what keeps somebody from using them."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    # ipywidgets gives the handle of a slider no name of its own; its label stands beside it.
+    context = {"include": [[".jp-Cell-outputArea"]], "exclude": [[".noUi-handle"]]}
+    return [
+        f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+        for each in Axe().run(page, context=context).response["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
 
 
 def take_screenshots(page, stem, whole):

@@ -132,13 +132,15 @@ class Interrupted(_Brief, KeyboardInterrupt):
         super().__init__("\n\n".join(filter(None, [what, "\n".join(lines_about(fates))])))
 
 
-def explain(fates, timeout=None, killed_for_memory=False):
+def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
     """Return the WorkerError for `fates`; `timeout` in seconds if it was time that ended them.
+
+    `asked_by` is what the advice is about, "launch" or "Ranks".
 
     A LauncherError where the first to fail never came to the student's code.
     """
     if timeout is not None:
-        return _explain_timeout(fates, timeout)
+        return _explain_timeout(fates, timeout, asked_by)
     failed = sorted((fate for fate in fates if fate.has_failed), key=lambda fate: fate.time)
     cause = next((fate for fate in failed if not fate.blames_another), failed[0])
     if cause.report is not None and cause.report.is_ours and not cause.has_lost_connection:
@@ -154,7 +156,7 @@ def explain(fates, timeout=None, killed_for_memory=False):
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.where) for fate in fates):
             head += "\n  gloo aborts when ranks disagree in shape, dtype or order"
-            advice = "launch(…, debug=True) says which ranks disagree."
+            advice = f"{asked_by}(…, debug=True) says which ranks disagree."
     if place := cells.own_line(cause.where):
         head += f"\n  at {place}"
     parts = [head, "\n".join(lines_about(others))]
@@ -174,7 +176,7 @@ def _explain_lost_connection(cause, others, fates):
     return WorkerError("\n\n".join([head, "\n".join([rule, *lines])]), cause, fates)
 
 
-def _explain_timeout(fates, timeout):
+def _explain_timeout(fates, timeout, asked_by):
     running = [fate for fate in fates if not fate.returned and not fate.has_failed]
     apart = [fate for fate in running if not is_in_torch_distributed(fate.frames)]
     head = f"no end after {timeout:g} s, so all workers were stopped"
@@ -183,7 +185,7 @@ def _explain_timeout(fates, timeout):
         cause=(apart or running or [fate for fate in fates if fate.frames] or fates)[0],
         ranks=fates,
         timed_out=True,
-        advice="If they only needed longer: launch(…, timeout=seconds).",
+        advice=f"If they only needed longer: {asked_by}(…, timeout=seconds).",
     )
 
 

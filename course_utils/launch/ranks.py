@@ -61,8 +61,10 @@ class Ranks:
         with interrupts.deferred():
             try:
                 self._start()
-            except BaseException:
+            except BaseException as error:
                 self.close()
+                if isinstance(error, KeyboardInterrupt):
+                    raise Interrupted("the start of these ranks was interrupted, and none of them is left") from None
                 raise
 
     def _start(self):
@@ -129,10 +131,10 @@ class Ranks:
                 residents.wait_for_others(deadline)
             if any(fate.has_failed for fate in residents.asked):
                 residents.whereabouts()
-                error = explain(residents.asked, killed_for_memory=residents.killed_for_memory)
+                error = explain(residents.asked, None, residents.killed_for_memory, "Ranks")
             elif residents.busy:
                 residents.whereabouts()
-                error, is_interrupted = explain(residents.asked, timeout=seconds), True
+                error, is_interrupted = explain(residents.asked, seconds, asked_by="Ranks"), True
         except KeyboardInterrupt:
             residents.whereabouts()
             error, is_interrupted = Interrupted(f"{name} was interrupted", residents.asked), True

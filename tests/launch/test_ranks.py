@@ -121,6 +121,7 @@ def test_time_is_up(ranks):
     outcome = ranks.fail("%%ranks\nwhile rank == 1:\n    pass")
     assert outcome.shown.startswith("WorkerError: no end after 0.5 s, so ")
     assert "rank 1 was at Cell In[" in outcome.shown
+    assert "If they only needed longer: Ranks(…, timeout=seconds)." in outcome.shown
     assert kept(ranks) == [True] * 3
 
 
