@@ -265,3 +265,16 @@ def test_two_notebooks_at_once(ranks, new_notebook):
     assert other.run("ranks['mark']").value == ["theirs"] * 2
     other.run("ranks.close()")
     assert kept(ranks) == [True] * 3
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(notebook):
+    """CUDA tensors stay between cells; ranks that hang in NCCL come back, all of them."""
+    notebook.run(IMPORT + "ranks = Ranks(1 if torch.cuda.device_count() < 2 else 2, timeout=60)")
+    notebook.run("%%ranks\nfrom course_utils import rank_device\nt = torch.ones(3, device=rank_device())", timeout=60)
+    outcome = notebook.run("%%ranks\ndist.all_reduce(t)\nt.device.type, t.sum().item() == 3 * world_size", timeout=60)
+    assert "('cuda', True)" in outcome.values[0]
+    outcome = notebook.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\ndist.all_reduce(t)", timeout=90)
+    assert "ValueError: no" in outcome.shown
+    notebook.run("%%ranks\nu = torch.ones(1, device=torch.cuda.current_device())\ndist.all_reduce(u)", timeout=60)
+    notebook.run("ranks.close()")
