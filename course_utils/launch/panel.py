@@ -67,6 +67,7 @@ class Bar(Hidden):
             from tqdm import tqdm
 
             self._bar = tqdm(desc=self._name, unit=" steps")
+            self._watch.output.make_way = self._bar.clear
         found = statuses(self._watch, self.history)
         slowest = min(found, key=lambda status: self._watch.rows.counts[status.rank])
         if slowest.total is not None:
@@ -77,6 +78,7 @@ class Bar(Hidden):
 
     def finish(self, how):
         if self._bar is not None:
+            self._watch.output.make_way = None
             self._bar.close()
 
 

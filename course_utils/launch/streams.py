@@ -30,6 +30,7 @@ class Output:
     def __init__(self, world_size, stream=None):
         self._stream = stream if stream is not None else sys.stdout
         self.trouble = None
+        self.make_way = None  # called before lines are shown: a progress bar may stand where they go
         self._logs = [Log(_KEPT_BYTES // 2 // world_size) for _ in range(world_size)]
         self._latest = [b""] * world_size  # the end of what it has printed
         self._open = [b""] * world_size  # the line that has begun and not ended, of a long one the beginning
@@ -117,6 +118,8 @@ class Output:
     def _write(self, lines):
         if not lines or self.trouble is not None:
             return
+        if self.make_way is not None:
+            self.make_way()
         try:
             self._stream.write("\n".join(lines) + "\n")
             self._stream.flush()

@@ -129,6 +129,7 @@ def steps():
     for step in range(80):
         time.sleep(0.02)
         log(loss=0.5, total=80)
+        if step == 70: print("a line")
 if __name__ == "__main__":
     launch(steps, world_size=2)
 """
@@ -156,6 +157,7 @@ def test_a_bar_in_a_terminal(script):
     os.close(ours)
     assert process.returncode == 0
     assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", shown), shown
+    assert len(re.findall(rb"[\r\n]\[rank [01]\] a line\r\n", shown)) == 2, shown  # the bar has made way
 
 
 def test_silence_where_the_output_is_no_terminal(script):
