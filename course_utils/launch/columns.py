@@ -20,7 +20,7 @@ class Column:
 
     @classmethod
     def of(cls, fate, output, value):
-        place = cells.own_line(fate.where)
+        place = cells.own_line(fate.frames)
         output = output if len(output) <= _CHARS else f"{output[:_CHARS]}… ({len(output):,} characters)"
         failure = ""
         if fate.has_failed:

@@ -64,13 +64,8 @@ class Fate:
 
     @property
     def frames(self):
-        """Where it was when asked, Frames, outermost first; () where it was not, or had returned."""
-        return self.described or self.dumped
-
-    @property
-    def where(self):
-        """Where it failed, or was when asked: Frames, outermost first."""
-        return self.report.frames if self.report is not None else self.frames
+        """Where it failed, or was when asked: Frames, outermost first; () where that is not known."""
+        return self.report.frames if self.report is not None else self.described or self.dumped
 
 
 class _Brief:
@@ -101,7 +96,7 @@ class WorkerError(_Brief, RuntimeError):
     `frames` where it failed or was, as (file name, line number, function), outermost first, each with `locals`, which
     says in words what a function of the student's own held, and `traceback` its traceback as text ("" if it has none).
     `timed_out` says whether it was time that ended them. `ranks` holds what is known of each rank, in order:
-    `returned`, `report`, `died`, and `where`, its frames. `text` is the text but for `advice`, which
+    `returned`, `report`, `died`, and `frames`, likewise. `text` is the text but for `advice`, which
     only whoever called `launch` can follow. `run` is what the ranks had printed, logged and returned until then.
     """
 
@@ -110,7 +105,7 @@ class WorkerError(_Brief, RuntimeError):
         self.text, self.advice, self.ranks, self.timed_out, self.run = text, advice, tuple(ranks), timed_out, None
         cause = cause or Fate(None)
         report = cause.report
-        self.rank, self.frames = cause.rank, cause.where
+        self.rank, self.frames = cause.rank, cause.frames
         self.type_name, self.message = (report.type_name, report.message) if report is not None else ("", "")
         self.exitcode = cause.died if report is None else report.exitcode
         self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
@@ -154,10 +149,10 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
     else:
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
-        if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.where) for fate in fates):
+        if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.frames) for fate in fates):
             head += "\n  gloo aborts when ranks disagree in shape, dtype or order"
             advice = f"{asked_by}(…, debug=True) says which ranks disagree."
-    if place := cells.own_line(cause.where):
+    if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
     parts = [head, "\n".join(lines_about(others))]
     if report is not None and report.frames:
@@ -168,9 +163,9 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
 def _explain_lost_connection(cause, others, fates):
     returned = [fate.rank for fate in others if fate.returned]
     if returned:
-        head = f"{names_of(returned)} had returned while rank {cause.rank} {_whereabouts(cause.where)}"
+        head = f"{names_of(returned)} had returned while rank {cause.rank} {_whereabouts(cause.frames)}"
     else:
-        head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.where)}"
+        head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.frames)}"
     rule = "Every rank must call the same collectives, in the same order and equally often."
     lines = lines_about([fate for fate in others if not fate.returned])
     return WorkerError("\n\n".join([head, "\n".join([rule, *lines])]), cause, fates)
@@ -239,13 +234,13 @@ def _story(fate, of_many=False):
     if cells.innermost(fate.frames) is None and any(function == "wait_for_gpus" for _, _, function in fate.frames):
         its = "their GPUs still wait" if of_many else "its GPU still waits"
         return f"had come to the end of the worker function, but {its} for a message of ranks that sent none"
-    if any(function == "wait_for_the_others" for _, _, function in fate.where):
+    if any(function == "wait_for_the_others" for _, _, function in fate.frames):
         return "had come to the end of your function"  # a check of an exercise waits there
     if fate.has_lost_connection:
         its, it = ("their", "they") if of_many else ("its", "it")
-        return f"lost {its} connection when {it} {_whereabouts(fate.where, of_many)}"
+        return f"lost {its} connection when {it} {_whereabouts(fate.frames, of_many)}"
     if report is not None:
-        place = cells.own_line(fate.where)
+        place = cells.own_line(fate.frames)
         return f"failed too: {_shortened(_raised(report))}" + (f"\n  at {place}" if place else "")
     if fate.died is not None:
         was = "" if fate.died >= 0 else "were " if of_many else "was "

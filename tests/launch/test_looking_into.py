@@ -35,7 +35,7 @@ def test_what_the_failing_and_the_waiting_ranks_held(notebook):
     notebook.run(HOLDING)
     held = notebook.run("""
 error = look()
-[{frame.function: frame.locals for frame in fate.where if frame.locals} for fate in error.ranks]
+[{frame.function: frame.locals for frame in fate.frames if frame.locals} for fate in error.ranks]
 """).value
     for rank, functions in enumerate(held):
         (names,) = functions.values()
@@ -45,7 +45,10 @@ error = look()
         assert names["count"] == str(rank + 1)
         assert len(names["name"]) < 130
         assert len(names["nested"]) < 130
-    assert notebook.run("error.frames[-1].locals['count'], error.ranks[1].where[-1].function").value == ("2", "holding")
+    assert notebook.run("error.frames[-1].locals['count'], error.ranks[1].frames[-1].function").value == (
+        "2",
+        "holding",
+    )
 
 
 def test_what_was_held_is_bounded(notebook):
