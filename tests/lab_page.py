@@ -55,9 +55,8 @@ class Page:
             timeout=timeout_ms,
         )
 
-    def close_and_wait_for_the_kernel(self):
-        """Close the browser's page, and wait until the kernel has done what it was asked."""
-        self.page.close()
+    def wait_for_the_kernel(self):
+        """Wait until the kernel has done what it was asked, also where the page has been closed."""
         deadline = time.monotonic() + START_MS / 1000
         while any(kernel["execution_state"] != "idle" for kernel in self._server.ask("kernels")):
             assert time.monotonic() < deadline, "the kernel did not come to an end"

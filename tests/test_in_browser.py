@@ -87,6 +87,7 @@ def test_controls_move_their_figure(open_page, chapter):
         before = image.get_attribute("src")
         output.locator("select").nth(i).select_option(index=1)
         expect(image).not_to_have_attribute("src", before, timeout=15_000)
+    page.wait_for_the_kernel()
     image.wait_for()
     output.locator(".widget-box").first.scroll_into_view_if_needed()
     top, bottom = output.locator(".widget-box").first.bounding_box(), image.bounding_box()
@@ -116,7 +117,8 @@ def test_the_panel_moves_and_leaves_its_table(open_page):
     assert not page.complaints
     page.start()
     expect(bar).to_be_visible(timeout=20_000)
-    page.close_and_wait_for_the_kernel()  # nobody sees the rest, which harms nothing
+    page.page.close()
+    page.wait_for_the_kernel()  # nobody sees the rest, which harms nothing
 
 
 def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(open_page):
