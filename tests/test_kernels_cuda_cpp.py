@@ -52,7 +52,8 @@ def sources_of_the_course():
             if cell.cell_type == "code":
                 raises = "raises-exception" in cell.metadata.get("tags", [])
                 found += [
-                    (f"{path.name}, cell {number}", text, ok and not raises) for text, ok in sources_in(cell.source)
+                    (f"{path.name}, cell {number}", text, ok and not raises)
+                    for text, ok in sources_in(notebooks.of_notebook(cell.source))
                 ]
     for path in sorted((ROOT / "notebooks/solutions").glob("*.py")):
         found += [(path.name, text, ok) for text, ok in sources_in(path.read_text(encoding="utf-8"))]

@@ -116,7 +116,8 @@ def test_where_nobody_looks(watched, cell):
 
 def test_the_figure_when_the_author_asks(watched):
     outcome = watched.run("from course_utils import plots\nplots.over_time(run)")
-    assert outcome.stdout.startswith("Figure: Throughput and memory of each rank over the time of the launch.")
+    assert outcome.values == ["Figure: Throughput and memory of each rank over the time of the launch."]
+    assert 'alt="Throughput and memory of each rank over the time of the launch."' in outcome.htmls[0]
     moments = watched.run("[m.rows for m in run.history.moments], run.history.unit").value
     assert moments[0][-1][0] > 80
     assert moments[1] == "samples"
