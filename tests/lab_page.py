@@ -111,26 +111,17 @@ def lab(folder, books):
 
 
 def cells_of(chapter, text):
-    """The code cells of a chapter that the first one with `text` needs, and it at their end; the first sets it up."""
+    """The code of a chapter that the first cell with `text` needs: what sets the chapter up, what gives a value to a
+    name that is needed, and that cell.
+    """
     (path,) = notebooks.notebook_paths([chapter])
-    cells = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code"]
-    code = [source for source in cells if not source.startswith(notebooks.IN_RANKS)]
-    last = next(i for i, source in enumerate(code) if text in source)
-    chosen, wanted = {0, last}, _names(code[last], ast.Load)
-    for i in range(last - 1, 0, -1):
-        if wanted & _names(code[i], ast.Store):
-            chosen.add(i)
-            wanted |= _names(code[i], ast.Load)
-    return [code[i] for i in sorted(chosen)]
-
-
-def _names(source, kind):
-    """The names that a cell uses (ast.Load) or makes (ast.Store)."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, kind):
-            found.add(node.id)
-    if kind is ast.Store:
-        made = (ast.FunctionDef, ast.ClassDef)
-        return found | {node.name for node in ast.parse(source).body if isinstance(node, made)}
-    return found
+    cells = [notebooks.of_notebook(cell.source) for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    last = next(i for i, source in enumerate(cells) if text in source)
+    needed, wanted = [], notebooks.names_read(cells[last])
+    for source in reversed(cells[1:last]):
+        for node in reversed(ast.parse(source).body):
+            statement = ast.unparse(node)
+            if wanted & notebooks.names_bound(statement):
+                needed.append(statement)
+                wanted = (wanted - notebooks.names_bound(statement)) | notebooks.names_read(statement)
+    return [source for source in (cells[0], "\n".join(reversed(needed)), cells[last]) if source]

@@ -162,22 +162,22 @@ def test_their_forkserver_is_killed(notebook):
     assert notebook.run("with Ranks(2) as ranks: value = ranks['rank']\nvalue").value == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("cell", "sentence"),
-    [
-        ("%%ranks 9\n1", "RanksError: there is no rank 9: these are ranks 0 to 2"),
-        ("%%ranks all\n1", "RanksError: %%ranks takes numbers of ranks, as in `%%ranks 0,2` or `%%ranks 1-3`"),
-        ("%%ranks\n1 +", "RanksError: this cell was not run, since it is no Python\n  Cell In["),
-        ("ranks['a b'] = 1", "ValueError: ranks[…] = … gives the ranks a name, which 'a b' is not"),
-        ("ranks.run(len)", "TypeError: len(obj, /) cannot be called with these arguments"),
-        ("ranks['lock'] = threading.Lock()", "NotSendable: argument 2 is a lock, which cannot be sent"),
-        ("ranks['(i for i in [])']", "TypeError: cannot pickle 'generator' object\n  while sending back its result"),
-        ("ranks['unknown']", "NameError: name 'unknown' is not defined"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_right(ranks, cell, sentence):
-    outcome = ranks.fail(cell)
-    assert sentence in f"{outcome.shown}\n{outcome.error}: {outcome.message}"
+NOT_RIGHT = [
+    ("%%ranks 9\n1", "RanksError: there is no rank 9: these are ranks 0 to 2"),
+    ("%%ranks all\n1", "RanksError: %%ranks takes numbers of ranks, as in `%%ranks 0,2` or `%%ranks 1-3`"),
+    ("%%ranks\n1 +", "RanksError: this cell was not run, since it is no Python\n  Cell In["),
+    ("ranks['a b'] = 1", "ValueError: ranks[…] = … gives the ranks a name, which 'a b' is not"),
+    ("ranks.run(len)", "TypeError: len(obj, /) cannot be called with these arguments"),
+    ("ranks['lock'] = threading.Lock()", "NotSendable: argument 2 is a lock, which cannot be sent"),
+    ("ranks['(i for i in [])']", "TypeError: cannot pickle 'generator' object\n  while sending back its result"),
+    ("ranks['unknown']", "NameError: name 'unknown' is not defined"),
+]  # fmt: skip
+
+
+def test_what_cannot_be_right(ranks):
+    for cell, sentence in NOT_RIGHT:
+        outcome = ranks.fail(cell)
+        assert sentence in f"{outcome.shown}\n{outcome.error}: {outcome.message}"
     assert kept(ranks) == [True] * 3
 
 
@@ -230,6 +230,9 @@ def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(n
     assert len(list(tmp_path.iterdir())) == 1
     notebook.run("ranks.close()")
     assert not list(tmp_path.iterdir())
+    notebook.run("ranks = Ranks(2)\nranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
+    notebook.start("exit()")  # an end in order is theirs, too
+    wait_until(lambda: not [p for p in notebook.processes() if p.pid != notebook.pid], 5, "all is gone")
 
 
 def test_a_prompt_in_a_cell(ranks):
@@ -247,23 +250,14 @@ def test_only_this_machine_can_reach_them(ranks):
     assert {address for address, _ in ranks.listening()} <= {"127.0.0.1", "::1"}
 
 
-@pytest.mark.parametrize("end", ["kill", "close"])
-def test_the_kernels_end_is_theirs(new_notebook, end):
-    notebook = new_notebook()
-    notebook.run(IMPORT + "ranks = Ranks(2)\nranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
-    if end == "kill":
-        notebook.kill()
-    else:
-        notebook.start("exit()")
-    wait_until(lambda: not [p for p in notebook.processes() if p.pid != notebook.pid], 5, "all is gone")
-
-
-def test_two_notebooks_at_once(ranks, new_notebook):
+def test_two_notebooks_at_once_and_the_end_of_one(ranks, new_notebook):
     other = new_notebook()
     other.run(IMPORT + "ranks = Ranks(2)\nranks['mark'] = 'theirs'")
     assert kept(ranks) == [True] * 3
     assert other.run("ranks['mark']").value == ["theirs"] * 2
-    other.run("ranks.close()")
+    other.run("ranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
+    other.kill()
+    wait_until(lambda: not [p for p in other.processes() if p.pid != other.pid], 5, "all is gone")
     assert kept(ranks) == [True] * 3
 
 
