@@ -22,6 +22,7 @@ class Page:
 
     def __init__(self, page, server, path):
         self.page, self._server, self._path = page, server, path
+        self.folder = server.folder  # in which its cells run
         self.complaints = chromium.complaints(page)
 
     def open(self):
@@ -96,13 +97,14 @@ def lab(folder, books):
         paths.append(path)
     with lab_server.jupyterlab(folder / "lab", paths) as server, sync_playwright() as playwright:
         browser = chromium.start(playwright)
+        context = browser.new_context(viewport={"width": 1200, "height": 900})  # its pages share what they have loaded
         opened = []
 
         def open_page(name):
             for page in opened:
                 page.close()
                 server.end_kernels()
-            page = browser.new_page(viewport={"width": 1200, "height": 900})
+            page = context.new_page()
             opened[:] = [page]
             return Page(page, server, folder / f"{name}.ipynb").open()
 

@@ -32,10 +32,10 @@ class Trouble(Exception):
 
 
 class Server:
-    """The address and token of a running JupyterLab, and what is asked of it."""
+    """The address and token of a running JupyterLab, the folder of its notebooks, and what is asked of it."""
 
-    def __init__(self, url, token):
-        self.url, self.token = url.rstrip("/"), token
+    def __init__(self, url, token, folder):
+        self.url, self.token, self.folder = url.rstrip("/"), token, folder
 
     def page_url(self, name):
         # A workspace of its own: the default one would open the last notebook's tab again.
@@ -111,7 +111,7 @@ def jupyterlab(folder, paths):
             start_new_session=True,
         )
     try:
-        yield Server(wait_for_url(process, folder / "runtime", log), token)
+        yield Server(wait_for_url(process, folder / "runtime", log), token, work / "notebooks")
     finally:
         process.terminate()  # the server ends its kernels and then itself
         try:

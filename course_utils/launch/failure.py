@@ -163,9 +163,9 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
 def _explain_lost_connection(cause, others, fates):
     returned = [fate.rank for fate in others if fate.returned]
     if returned:
-        head = f"{names_of(returned)} had returned while rank {cause.rank} {_whereabouts(cause.frames)}"
+        head = f"{names_of(returned)} had returned while rank {cause.rank} {whereabouts(cause.frames)}"
     else:
-        head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_whereabouts(cause.frames)}"
+        head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {whereabouts(cause.frames)}"
     rule = "Every rank must call the same collectives, in the same order and equally often."
     lines = lines_about([fate for fate in others if not fate.returned])
     return WorkerError("\n\n".join([head, "\n".join([rule, *lines])]), cause, fates)
@@ -238,14 +238,14 @@ def _story(fate, of_many=False):
         return "had come to the end of your function"  # a check of an exercise waits there
     if fate.has_lost_connection:
         its, it = ("their", "they") if of_many else ("its", "it")
-        return f"lost {its} connection when {it} {_whereabouts(fate.frames, of_many)}"
+        return f"lost {its} connection when {it} {whereabouts(fate.frames, of_many)}"
     if report is not None:
         place = cells.own_line(fate.frames)
         return f"failed too: {_shortened(_raised(report))}" + (f"\n  at {place}" if place else "")
     if fate.died is not None:
         was = "" if fate.died >= 0 else "were " if of_many else "was "
         return was + _died(fate.died)
-    return _whereabouts(fate.frames, of_many)
+    return whereabouts(fate.frames, of_many)
 
 
 def _shortened(text, length=120):
@@ -262,8 +262,8 @@ def names_of(ranks):
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _whereabouts(frames, of_many=False):
-    """`was in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`."""
+def whereabouts(frames, of_many=False):
+    """Where a rank is, from its Frames: `was in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`."""
     was = "were" if of_many else "was"
     own = cells.innermost(frames)
     if any(function == "wait_for_the_others" for _, _, function in frames):

@@ -4,11 +4,12 @@ import queue
 import threading
 
 from . import locals as frames
-from .protocol import Describe, Described
+from . import rendezvous
+from .protocol import Describe, Described, Locate, Located
 
 
 class Listener:
-    """Answers Describe by itself, and keeps other messages for the worker's main thread.
+    """Answers Describe and Locate by itself, and keeps other messages for the worker's main thread.
 
     `send(message)` may be called from any thread. The thread ends with the channel.
     """
@@ -32,6 +33,8 @@ class Listener:
                 for message, fds in self._channel.receive():
                     if isinstance(message, Describe):
                         self._send(Described(frames.of_main_thread()))
+                    elif isinstance(message, Locate):
+                        self._send(Located(frames.of_main_thread(with_locals=False), rendezvous.collectives()))
                     else:
                         self._messages.put((message, fds))
         except (EOFError, OSError):

@@ -30,20 +30,20 @@ def of_traceback(trace):
     return _described(found)
 
 
-def of_main_thread():
+def of_main_thread(with_locals=True):
     """Return the Frames of the main thread, outermost first: for another one, which asks while it waits."""
     frame, found = sys._current_frames().get(threading.main_thread().ident), []
     while frame is not None:
         found.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return _described(found[::-1])
+    return _described(found[::-1], with_locals)
 
 
-def _described(found):
+def _described(found, with_locals=True):
     own = [i for i, (frame, _) in enumerate(found) if cells.is_own(frame.f_code.co_filename)]
-    with_locals = set(own[-_OWN_FRAMES:])
+    told = set(own[-_OWN_FRAMES:]) if with_locals else ()
     return tuple(
-        Frame(frame.f_code.co_filename, line or 0, frame.f_code.co_name, _held(frame) if i in with_locals else ())
+        Frame(frame.f_code.co_filename, line or 0, frame.f_code.co_name, _held(frame) if i in told else ())
         for i, (frame, line) in enumerate(found)
     )
 

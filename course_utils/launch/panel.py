@@ -7,6 +7,7 @@ import time
 from .. import notebook
 from ..plots.over_time import Curves
 from .history import History
+from .silence import Silence
 from .status import statuses
 from .table import as_html, as_text
 
@@ -40,8 +41,11 @@ class Hidden:
         """Take a sample, and show what there is, if it is time for it."""
         now = time.monotonic()
         if now >= self.due:
-            self.history.sample(self._watch.rows, self._watch.pids)
+            self._sample()
             self.due = now + _SAMPLE_S
+
+    def _sample(self):
+        self.history.sample(self._watch.rows, self._watch.pids)
 
     def hurry(self):
         """A rank has failed: that is not to wait for the next refresh."""
@@ -89,20 +93,22 @@ class Panel(Hidden):
         super().__init__(watch, history)
         self._name, self._started = name, started
         self._handle = self._table = self._image = self._figure = None
+        self._silences = [Silence(watch, rank) for rank in range(watch.world_size)]
         self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
 
     def refresh(self):
         super().refresh()
         now = time.monotonic()
         if now >= self._table_due:
-            is_first = self._handle is None  # dearer than any other, for what it imports
-            self._show()
-            self._table_due = _next(time.monotonic() if is_first else now, _PAUSE_S)
+            self._table_due = _draw(self._show, self._handle is None, _PAUSE_S)
         elif now >= self._plot_due:
-            is_first = self._figure is None
-            self._plot()
-            self._plot_due = _next(time.monotonic() if is_first else now, _PLOT_PAUSE_S)
+            self._plot_due = _draw(self._plot, self._figure is None, _PLOT_PAUSE_S)
         self.due = min(self.due, self._table_due, self._plot_due)
+
+    def _sample(self):
+        super()._sample()
+        for silence in self._silences:
+            silence.refresh()
 
     def hurry(self):
         if self._handle is not None:
@@ -112,7 +118,7 @@ class Panel(Hidden):
         return f"{self._name} on {self._watch.world_size} ranks {how}, {time.monotonic() - self._started:.0f} s"
 
     def _show(self):
-        found, title = statuses(self._watch, self.history), self._title("is running")
+        found, title = statuses(self._watch, self.history, self._silences), self._title("is running")
         if self._handle is not None:
             self._table.value = as_html(found, title)
             return
@@ -151,14 +157,16 @@ class Panel(Hidden):
             widget.close()
 
 
+def _draw(draw, is_first, pause_s):
+    """Call `draw`, and return when it may be called again. The first time is dearer, for what it imports."""
+    began = time.thread_time()
+    draw()
+    took = 0 if is_first else time.thread_time() - began
+    return time.monotonic() + max(pause_s, took / _SHARE)
+
+
 def _as_element(png):
     import base64
 
     what = "How fast the ranks go, and how much memory they hold, over time; the table above has the latest numbers."
     return f'<img alt="{what}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-
-
-def _next(began, pause_s):
-    """When to draw again after something that began at `began` and has just ended."""
-    took = time.monotonic() - began
-    return time.monotonic() + max(pause_s, took / _SHARE)

@@ -3,8 +3,8 @@
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
     notebook ◀─ Began, Logged, Returned, Left, Raised ── worker, each over a channel of its own
-    notebook ── Describe, Typed, Ask ───────────────▶ worker, to a thread that listens
-    notebook ◀─ Described, Asked, Answered ────────── worker
+    notebook ── Describe, Locate, Typed, Ask ───────▶ worker, to a thread that listens
+    notebook ◀─ Described, Located, Asked, Answered ─ worker
 
 Times are time.monotonic(), which all processes of a machine share.
 """
@@ -44,6 +44,8 @@ Answered = namedtuple("Answered", "number time report collectives")
 
 Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?
 Described = namedtuple("Described", "frames")
+Locate = namedtuple("Locate", "")  # where are you? For the panel, while all goes well
+Located = namedtuple("Located", "frames collectives")
 Asked = namedtuple("Asked", "prompt")  # a debugger wants a line
 Typed = namedtuple("Typed", "line refusal")  # the line, or None and why there is none
 

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import socket
+import sys
 
 from ..processes import network
 
@@ -72,6 +73,19 @@ def join(backend):
             dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
         else:
             dist.init_process_group(backend)
+
+
+def collectives():
+    """In a worker: how many collectives each of its process groups has been through, the default group first.
+
+    [None] where that is not known.
+    """
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        groups = [c10d.group.WORLD, *c10d._world.pg_map]
+        return [group._get_sequence_number_for_group() for group in groups]
+    except (AttributeError, RuntimeError, ValueError):  # there is no group yet, or no more
+        return [None]
 
 
 def _let_it_join():

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from .failure import how_it_failed, is_in_torch_distributed, lines_about
+from .failure import how_it_failed, is_in_torch_distributed, lines_about, whereabouts
 
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
@@ -30,15 +30,18 @@ class Status:
     line: str = ""
 
 
-def statuses(watch, history):
-    """A Status for each rank of a Watch."""
+def statuses(watch, history, silences=()):
+    """A Status for each rank of a Watch; `silences` may say where ranks are that go on."""
     rates = history.rates()
-    return [_status(watch, history, rank, rates[-1][rank] if rates else 0.0) for rank in range(watch.world_size)]
+    return [
+        _status(watch, history, rank, rates[-1][rank] if rates else 0.0, silences[rank] if silences else None)
+        for rank in range(watch.world_size)
+    ]
 
 
-def _status(watch, history, rank, rate):
+def _status(watch, history, rank, rate, silence):
     fate, logged = watch.fates[rank], watch.rows.latest[rank]
-    kind, state = _state(watch, fate)
+    kind, state = _state(watch, fate, silence)
     line = watch.output.latest_line(rank)
     done, total = _progress(line, logged, watch.rows.totals[rank])
     values = [] if logged is None else [(k, v) for k, v in logged.values.items() if k not in _KINDS]
@@ -58,7 +61,7 @@ def _status(watch, history, rank, rate):
     )
 
 
-def _state(watch, fate):
+def _state(watch, fate, silence):
     if fate.has_failed:
         (story,) = lines_about([fate])
         _, _, place = story.partition("\n  at ")
@@ -69,6 +72,11 @@ def _state(watch, fate):
         (story,) = lines_about([fate])
         place = story.removeprefix(f"rank {fate.rank} was ")
         return ("waiting", f"waiting {place}") if is_in_torch_distributed(fate.frames) else ("running", f"was {place}")
+    if silence is not None and silence.frames:
+        place = whereabouts(silence.frames).removeprefix("was ")
+        if silence.waits:
+            return "waiting", f"waiting {place}"
+        return "running", place if place == "running" else f"running {place}"
     return ("running", "running") if fate.rank in watch.begun else ("starting", "starting")
 
 

@@ -33,6 +33,7 @@ class Output:
         self.make_way = None  # called before lines are shown: a progress bar may stand where they go
         self._logs = [Log(_KEPT_BYTES // 2 // world_size) for _ in range(world_size)]
         self._latest = [b""] * world_size  # the end of what it has printed
+        self.counts = [0] * world_size  # of reads in which there was something
         self._open = [b""] * world_size  # the line that has begun and not ended, of a long one the beginning
         self._cut_bytes = [0] * world_size  # of that line
         self._tail = collections.deque(maxlen=_TAIL_LINES)  # the latest lines that were not shown
@@ -49,6 +50,7 @@ class Output:
         if not chunk:
             return False
         self._logs[rank].add(chunk)
+        self.counts[rank] += 1
         self._latest[rank] = (self._latest[rank] + chunk[-_LATEST_BYTES:])[-_LATEST_BYTES:]
         first, *others = chunk.split(b"\n", 1)
         self._prolong(rank, first)

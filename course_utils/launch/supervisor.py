@@ -11,7 +11,7 @@ import time
 from ..processes import interrupts, linux, payload
 from . import prompt
 from .failure import LauncherError, explain
-from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, NotForked, Signal, WorkerFds
+from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
 from .watch import Watch
 from .worker import STACK_SIGNAL
 
@@ -213,6 +213,11 @@ class Supervisor(Watch):
         self.ask(asked, lambda ranks: self.handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
         self.take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
         return self.fates
+
+    def locate(self, rank):
+        if rank in self.alive:
+            with contextlib.suppress(OSError):  # it has just ended
+                self.channels[rank].send(Locate())
 
     def may_say_where(self, fate):
         return fate.report is None

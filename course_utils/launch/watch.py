@@ -7,7 +7,7 @@ import time
 
 from ..processes import payload
 from .failure import Fate, frames_of_dump
-from .protocol import Asked, Began, Described, Left, Logged, Raised, Report, Returned
+from .protocol import Asked, Began, Described, Left, Located, Logged, Raised, Report, Returned
 from .rows import Rows
 from .streams import Output
 
@@ -25,6 +25,7 @@ class Watch:
         self.results = [None] * world_size
         self.rows = Rows(world_size)
         self.pids = {}  # of the ranks of this machine
+        self.located = {}  # rank → its last Located
         self.display = None  # what is refreshed while they run: a Panel, Bar or Hidden
         self.output = Output(world_size, stream)
         self.fates = [Fate(rank) for rank in range(world_size)]
@@ -82,6 +83,8 @@ class Watch:
                 self.note_failure(fate)
         elif isinstance(message, Described):
             fate.described = message.frames
+        elif isinstance(message, Located):
+            self.located[rank] = message
         elif isinstance(message, Asked):
             self.prompting[rank] = message.prompt
 
@@ -107,6 +110,9 @@ class Watch:
             fate.died, fate.time = code, moment
             fate.dumped = frames_of_dump(self.stacks(rank))
             self.note_failure(fate)
+
+    def locate(self, rank):
+        """Ask `rank` where it is; the answer comes into `located`. Ranks of other machines are not asked."""
 
     def note_failure(self, fate):
         if self.display is not None:

@@ -68,6 +68,28 @@ def test_a_failing_rank_turns_red_at_once_and_the_others_wait(watched):
     assert "failed: ValueError: no, at Cell In[" in last[2]
 
 
+def test_a_deadlock_is_seen_before_time_is_up(watched):
+    outcome = watched.fail("""
+def silent():
+    pair = dist.new_group([0, 1])
+    if dist.get_rank() == 2:
+        dist.recv(torch.ones(1), 0)
+    began, x = time.monotonic(), torch.ones(1)
+    while dist.get_rank() == 0 or time.monotonic() - began < 4:
+        dist.all_reduce(x, group=pair)
+    dist.recv(x, 0)
+launch(silent, world_size=3, timeout=7)""")
+    assert "no end after 7 s" in outcome.message
+    shown = [re.sub("<[^>]*>", " ", value) for _, value in outcome.moved if "<table" in value]
+    rows = [re.search(r"(?s)rank .*? 0 (.*?) 1 (.*?) 2 (.*)", table).groups() for table in shown]
+    stuck = [i for i, row in enumerate(rows) if "waiting in recv at Cell In[" in row[2]]
+    assert stuck, shown
+    early = rows[: len(rows) // 2]
+    assert any("running in all_reduce at Cell In[" in row[0] for row in early), shown
+    assert not any("waiting" in row[0] + row[1] for row in early), shown
+    assert "waiting in recv at Cell In[" in rows[-1][1]
+
+
 def test_an_interrupt_is_told(watched):
     watched.run("""
 def printing():
