@@ -1,4 +1,4 @@
-"""Whether somebody looks at what is displayed."""
+"""Whether anybody is looking at what is displayed."""
 
 import os
 import sys
@@ -6,9 +6,9 @@ import threading
 
 
 def is_watched():
-    """Whether somebody looks at this notebook, and it is not only tested or recorded.
+    """Whether somebody is looking at this notebook, rather than testing or recording it.
 
-    COURSE_PANEL=0 says that nobody does; nbval says so by PYTEST_CURRENT_TEST.
+    COURSE_PANEL=0 says that nobody is; under nbval, PYTEST_CURRENT_TEST says so.
     """
     if os.environ.get("COURSE_PANEL") == "0" or "PYTEST_CURRENT_TEST" in os.environ:
         return False
@@ -16,7 +16,7 @@ def is_watched():
 
 
 def is_in_cell():
-    """Whether this thread runs a cell, to whose output it may add. A widget's callback may have a thread of its own."""
+    """Whether this thread runs a cell, and may add to its output. A widget's callback may run in another thread."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -35,7 +35,7 @@ def test_a_little_of_everything(capsys, monkeypatch, tmp_path):
         "launch over torchrun",
         "ring over all_reduce",
         "with the panel over without, 2 workers",
-        "a call on 4 ranks that stay",
+        "a call on 4 persistent ranks",
         "%%ranks, 4 ranks",
         "in its frames",
         "another notebook while 8 ranks log",

@@ -112,11 +112,11 @@ def test_the_panel_moves_and_leaves_its_table(open_page):
     table, bar = page.output(1).locator("table"), page.output(1).locator("progress").first
     for gate, step in zip(gates, ("20", "40"), strict=True):
         expect(bar).to_have_attribute("value", step, timeout=SOON_MS)
-        expect(table).to_contain_text("train on 2 ranks is running")
+        expect(table).to_contain_text("train on 2 ranks: running")
         gate.unlink()
     page.wait_for_end()
     last = table.inner_text()
-    assert "train on 2 ranks ended well" in last
+    assert "train on 2 ranks: finished" in last
     assert last.count("60 of 60") == 2
     assert not chromium.barriers(page.page)
     assert not page.complaints
@@ -158,8 +158,8 @@ def test_the_stop_button_and_a_restart(open_page):
     page.page.click('[data-jp-item-name="interrupt"]')
     page.wait_for_end()
     text = page.output(1).inner_text()
-    assert "Interrupted: train was interrupted, and all workers were ended" in text
-    assert "train on 2 ranks was interrupted" in text
+    assert "Interrupted: train was interrupted, and all workers were stopped" in text
+    assert "train on 2 ranks: interrupted" in text
     assert "Traceback" not in text
     page.shot("interrupted")
     page.start()

@@ -5,7 +5,7 @@ import dis
 import re
 
 EXERCISE = re.compile(r"# Exercise (\d+\.\d+)\s*(?:\n|$)")
-IN_RANKS = "%%ranks"  # how a cell begins that runs in ranks that stay
+IN_RANKS = "%%ranks"  # how a cell begins that runs in persistent ranks
 CHECK = re.compile(r"\n+(check\(.*\))\n*\Z")  # the last line of an exercise's cell
 
 

@@ -2,17 +2,17 @@
 
     notebook (the kernel)                                forkserver                      worker, one per rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    call: what is to be run, and is it right
-    surroundings, rendezvous: what workers take
-    over, and a store on 127.0.0.1 for them
+    call: check what is to be run
+    surroundings, rendezvous: what workers
+    inherit, and a store on 127.0.0.1 for them
     handle      ── Fork, Signal, Kill ─────────────────▶ forkserver ── fork ────────────▶ worker
     supervisor  ◀─ Forked, NotForked, Exited ────────────                                 surroundings.restore
                 ◀─ Began, Logged, Returned, Left, Raised ──────────────────────────────── rendezvous.join
     streams     ◀─ one pipe for both output streams ───────────────────────────────────── worker(*args, **kwargs)
     failure: what became of each rank → WorkerError
 
-With `on=Nodes(2)` or `on=Slurm(…)` the ranks belong to torchrun's agents, here or on the nodes of a cluster, and what
-the two sides say to one another lies in files of a folder that both see:
+With `on=Nodes(2)` or `on=Slurm(…)` torchrun's agents start the ranks, here or on the nodes of a cluster, and the two
+sides exchange messages through files in a folder that both see:
 
     notebook (the kernel)                                agent, one per node             rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -20,40 +20,40 @@ the two sides say to one another lies in files of a folder that both see:
                    cluster: a job of Slurm ────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
     follower    ◀─ folder: messages, output, result ────────────────────────────────────
 
-`Ranks` keeps workers between cells: its picture is in `ranks`. What is seen of a launch while it runs is `panel`'s,
-with `history`, `status` and `table`; what a failed one's variables held is `locals`' and `held`'s; debuggers are
-`prompt`'s.
+`Ranks` keeps workers between cells: its picture is in `ranks`. `panel`, with `history`, `status` and `table`, shows a
+launch while it runs; `locals` and `held` show what the variables of a failed one held; `prompt` is for debuggers.
 
 `protocol` has the messages; functions, arguments and results travel beside them as files in memory
 (`processes.payload`).
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
-what they print, and brings back what they return. A worker that fails fails the cell, with the line of the cell;
+what they print, and brings back what they return. If a worker fails, so does the cell, and the error names the line;
 nothing is left behind.
 
-Why not what exists? `multiprocessing`'s forkserver runs the script again in every child and keeps its children alive
-when the kernel is killed (they hold the writing end of its alive pipe). `torch.distributed.elastic.multiprocessing`
-takes functions from files only, tells failures by files in a folder, and starts an interpreter, seconds, for each rank.
+Why not use what exists? `multiprocessing`'s forkserver runs the script again in every child and keeps its children
+alive when the kernel is killed (they hold the write end of its alive pipe). `torch.distributed.elastic.multiprocessing`
+takes functions from files only, reports failures through files in a folder, and starts an interpreter for each rank,
+which takes seconds.
 
-What is changed in Python and torch, and what is lost where it is gone one day:
+What we change in Python and torch, and what happens without it, should a later version break it:
 
 In a worker, a process of our own:
-- `atexit._clear`: the forkserver's exit handlers, torch's above all, are not its own. Lost: 80 ms at its end.
+- `atexit._clear`: drops the forkserver's exit handlers, torch's above all. Without: 80 ms more at its end.
 - `threading._shutdown`, `atexit._run_exitfuncs`: it ends as an interpreter does, but without destructors, which may
   hang.
-- `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Lost: /dev/shm keeps what
+- `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Without: /dev/shm keeps what
   nobody unlinked.
-- `sys.breakpointhook`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Lost: it reads from
-  an empty input and ends the worker.
+- `sys.breakpointhook`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Without: it reads
+  from an empty input and ends the worker.
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
-- `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Lost: MASTER_PORT=12355
+- `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Without: MASTER_PORT=12355
   hangs.
-- glibc's `__nss_configure_lookup`, while it connects: torch asks for the name of 127.0.0.1, for its log. Lost: 5 s or
-  10 s a launch where the name server is silent.
+- glibc's `__nss_configure_lookup`, while it connects: torch looks up the name of 127.0.0.1, for its log. Without: a
+  launch takes 5 s or 10 s longer where the name server does not answer.
 In the notebook, for a moment:
-- the same, for the 3 ms in which it makes its store: a thread that looks a name up just then is told that there is
+- the same, for the 3 ms in which it makes its store: a thread that looks up a name just then is told that there is
   none.
-- SIGINT's handler, during a launch: an interrupt strikes when nothing is half done.
-- cloudpickle's `_class_setstate`, as a result comes in. Lost: it is written over the class of the cell.
+- SIGINT's handler, during a launch: an interrupt takes effect only when nothing is half done.
+- cloudpickle's `_class_setstate`, as a result is loaded. Without: the result's class overwrites the cell's.
 """
 
 import contextlib
@@ -92,12 +92,12 @@ __all__ = [
 
 
 class Run:
-    """What came of a launch.
+    """The outcome of a launch.
 
-    `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (of a
-    flood the beginning and the end), `seconds` how long the launch took, `placement` where it ran. `failures` is
-    {rank: WorkerError} of the ranks that the others went on without (`keep_going`); their results are None. `history`
-    is how fast the ranks went and how much memory they held, for `plots.over_time(run)`.
+    `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (if it
+    is very long, its beginning and end), `seconds` how long the launch took, `placement` where it ran. `failures` is
+    {rank: WorkerError} for ranks that failed while the others went on (`keep_going`); their results are None. `history`
+    records how fast the ranks went and how much memory they held, for `plots.over_time(run)`.
     """
 
     def __init__(self, name, placement, supervisor, call, started):
@@ -107,13 +107,12 @@ class Run:
         self.history = None
 
     def export(self, folder):
-        """Write what it takes to run this without a notebook into `folder`, and return the paths of three files.
+        """Write three files into `folder` that run this without a notebook, and return their paths.
 
-        NAME.py holds the worker function with all that it uses, for torchrun, NAME.arguments what it was called with,
-        and NAME.sbatch is a batch file for Slurm. Raises ValueError for a worker without a name, or whose text is not
-        known.
+        NAME.py holds the worker function with all that it uses, for torchrun; NAME.arguments holds its arguments;
+        NAME.sbatch is a batch file for Slurm. Raises ValueError if the worker has no name, or its source is unknown.
         """
-        from .export import export  # not above: it brings course_utils.slurm, which `python -m` must not find imported
+        from .export import export  # late: it imports course_utils.slurm, which `python -m` must not find imported
 
         worker, args, kwargs, on = self._call
         nodes, per_node, gpus = (1, self.world_size, 0) if on is None else on.shape(self.world_size)
@@ -135,7 +134,7 @@ class Run:
 
     @property
     def metrics(self):
-        """A pandas table of what workers logged, also while they run: rank, step, seconds since launch, values."""
+        """What workers have logged so far, as a pandas DataFrame: rank, step, seconds since launch, values."""
         import pandas as pd
 
         rows = [
@@ -155,19 +154,19 @@ class Run:
 
     def __repr__(self):
         took = "running" if self.seconds is None else f"{self.seconds:.2f} s"
-        return f"<Run of {self.name}: {self.world_size} ranks, {took}>"
+        return f"<Run of {self.name}: {self.world_size} rank{'s' * (self.world_size > 1)}, {took}>"
 
 
 _announced = set()
 _is_announcing = True
-_going_on = None  # the Run of a launch that has not come to a good end
-_latest = None  # a weak reference: what nobody else keeps may go
+_going_on = None  # the Run in progress; an interrupted one stays
+_latest = None  # a weak reference, so that it keeps no Run alive
 
 
 def latest_run():
-    """Return the Run that is going on in this process, else the last one as long as somebody keeps it, else None.
+    """Return the Run in progress in this process, else the last one if something still refers to it, else None.
 
-    From another thread this shows a launch while it runs; after an interrupt it has what had arrived until then.
+    From another thread, this shows a launch while it runs; after an interrupt, it holds what had arrived by then.
     """
     return _latest and _latest()
 
@@ -182,31 +181,31 @@ def launch(
     tensors on the CPU), else gloo.
 
     Args:
-        worker: any callable, also a function, lambda or method defined in a cell.
+        worker: any callable, including a function, lambda or method defined in a cell.
         world_size: number of ranks. None: one per GPU where there are several, else one per core, 2 to 4.
-        timeout: seconds, from when all ranks have joined, after which all are stopped and it is said where each was.
+        timeout: seconds from when all ranks have joined; then all are stopped, and the error says where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
-        debug: check that ranks agree in the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+        debug: check that ranks agree on the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
         on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)`.
-        keep_going: whether the other ranks go on when one fails; then `failures` of the Run says what became of it.
+        keep_going: whether the other ranks go on when one fails; then the Run's `failures` says how it failed.
 
-    Raises WorkerError when a rank failed (with `keep_going`: when all have) or time was up; ValueError or TypeError for
-    arguments that cannot be right, before anything is started; LauncherError where no worker is to blame; and
-    Interrupted, a KeyboardInterrupt.
+    Raises WorkerError if a rank fails (with `keep_going`: if all do) or time is up; ValueError or TypeError for invalid
+    arguments, before anything is started; LauncherError if no worker is to blame; and Interrupted, a
+    KeyboardInterrupt.
     """
     world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
     if keep_going and on is not None:
         raise ValueError(
-            "keep_going is for ranks that launch starts itself: where others start them, on=…, they end together"
+            "keep_going works only for ranks that launch itself starts; those that on=… starts end together"
         )
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
-    surroundings.current_folder()  # where it has been deleted nothing is started
+    surroundings.current_folder()  # if it has been deleted, nothing is started
     with _briefly_interrupted(name), contextlib.ExitStack() as stack:
         call_fd = call.dump(worker, args, kwargs)
         stack.callback(os.close, call_fd)
-        warm()  # before the turn comes, and before torch is imported here too
+        warm()  # before waiting for a turn, and before torch is imported here too
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
         gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, _pause))
@@ -228,7 +227,7 @@ def launch(
 
 
 def _supervise(run, supervisor, timeout):
-    """Start the workers of `run`, wait for their end, and clear away in any case."""
+    """Start the workers of `run`, wait for them to end, and clean up in any case."""
     global _going_on, _latest
     _going_on, _latest, how = run, weakref.ref(run), "failed"
     supervisor.display = panel.of(supervisor, run.name, run.started, run.placement.device_type, not _is_announcing)
@@ -236,14 +235,14 @@ def _supervise(run, supervisor, timeout):
     try:
         supervisor.start()
         supervisor.wait(timeout)
-        _going_on, how = None, "ended well"
+        _going_on, how = None, "finished"
     except KeyboardInterrupt:
-        how = "was interrupted"
+        how = "interrupted"
         raise _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts()) from None
     except (LauncherError, WorkerError) as error:
         _going_on = None
         if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
-            what = f"{run.name} was left at the prompt of rank {error.rank}"
+            what = f"{run.name} was quit at the prompt of rank {error.rank}"
             others = [fate for fate in error.ranks if fate.rank != error.rank]
             raise _interrupted(run, what, others) from None
         error.run = run
@@ -257,7 +256,7 @@ def _supervise(run, supervisor, timeout):
         finally:
             run.seconds = time.monotonic() - run.started
         if not has_ended:
-            shutdown()  # it does not answer: end it, and with it every worker
+            shutdown()  # the forkserver does not answer: end it, and with it every worker
     if run.failures:
         failed = [fate for fate in supervisor.fates if fate.has_failed]
         print(*lines_about(sorted(failed, key=lambda fate: fate.blames_another)), sep="\n")  # the cause first
@@ -269,18 +268,18 @@ def _supervise(run, supervisor, timeout):
 
 @contextlib.contextmanager
 def _briefly_interrupted(name):
-    """An interrupt that strikes before the ranks are watched, or after, is told as briefly as one between."""
+    """Report an interrupt before or after the ranks are watched as briefly as one in between."""
     try:
         yield
     except Interrupted:
         raise
     except KeyboardInterrupt:
-        raise Interrupted(f"the launch of {name} was interrupted, and none of its workers is left") from None
+        raise Interrupted(f"the launch of {name} was interrupted, and none of its workers is still running") from None
 
 
 def _interrupted(run, what, fates):
-    kept = "latest_run() has what they had printed, logged and returned"
-    error = Interrupted(f"{what}, and all workers were ended; {kept}", fates)
+    kept = "latest_run() holds what they had printed, logged and returned"
+    error = Interrupted(f"{what}, and all workers were stopped; {kept}", fates)
     error.run = run
     return error
 
@@ -305,14 +304,14 @@ def _turn():
 
 
 def _pause(seconds):
-    """Wait a moment, in which an interrupt is welcome: nothing has been started yet."""
+    """Wait a moment, and allow interrupts meanwhile: nothing has been started yet."""
     with interrupts.allowed():
         time.sleep(seconds)
 
 
 @contextlib.contextmanager
 def unannounced():
-    """Launches inside do not say where their workers are: for workers that nobody asked for, a check's for example."""
+    """Launches inside do not say where their workers run: for workers that nobody asked for, such as a check's."""
     global _is_announcing
     before, _is_announcing = _is_announcing, False
     try:
@@ -322,12 +321,12 @@ def unannounced():
 
 
 def _announce(placement):
-    """Say once in each notebook how a number of workers is placed, and what of the student's own has changed."""
+    """Say once per notebook where a number of workers runs, and which of the student's own modules have changed."""
     if _is_announcing and placement.note and placement.note not in _announced:
         _announced.add(placement.note)
         print(placement.note)
     for module in cells.changed_modules():
         print(
-            f"{module} has changed since it was imported here: workers import it as it is now, the notebook has it as "
-            f"it was (importlib.reload({module}) brings both together)"
+            f"{module} has changed since it was imported here: workers import the new version, the notebook still "
+            f"has the old one (importlib.reload({module}) updates it)"
         )

@@ -1,4 +1,4 @@
-"""The call that a worker is to make: is it right, and into what it travels in."""
+"""The call that a worker is to make: check it, and pack it for travel."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ from .failure import LauncherError
 
 
 class NotSendable(TypeError):
-    """Something cannot travel to another process: `what`, and `reason`, the words of whoever refused it."""
+    """Something cannot be sent to another process: `what`, and `reason`, in the words of the error behind it."""
 
     def __init__(self, text, what, reason):
         super().__init__(text)
@@ -19,11 +19,11 @@ class NotSendable(TypeError):
 
 
 def place(worker, args, kwargs, world_size, timeout, backend, on=None):
-    """Return world_size and placement; raise ValueError or TypeError for what cannot be right."""
+    """Return world_size and placement; raise ValueError or TypeError for invalid arguments."""
     if not callable(worker):
         raise TypeError(
             f"launch needs a function to run in each worker, and was given {_short(worker)}"
-            + ("; give it the function itself, without calling it" if worker is None else "")
+            + ("; pass the function itself, without calling it" if worker is None else "")
         )
     if on is not None and not hasattr(on, "follower"):
         raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {_short(on)}")
@@ -62,7 +62,7 @@ def _short(value):
 def dump(worker, args, kwargs):
     """Return the descriptor of a payload.
 
-    Raises NotSendable, which names what it is about, and LauncherError for want of room.
+    Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.
     """
     try:
         return payload.dump((worker, args, kwargs))

@@ -1,4 +1,4 @@
-"""What each rank printed and what its last line was worth, beside one another: as HTML, and as text."""
+"""What each rank printed and the value of its last expression, side by side: as HTML, and as text."""
 
 import html
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _CHARS = 20_000  # of a rank's output
 
 @dataclass(frozen=True)
 class Column:
-    """What one rank shows: its output, what its last line was worth, and, where it did not come to the end, why."""
+    """What one rank shows: its output, the value of its last expression and, if it did not finish, why."""
 
     rank: int
     text: str
@@ -26,17 +26,17 @@ class Column:
         if fate.has_failed:
             failure = how_it_failed(fate) + (f"\n  at {place}" if place else "")
         elif not fate.returned and place:
-            failure = f"was at {place}"
+            failure = f"last seen at {place}"
         text = "\n".join(part for part in (output.rstrip("\n"), value) if part)
         return cls(fate.rank, text, failure, fate.has_failed)
 
     @property
     def state(self):
-        return " failed" if self.has_failed else " did not come to the end" if self.failure else ""
+        return " failed" if self.has_failed else " did not finish" if self.failure else ""
 
 
 def as_text(columns):
-    """One rank after another; those that show the same, together."""
+    """One rank after another, with those that show the same grouped."""
     groups = {}
     for column in columns:
         text = "\n".join(part for part in (column.text, column.failure) if part)
@@ -49,7 +49,7 @@ def as_text(columns):
 
 
 def as_html(columns):
-    """A column for each rank, as many side by side as the notebook is wide."""
+    """A column for each rank, as many side by side as fit the notebook's width."""
     parts = "".join(_section(column) for column in columns)
     return f'<div style="display: flex; flex-wrap: wrap; gap: 0 1.5em">{parts}</div>'
 

@@ -1,7 +1,7 @@
-"""From what is known about each rank to one error that a student can act on.
+"""Turn what is known about each rank into one error that a student can act on.
 
-The cause is the first rank that failed in time; errors that only say that a partner has gone are the cause last of
-all, since the partner has its own story.
+The cause is the rank that failed first. An error that only says that a partner has gone is the cause only if there is
+no other, since the partner has its own story.
 """
 
 import bdb
@@ -25,7 +25,7 @@ _PARTNER_IS_GONE = re.compile(r"\b(rank|server|worker) \d+ is gone\b")  # what t
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
-    signal.SIGABRT: "its own abort (SIGABRT): C++ code met a state it could not go on from",
+    signal.SIGABRT: "its own abort (SIGABRT): C++ code reached a state it could not continue from",
     signal.SIGBUS: "a bus error (SIGBUS): C code touched memory that is not there, often because /dev/shm is full",
     signal.SIGFPE: "an arithmetic fault (SIGFPE) in C code",
     signal.SIGILL: "an illegal instruction (SIGILL): a library was built for another processor",
@@ -42,8 +42,8 @@ class Fate:
     report: Report | None = None  # its exception
     died: int | None = None  # exit code, or minus the signal, of a process that ended without saying anything
     time: float = 0.0  # of the above, monotonic seconds
-    dumped: tuple = ()  # Frames: where it was when asked, by what faulthandler wrote down
-    described: tuple = ()  # the same by its own account, with what its variables held
+    dumped: tuple = ()  # Frames: where it was when asked, according to faulthandler
+    described: tuple = ()  # the same, as told by itself, with what its variables held
 
     @property
     def has_failed(self):
@@ -70,34 +70,32 @@ class Fate:
 
 class _Brief:
     def _render_traceback_(self):
-        # IPython's hook. The frames of the notebook's own process lead to launch() and teach nothing.
+        # IPython's hook. The frames of the notebook's own process only lead to launch() and help nobody.
         head, _, rest = str(self).partition("\n")
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *rest.split("\n")]
 
     def add(self, note):
-        """Add to the end of the text what has become known since, "" for nothing."""
+        """Append `note`, which became known later, to the text; "" adds nothing."""
         if note:
             self.args = (f"{self}\n\n{note}",)
 
 
 class LauncherError(_Brief, RuntimeError):
-    """The launcher, or the system under it, could not do its work:
-    no fault of the worker function, and no verdict on it.
-    """
+    """The launcher, or the system under it, could not do its work; this says nothing about the worker function."""
 
     run = None
 
 
 class WorkerError(_Brief, RuntimeError):
-    """A launch whose workers failed. Its text is for people; what a program asks for is in its fields.
+    """A launch whose workers failed. Its text is for people; programs use its attributes.
 
     `rank` is the rank to look at first, `type_name` and `message` are its exception's ("" if it has none), `exitcode`
     its process's exit code (minus the signal's number if a signal ended it; None if it was stopped by the launcher),
     `frames` where it failed or was, as (file name, line number, function), outermost first, each with `locals`, which
-    says in words what a function of the student's own held, and `traceback` its traceback as text ("" if it has none).
-    `timed_out` says whether it was time that ended them. `ranks` holds what is known of each rank, in order:
-    `returned`, `report`, `died`, and `frames`, likewise. `text` is the text but for `advice`, which
-    only whoever called `launch` can follow. `run` is what the ranks had printed, logged and returned until then.
+    says in words what variables of a student's function held, and `traceback` its traceback as text ("" if none).
+    `timed_out` says whether the timeout ended them. `ranks` holds what is known of each rank, in order: `returned`,
+    `report`, `died` and, as above, `frames`. `text` is the text without `advice`, which only the caller of `launch` can
+    follow. `run` holds what the ranks had printed, logged and returned by then.
     """
 
     def __init__(self, text, cause=None, ranks=(), timed_out=False, advice=""):
@@ -112,13 +110,13 @@ class WorkerError(_Brief, RuntimeError):
 
 
 class RanksError(_Brief, RuntimeError):
-    """Something was asked of ranks that stay, and could not be done: there are none, or not these."""
+    """Persistent ranks could not do what was asked: there are none, or not these."""
 
 
 class Interrupted(_Brief, KeyboardInterrupt):
-    """A launch that was interrupted, or left at a debugger's prompt: its text says where the ranks were.
+    """A launch that was interrupted, or quit at a debugger's prompt; its text says where the ranks were.
 
-    `run` is what they had printed, logged and returned until then, None where none had begun.
+    `run` holds what they had printed, logged and returned by then, or is None if none had begun.
     """
 
     run = None
@@ -128,11 +126,11 @@ class Interrupted(_Brief, KeyboardInterrupt):
 
 
 def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
-    """Return the WorkerError for `fates`; `timeout` in seconds if it was time that ended them.
+    """Return the WorkerError for `fates`; `timeout`, in seconds, is given if it ended them.
 
     `asked_by` is what the advice is about, "launch" or "Ranks".
 
-    A LauncherError where the first to fail never came to the student's code.
+    Return a LauncherError if the first to fail never reached the student's code.
     """
     if timeout is not None:
         return _explain_timeout(fates, timeout, asked_by)
@@ -150,13 +148,13 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.frames) for fate in fates):
-            head += "\n  gloo aborts when ranks disagree in shape, dtype or order"
+            head += "\n  gloo aborts when ranks disagree on shape, dtype or order"
             advice = f"{asked_by}(…, debug=True) says which ranks disagree."
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
     parts = [head, "\n".join(lines_about(others))]
     if report is not None and report.frames:
-        parts += [f"Traceback of rank {cause.rank}, the last call last:\n{_trace(report)}"]
+        parts += [f"Traceback of rank {cause.rank} (most recent call last):\n{_trace(report)}"]
     return WorkerError("\n\n".join(part for part in parts if part), cause, fates, advice=advice)
 
 
@@ -205,7 +203,7 @@ def _raised(report):
 
 def _died(code, killed_for_memory=False):
     if code >= 0:
-        return f"ended with exit code {code} before the worker returned (os._exit, or C code's exit)"
+        return f"ended with exit code {code} before the worker returned (os._exit, or exit() in C code)"
     if code == -signal.SIGKILL:
         if killed_for_memory:
             return "killed (SIGKILL) by the system, which had run out of memory: use a smaller model, batch or data set"
@@ -215,7 +213,7 @@ def _died(code, killed_for_memory=False):
 
 
 def lines_about(fates):
-    """Return what became of the ranks: a line for all of which the same is to be said, in the order of the first."""
+    """Return what became of the ranks: one line for all with the same story, in the order of the first."""
     groups = {}
     for fate in fates:
         groups.setdefault(_story(fate), []).append(fate)
@@ -232,10 +230,10 @@ def _story(fate, of_many=False):
     if fate.returned:
         return "had returned"
     if cells.innermost(fate.frames) is None and any(function == "wait_for_gpus" for _, _, function in fate.frames):
-        its = "their GPUs still wait" if of_many else "its GPU still waits"
-        return f"had come to the end of the worker function, but {its} for a message of ranks that sent none"
+        its = "their GPUs are still waiting" if of_many else "its GPU is still waiting"
+        return f"had reached the end of the worker function, but {its} for a message from ranks that sent none"
     if any(function == "wait_for_the_others" for _, _, function in fate.frames):
-        return "had come to the end of your function"  # a check of an exercise waits there
+        return "had reached the end of your function"  # a check of an exercise waits there
     if fate.has_lost_connection:
         its, it = ("their", "they") if of_many else ("its", "it")
         return f"lost {its} connection when {it} {whereabouts(fate.frames, of_many)}"
@@ -267,14 +265,14 @@ def whereabouts(frames, of_many=False):
     was = "were" if of_many else "was"
     own = cells.innermost(frames)
     if any(function == "wait_for_the_others" for _, _, function in frames):
-        return "had come to the end of your function"
+        return "had reached the end of your function"
     if own is None and not frames:
         return f"{was} running ({'they' if of_many else 'it'} did not say where)"
     if own is None:
         return f"{was} running" if frames[-1][0].startswith(_LAUNCHER) else f"{was} in {frames[-1][2]}"
     if any(name == bdb.__file__ for name, _, _ in frames):
-        return f"{was} at the prompt of a debugger at {cells.own_line(frames)}"
-    called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch logs calls in one
+        return f"{was} at a debugger's prompt at {cells.own_line(frames)}"
+    called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch's, to log calls
     return f"{was} {f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
 
 
@@ -285,5 +283,5 @@ def is_in_torch_distributed(frames):
 
 def _trace(report):
     text = cells.with_cell_names(report.traceback).rstrip()
-    text = text.removesuffix(f"{report.type_name}: {report.message}".rstrip()).rstrip()  # the head has said it
+    text = text.removesuffix(f"{report.type_name}: {report.message}".rstrip()).rstrip()  # the heading already says it
     return text.removeprefix("Traceback (most recent call last):\n")

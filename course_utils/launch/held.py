@@ -1,4 +1,4 @@
-"""What the student's functions held when a launch failed, folded under the error in the notebook."""
+"""What the variables of the student's functions held when a launch failed, folded below the error."""
 
 import html
 
@@ -6,7 +6,7 @@ from .. import cells, notebook
 
 
 def show_below(error):
-    """Once the cell has shown `error`, a WorkerError, show below it what was held; not where the cell catches it."""
+    """Once the cell has shown `error`, a WorkerError, show below it what was held; not if the cell catches it."""
     text = as_html(error)
     if not text or not (notebook.is_watched() and notebook.is_in_cell()):
         return
@@ -24,7 +24,7 @@ def show_below(error):
 
 
 def as_html(error):
-    """A folded list of the ranks' own frames with what their names held; "" where nothing is known."""
+    """A folded list of the student's frames in each rank, with their variables; "" if nothing is known."""
     ranks = [(fate.rank, [frame for frame in fate.frames if frame.locals]) for fate in error.ranks]
     ranks = [(rank, frames) for rank, frames in ranks if frames]
     ranks.sort(key=lambda item: item[0] != error.rank)  # the one to look at first

@@ -1,4 +1,4 @@
-"""How fast the ranks of a launch went, and how much memory they held, from one moment to the next."""
+"""How fast the ranks of a launch went, and how much memory they held, over time."""
 
 import time
 from collections import namedtuple
@@ -11,13 +11,13 @@ _PAUSE_S = 0.25
 _MOST = 1_000
 _WINDOW_S = 2.0  # over which a rate is taken
 
-# `seconds` since the launch began; the others a list with a value for each rank: rows logged, samples of those, and
-# bytes of memory on the host and on GPUs (None where it cannot be known).
+# `seconds` since the launch began; each other field is a list with a value per rank: rows logged, samples in them, and
+# bytes of memory on the host and on GPUs (None if unknown).
 Moment = namedtuple("Moment", "seconds rows samples host_bytes gpu_bytes")
 
 
 class History:
-    """Moments of a launch, in bounded memory: of a long one every second is kept, then every fourth, and so on."""
+    """Moments of a launch, in bounded memory: of a long one it keeps every other, then one in four, and so on."""
 
     def __init__(self, started, on_gpus=False):
         self.moments = []
@@ -26,7 +26,7 @@ class History:
         self._processes = {}
 
     def sample(self, rows, pids):
-        """Add a moment, if it is time for one. `pids` is {rank: pid} of the ranks that live."""
+        """Add a moment, if it is time for one. `pids` is {rank: pid} of the ranks still alive."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -53,7 +53,7 @@ class History:
 
     @property
     def unit(self):
-        """Of what rates are: samples, where `log(samples=…)` has said how many, else steps: rows of the log."""
+        """What rates count: samples if `log(samples=…)` has said how many, else steps, which are rows of the log."""
         return "samples" if self.moments and any(self.moments[-1].samples) else "steps"
 
     def rates(self):

@@ -1,4 +1,4 @@
-"""A thread of a worker that hears the notebook while the worker computes, or waits in C++ for other ranks."""
+"""A thread of a worker that listens to the notebook while the worker computes, or waits in C++ for other ranks."""
 
 import queue
 import threading
@@ -9,7 +9,7 @@ from .protocol import Describe, Described, Locate, Located
 
 
 class Listener:
-    """Answers Describe and Locate by itself, and keeps other messages for the worker's main thread.
+    """Answers Describe and Locate itself, and queues other messages for the worker's main thread.
 
     `send(message)` may be called from any thread. The thread ends with the channel.
     """
@@ -20,7 +20,7 @@ class Listener:
         threading.Thread(target=self._listen, name="course listener", daemon=True).start()
 
     def next(self):
-        """Wait for a message, and return (message, descriptors). Raises EOFError where the notebook is gone."""
+        """Wait for a message, and return (message, descriptors). Raises EOFError if the notebook is gone."""
         found = self._messages.get()
         if found is None:
             self._messages.put(None)

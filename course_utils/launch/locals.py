@@ -1,7 +1,7 @@
-"""Where a thread is, and what the student's own functions hold there, in words that are cheap to find and to send.
+"""Where a thread is, and what variables of the student's functions hold there, as text that is cheap to make and send.
 
-Nothing is copied: of a tensor its shape, dtype and device are told, and values only of a tiny one on the CPU. A GPU is
-not asked for anything, since it may be the one that hangs.
+Nothing is copied: a tensor is described by its shape, dtype and device, and by its values only if it is tiny and on the
+CPU. A GPU is not asked for anything, since it may be the one that hangs.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from .protocol import Frame
 _NAMES = 40  # of a frame
 _TEXT_CHARS = 120
 _OWN_FRAMES = 10  # the innermost; a recursion has thousands
-_VALUES = 6  # of a tensor that has no more
+_VALUES = 6  # of a tensor that has at most this many
 _NOISE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 
 
@@ -31,7 +31,7 @@ def of_traceback(trace):
 
 
 def of_main_thread(with_locals=True):
-    """Return the Frames of the main thread, outermost first: for another one, which asks while it waits."""
+    """Return the Frames of the main thread, outermost first; for calls from another thread."""
     frame, found = sys._current_frames().get(threading.main_thread().ident), []
     while frame is not None:
         found.append((frame, frame.f_lineno))
@@ -49,7 +49,7 @@ def _described(found, with_locals=True):
 
 
 def _held(frame):
-    """{name: text} of a frame's names, in the order in which the function made them."""
+    """{name: text} of a frame's variables, in the order in which the function assigned them."""
     items = [
         (name, value)
         for name, value in dict(frame.f_locals).items()
@@ -62,16 +62,16 @@ def _held(frame):
 
 
 def in_words(value):
-    """A short text about a value that runs none of the student's code: no `__repr__` of his classes."""
+    """Describe a value briefly without running any of the student's code, such as a `__repr__`."""
     try:
         text = _Words().repr(value)
-    except Exception:  # a library's object that is half made
+    except Exception:  # a library's half-initialised object
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_CHARS else f"{text[: _TEXT_CHARS - 1]}…"
 
 
 class _Words(reprlib.Repr):
-    """reprlib keeps containers and texts short; other objects are only named, unless they are known to be harmless."""
+    """reprlib shortens containers and strings; other objects are named by type only, unless known to be harmless."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ class _Words(reprlib.Repr):
             return f"{type(value).__name__} module"
         if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
             return f"array {tuple(value.shape)} {value.dtype}" if value.shape else repr(value)
-        # reprlib finds its way by the name of a class, which a student's class may share
+        # reprlib dispatches on the name of a class, which a student's class may share
         if type(value).__module__ == "builtins" or type(value) in _harmless():
             return super().repr1(value, level)
         return f"a {type(value).__name__}"
@@ -102,7 +102,7 @@ def _harmless():
 
 
 def _tensor(value):
-    """`tensor (2, 3) float32 cpu`, with its values where they are few and at hand."""
+    """`tensor (2, 3) float32 cpu`, with its values if they are few and on the CPU."""
     import torch
 
     text = f"tensor {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} {value.device}"

@@ -1,4 +1,4 @@
-"""`%%ranks`: run a cell in the ranks that stay, and show beside one another what came of it."""
+"""`%%ranks`: run a cell in the persistent ranks, and show the outcomes side by side."""
 
 import builtins
 import re
@@ -11,11 +11,11 @@ from .columns import Column, as_html, as_text
 from .failure import Fate, RanksError, WorkerError
 from .streams import Output
 
-_PATIENCE_S, _PAUSE_S = 0.5, 0.2  # until columns are shown before the cell has ended, and from one time to the next
+_PATIENCE_S, _PAUSE_S = 0.5, 0.2  # until a running cell's columns are first shown, and between updates
 
 
 def register():
-    """Give the notebook its `%%ranks`, where this is one."""
+    """Register `%%ranks`, if this is a notebook."""
     shell = getattr(builtins, "get_ipython", lambda: None)()
     if shell is not None:
         shell.register_magic_function(run_in_ranks, "cell", "ranks")
@@ -24,15 +24,16 @@ def register():
 def run_in_ranks(line, cell):
     """Run this cell in all ranks of `ranks = Ranks(4)`, or, with `%%ranks 0,2`, in some of them.
 
-    The ranks keep its names for the next such cell; the notebook has them as ranks["name"]. They begin with `rank`,
-    `world_size`, `torch` and `dist`. What the last line is worth is shown, with what was printed, in a column for each.
+    The ranks keep its variables for the next such cell; the notebook reads them as ranks["name"]. `rank`, `world_size`,
+    `torch` and `dist` are there from the start. Each rank's output and the value of its last expression are shown in a
+    column.
     """
     from IPython import get_ipython
 
     there = ranks.current()
     chosen = chosen_ranks(line, there.world_size)
     shell = get_ipython()
-    source = "\n" + cell  # this line counts, too
+    source = "\n" + cell  # the line with %%ranks counts, too
     file = shell.compile.cache(f"%%ranks {line}\n{cell}", shell.execution_count)
     _require_syntax(source, file)
     name, values = f"Cell In[{shell.execution_count}]", [None] * there.world_size
@@ -47,7 +48,7 @@ def run_in_ranks(line, cell):
 
 
 class _Shown:
-    """The columns of one cell, shown while it runs where that takes long, and at its end; the stream of its Output."""
+    """The columns of one cell, shown at its end and, if it takes long, while it runs; also the stream of its Output."""
 
     def __init__(self, chosen, there):
         self._chosen, self._there, there.fates = chosen, there, None
@@ -67,7 +68,7 @@ class _Shown:
 
         fates = self._there.fates or [Fate(rank, returned=True) for rank in range(self._there.world_size)]
         columns = [Column.of(fates[rank], self.output.log(rank), values[rank]) for rank in self._chosen]
-        columns.sort(key=lambda column: not column.has_failed)  # the one that failed first
+        columns.sort(key=lambda column: not column.has_failed)  # failed ones first
         if not any(column.text or column.failure for column in columns):
             return
         data = {"text/plain": as_text(columns), "text/html": as_html(columns)}
@@ -78,14 +79,12 @@ class _Shown:
 
 
 def chosen_ranks(line, world_size):
-    """The ranks that `0,2` or `1-3` names, in order; all for "". Raises RanksError."""
+    """The ranks that `0,2` or `1-3` names, in order; "" means all. Raises RanksError."""
     chosen = set()
     for part in re.split(r"[,\s]+", line.strip()):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if part and not found:
-            raise RanksError(
-                f"%%ranks takes numbers of ranks, as in `%%ranks 0,2` or `%%ranks 1-3`, not {line.strip()!r}"
-            )
+            raise RanksError(f"%%ranks takes rank numbers, as in `%%ranks 0,2` or `%%ranks 1-3`, not {line.strip()!r}")
         if found:
             chosen |= set(range(int(found[1]), int(found[2] or found[1]) + 1))
     if too_high := sorted(rank for rank in chosen if rank >= world_size):
@@ -98,16 +97,16 @@ def _require_syntax(source, file):
         compile(source, file, "exec")
     except SyntaxError as error:
         told = cells.with_cell_names("".join(traceback.format_exception_only(error))).rstrip()
-        raise RanksError(f"this cell was not run, since it is no Python\n{told}") from None
+        raise RanksError(f"this cell was not run because it is not valid Python\n{told}") from None
 
 
 def _advice(error, names):
-    """What a student needs to hear who takes the ranks' names for the notebook's."""
+    """Advice for a student who expects to find the notebook's variables in the ranks."""
     missing = re.match(r"name '(\w+)' is not defined", error.message)
     if error.type_name != "NameError" or missing is None or missing[1] not in names:
         return ""
     name = missing[1]
     return (
-        f"{name} is a name of the notebook, and the ranks have names of their own: "
-        f'ranks["{name}"] = {name} gives it to them.'
+        f"{name} is defined in the notebook, and the ranks have variables of their own: "
+        f'ranks["{name}"] = {name} copies it to them.'
     )

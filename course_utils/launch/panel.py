@@ -1,4 +1,4 @@
-"""What is seen of a launch while it runs: a panel in a notebook, a progress bar in a terminal, elsewhere nothing."""
+"""What a launch shows while it runs: a panel in a notebook, a progress bar in a terminal, nothing elsewhere."""
 
 import io
 import sys
@@ -14,12 +14,12 @@ from .table import as_html, as_text
 _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
-_SHARE = 1 / 250  # of a core, that drawing may take: the workers want it more
+_SHARE = 1 / 250  # of a core that drawing may take: the workers need it more
 _SAMPLE_S = 0.25
 
 
 def of(watch, name, started, device_type, is_quiet):
-    """What is to be refreshed while `watch` watches the ranks of the launch of `name`: a Panel, Bar or Hidden."""
+    """The display to refresh while `watch` watches the ranks of the launch of `name`: a Panel, Bar or Hidden."""
     history = History(started, device_type == "cuda")
     if is_quiet:
         return Hidden(watch, history)
@@ -31,14 +31,14 @@ def of(watch, name, started, device_type, is_quiet):
 
 
 class Hidden:
-    """Shows nothing, and still writes the history down. `due` is when it wants to be refreshed."""
+    """Shows nothing, but still records the history. `due` is when to refresh it next."""
 
     def __init__(self, watch, history):
         self.history, self._watch = history, watch
         self.due = time.monotonic() + _SAMPLE_S
 
     def refresh(self):
-        """Take a sample, and show what there is, if it is time for it."""
+        """Take a sample and show what there is, if it is due."""
         now = time.monotonic()
         if now >= self.due:
             self._sample()
@@ -48,14 +48,14 @@ class Hidden:
         self.history.sample(self._watch.rows, self._watch.pids)
 
     def hurry(self):
-        """A rank has failed: that is not to wait for the next refresh."""
+        """Have the next refresh come at once: a rank has failed."""
 
     def finish(self, how):
         """Leave a summary; `how` says how the launch ended."""
 
 
 class Bar(Hidden):
-    """A progress bar of tqdm's, on a terminal."""
+    """A tqdm progress bar, in a terminal."""
 
     def __init__(self, watch, history, name):
         super().__init__(watch, history)
@@ -87,7 +87,7 @@ class Bar(Hidden):
 
 
 class Panel(Hidden):
-    """A row for each rank and a small plot, below the cell, from when the launch has taken a second."""
+    """A row for each rank and a small plot, below the cell, once the launch has taken a second."""
 
     def __init__(self, watch, history, name, started):
         super().__init__(watch, history)
@@ -115,10 +115,11 @@ class Panel(Hidden):
             self._table_due = self.due = 0.0
 
     def _title(self, how):
-        return f"{self._name} on {self._watch.world_size} ranks {how}, {time.monotonic() - self._started:.0f} s"
+        n = self._watch.world_size
+        return f"{self._name} on {n} rank{'s' * (n > 1)}: {how}, {time.monotonic() - self._started:.0f} s"
 
     def _show(self):
-        found, title = statuses(self._watch, self.history, self._silences), self._title("is running")
+        found, title = statuses(self._watch, self.history, self._silences), self._title("running")
         if self._handle is not None:
             self._table.value = as_html(found, title)
             return
@@ -128,7 +129,7 @@ class Panel(Hidden):
         self._table = ipywidgets.HTML(as_html(found, title))
         self._image = ipywidgets.HTML()
         box = ipywidgets.VBox([self._table, self._image])
-        # Where no widget can be shown, the table as it is now stands in its place until the end.
+        # Where widgets cannot be shown, the table as it is now takes their place until the end.
         data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(found, title)}
         self._handle = display(data, raw=True, display_id=True)
         self._box = box
@@ -158,7 +159,7 @@ class Panel(Hidden):
 
 
 def _draw(draw, is_first, pause_s):
-    """Call `draw`, and return when it may be called again. The first time is dearer, for what it imports."""
+    """Call `draw`, and return when to call it again. The first call does not count: its imports make it slow."""
     began = time.thread_time()
     draw()
     took = 0 if is_first else time.thread_time() - began

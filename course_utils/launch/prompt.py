@@ -1,6 +1,6 @@
-"""A debugger in a worker that is typed to in the notebook: `breakpoint()`, and `torch.distributed.breakpoint(rank)`.
+"""A debugger in a worker that reads from the notebook: `breakpoint()`, and `torch.distributed.breakpoint(rank)`.
 
-    rank 1: pdb    ── Asked ───▶ supervisor: input(), the notebook's own line
+    rank 1: pdb    ── Asked ───▶ supervisor: input() in the notebook
                    ◀── Typed ───
 
 What pdb prints goes where the worker's output goes.
@@ -16,32 +16,30 @@ from .. import cells
 from ..processes import interrupts
 from .protocol import Asked, Typed
 
-_ELSEWHERE = (
-    "breakpoint() opens a prompt where launch itself starts the workers, which is on this machine and without on=…"
-)
-_IN_THREAD = "breakpoint() opens a prompt in the main thread of a worker, not in others"
+_ELSEWHERE = "breakpoint() opens a prompt only in workers that launch itself starts: on this machine, without on=…"
+_IN_THREAD = "breakpoint() opens a prompt only in the main thread of a worker"
 
 
 def read_line(rank, prompt):
-    """In the notebook: let the student answer `rank`'s prompt, and return it as Typed. An interrupt may strike."""
+    """In the notebook: let the student answer `rank`'s prompt, and return the line as Typed. May be interrupted."""
     if threading.current_thread() is not threading.main_thread():
-        return Typed(None, "breakpoint() needs somebody to type, and this launch runs in a thread of the notebook")
+        return Typed(None, "breakpoint() needs keyboard input, but this launch runs in a thread of the notebook")
     try:
         with interrupts.allowed():
             return Typed(input(f"[rank {rank}] {prompt}"), "")
-    except (EOFError, RuntimeError):  # a notebook that nobody looks at: nbconvert, nbval, a script without a terminal
-        return Typed(None, "breakpoint() needs somebody to type, and nobody can here: remove it, or open the notebook")
+    except (EOFError, RuntimeError):  # nobody can type: nbconvert, nbval, a script without a terminal
+        return Typed(None, "breakpoint() needs keyboard input, but there is none here: remove it, or open the notebook")
 
 
 def take_over(listener, send):
-    """In a worker: let both breakpoints ask the notebook; without a Listener, which hears it, let them say why not."""
+    """In a worker: make both breakpoints ask the notebook or, without a Listener to hear it, say why they cannot."""
 
     def hook(*_, **__):
         if os.environ.get("PYTHONBREAKPOINT") != "0":
             _Debugger(listener, send).set_trace(sys._getframe(1))
 
     sys.breakpointhook = hook
-    dist = sys.modules.get("torch.distributed")  # another interpreter may have none
+    dist = sys.modules.get("torch.distributed")  # another interpreter may lack torch
     if dist is not None:
         passed = collections.Counter()
 
@@ -55,14 +53,14 @@ def take_over(listener, send):
             if dist.get_rank() == rank:
                 _Debugger(listener, send, then=dist.barrier).set_trace(frame)
             else:
-                print(f"waits at torch.distributed.breakpoint({rank}) until rank {rank} goes on")
+                print(f"waits at torch.distributed.breakpoint({rank}) until rank {rank} continues")
                 dist.barrier()
 
         dist.breakpoint = breakpoint
 
 
 class _Debugger(pdb.Pdb):
-    """pdb that reads from the notebook. `then()` is called once, when its first prompt is left to go on."""
+    """pdb that reads from the notebook. `then()` is called once, when the rank continues after its first prompt."""
 
     def __init__(self, listener, send, then=None):
         if listener is None:
@@ -70,11 +68,11 @@ class _Debugger(pdb.Pdb):
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(_IN_THREAD)
         super().__init__(stdin=self, stdout=sys.stdout, nosigint=True, readrc=False)
-        self.prompt = ""  # else it would be printed, too
+        self.prompt = ""  # pdb would print it as well
         self._listener, self._send_message, self._then = listener, send, then
 
     def readline(self):
-        """As pdb's standard input: a line from the notebook."""
+        """Act as pdb's standard input: return a line from the notebook."""
         sys.stdout.flush()
         self._send_message(Asked("(Pdb) "))
         message, _ = self._listener.next()
@@ -91,7 +89,7 @@ class _Debugger(pdb.Pdb):
     def get_stack(self, *args):
         stack, current = super().get_stack(*args)
         own = [i for i, (frame, _) in enumerate(stack) if cells.is_own(frame.f_code.co_filename)]
-        first = min(own[:1] + [current])  # what leads there is the launcher's
+        first = min(own[:1] + [current])  # the frames before it are the launcher's
         return stack[first:], current - first
 
     def format_stack_entry(self, frame_lineno, *args, **kwargs):

@@ -1,13 +1,13 @@
-"""Ranks that stay between cells: workers with a process group, which are asked one thing after another.
+"""Ranks that persist between cells: workers with a process group, which serve one request after another.
 
     notebook                                    forkserver of its own          worker, one per rank
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     Ranks        ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ resident.obey
     residents    ── Ask, with (function, args, kwargs) ──────────────────────▶   function(*args, **kwargs)
                  ◀─ Answered, with its result ────────────────────────────────
-    magic: `%%ranks` asks them to run a cell; columns shows what came of it
+    magic: `%%ranks` asks them to run a cell; columns shows the outcome
 
-A rank that waits in a collective for one that has failed cannot be called back: it is killed and started again, and all
+A rank that waits in a collective for one that has failed cannot be interrupted: it is killed and restarted, and all
 join a new process group.
 """
 
@@ -20,32 +20,31 @@ import time
 from ..hardware import sharing
 from ..processes import interrupts, payload
 from . import call, handle, held, rendezvous, resident, surroundings
-from .failure import Interrupted, LauncherError, RanksError, WorkerError, explain, names_of
+from .failure import Fate, Interrupted, LauncherError, RanksError, WorkerError, explain, lines_about, names_of
 from .residents import Residents
 from .streams import Output
 
-_current = None  # the Ranks of this process, of which there are never two
+_current = None  # this process's Ranks; there is at most one
 
 
 class Ranks:
-    """`world_size` worker processes that stay, with their process group and their names, until `close()`.
+    """`world_size` worker processes that persist, with their process group and variables, until `close()`.
 
     `run(function, …)` calls a function in all of them and returns a list of results; a cell that begins with `%%ranks`,
-    or `%%ranks 0,2`, runs in them; `ranks["loss"]` is what a name or an expression is worth in each, and
-    `ranks["lr"] = 0.1` gives all of them a name. As a context manager it ends them with the block. In a notebook there
-    is one at a time: a new one ends the one before.
+    or `%%ranks 0,2`, runs in them; `ranks["loss"]` is the value of a variable or an expression in each, and
+    `ranks["lr"] = 0.1` sets a variable in all of them. As a context manager it ends them with the block. A notebook has
+    one at a time: a new one ends the one before.
 
     Args:
         world_size, backend, debug: as for `launch`.
-        timeout: seconds that one request may take. Then those that still run are stopped.
+        timeout: seconds that one request may take; ranks still running then are stopped.
 
-    Raises ValueError or TypeError for arguments that cannot be right; and LauncherError where the system does not let
-    them start.
+    Raises ValueError or TypeError for invalid arguments, and LauncherError if the system does not let them start.
     """
 
     def __init__(self, world_size=None, *, timeout=120, backend="auto", debug=False):
         if backend is None:
-            raise ValueError('Ranks(backend=None) would have no process group: take "auto", "gloo" or "nccl"')
+            raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
         self.world_size, self.placement = call.place(resident.obey, (), {}, world_size, timeout, backend)
         if os.environ.get("COURSE_IN_WORKER"):
             raise RuntimeError(
@@ -64,12 +63,12 @@ class Ranks:
             except BaseException as error:
                 self.close()
                 if isinstance(error, KeyboardInterrupt):
-                    raise Interrupted("the start of these ranks was interrupted, and none of them is left") from None
+                    raise Interrupted("the start of these ranks was interrupted, and none is still running") from None
                 raise
 
     def _start(self):
         global _current
-        surroundings.current_folder()  # where it has been deleted nothing is started
+        surroundings.current_folder()  # if it has been deleted, nothing is started
         stack, placement = self._stack, self.placement
         self._gpus = stack.enter_context(sharing.reserve("Ranks", self.world_size, placement.device_type, _pause))
         self._handle = handle.take()
@@ -88,7 +87,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def _surrounded(self):
-        """The surroundings of ranks that start now, with a store of their own to meet at, as a descriptor."""
+        """Yield the surroundings of ranks that start now, with a new store to meet at, as a descriptor."""
         self._stores.close()
         self._store = self._stores.enter_context(rendezvous.store())
         captured = surroundings.capture(self.world_size, self.placement, self._store.port, self._debug, self._gpus)
@@ -99,10 +98,10 @@ class Ranks:
             os.close(fd)
 
     def run(self, function, *args, **kwargs):
-        """Call `function(*args, **kwargs)` in every rank and return a list of what it returns there.
+        """Call `function(*args, **kwargs)` in every rank and return a list of its results.
 
-        Raises WorkerError, when a rank fails or time is up, NotSendable, LauncherError and Interrupted, as `launch`,
-        and RanksError when the ranks have ended.
+        Raises WorkerError if a rank fails or time is up; NotSendable, LauncherError and Interrupted, as `launch` does;
+        and RanksError if the ranks have ended.
         """
         call.place(function, args, kwargs, self.world_size, self.timeout, "gloo")
         output = Output(self.world_size)
@@ -112,7 +111,7 @@ class Ranks:
             output.finish()
 
     def ask(self, ranks, function, args, kwargs, name, output):
-        """As `run`, of some of the ranks, with what they print going to `output`; returns a list with all ranks."""
+        """Like `run`, for some of the ranks, whose output goes to `output`; the list has an entry for every rank."""
         with self._turn, interrupts.deferred():
             self._require_life()
             fd = call.dump(function, args, kwargs)
@@ -146,14 +145,14 @@ class Ranks:
             return
         if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
             others = [fate for fate in residents.asked if fate.rank != error.rank]
-            error, is_interrupted = Interrupted(f"{name} was left at the prompt of rank {error.rank}", others), True
+            error, is_interrupted = Interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
         error.add(self._recover(is_interrupted))
         if isinstance(error, WorkerError):
             held.show_below(error)
         raise error from None
 
     def _recover(self, is_interrupted):
-        """Bring all ranks to where they can be asked again, and return in words what that took."""
+        """Make all ranks ready for the next request, and return in words what that took."""
         residents = self._residents
         try:
             if is_interrupted:
@@ -163,23 +162,23 @@ class Ranks:
             if not stuck and not dead and len(set(residents.collectives.values())) < 2:
                 return ""
             lost = sorted({*stuck, *dead})
-            if self.placement.backend == "nccl":  # a member that is gone leaves the GPUs of the others waiting
+            if self.placement.backend == "nccl":  # a missing member leaves the others' GPUs waiting
                 lost = list(range(self.world_size))
             self._renew(lost)
         except (LauncherError, WorkerError, KeyboardInterrupt) as error:
             self.close()
-            reason = str(error).partition("\n")[0] or "interrupted once more"
-            return f"The ranks could not be brought back ({reason}) and have ended: make new ones with Ranks(…)."
+            reason = str(error).partition("\n")[0] or "interrupted again"
+            return f"The ranks could not be recovered ({reason}) and have ended: make new ones with Ranks(…)."
         if not lost:
-            return "The ranks had not been through the same collectives, so all have joined a new process group."
+            return "The ranks had not run the same collectives, so all have joined a new process group."
         has, its = ("has", "its") if len(lost) == 1 else ("have", "their")
         return (
-            f"{names_of(lost).capitalize()} {has} been started again, and {its} names are gone. All ranks have joined "
-            "a new process group: what was made with the old one, a DDP model for example, has to be made anew."
+            f"{names_of(lost).capitalize()} {has} been restarted, and {its} variables are gone. All ranks have joined "
+            "a new process group: anything made with the old one, such as a DDP model, must be made again."
         )
 
     def _renew(self, lost):
-        """Start the ranks `lost` again, and let all join a new process group."""
+        """Restart the ranks `lost`, and have all join a new process group."""
         with self._surrounded() as surroundings_fd:
             rejoin = (resident.rejoin, (self._store.port, self.placement.backend))
             requests = {rank: rejoin for rank in range(self.world_size) if rank not in lost}
@@ -188,7 +187,7 @@ class Ranks:
             self._wait_for_answers(requests | {rank: (resident.evaluate, ("None",)) for rank in lost})
 
     def _wait_for_answers(self, requests):
-        """Ask each rank of {rank: (function, args)}. Raises WorkerError or LauncherError where one does not answer."""
+        """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer."""
         fds = {}
         try:
             for rank, (function, args) in requests.items():
@@ -206,7 +205,7 @@ class Ranks:
             raise explain(fates, timeout=seconds)
 
     def _require_life(self):
-        """Raise RanksError where the ranks have ended; and where one has ended since, after starting it again."""
+        """Raise RanksError if the ranks have ended; also if one has ended since, after restarting it."""
         if self._residents is None or self._owner != os.getpid():
             raise RanksError("these ranks have ended; make new ones with Ranks(…)")
         try:
@@ -216,17 +215,17 @@ class Ranks:
             self.close()
             raise
         if gone:
-            ends = ", ".join(f"rank {rank} {how}" for rank, how in sorted(_how_they_ended(gone).items()))
+            ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(gone.items())))
             note = self._recover(is_interrupted=False)
-            raise RanksError(f"{ends} since the last cell. {note} Run the cell again.")
+            raise RanksError(f"Since the last cell {ends}. {note} Run the cell again.")
 
     def __getitem__(self, expression):
-        """What a name, or an expression, is worth in each rank: a list."""
+        """The value of a variable or an expression in each rank, as a list."""
         return self.run(resident.evaluate, expression)
 
     def __setitem__(self, name, value):
         if not isinstance(name, str) or not name.isidentifier():
-            raise ValueError(f"ranks[…] = … gives the ranks a name, which {name!r} is not")
+            raise ValueError(f"ranks[…] = … sets a variable, and {name!r} is not a variable name")
         self.run(resident.assign, name, value)
 
     def __len__(self):
@@ -243,7 +242,7 @@ class Ranks:
         return f"<Ranks: {self.world_size}, {state}>"
 
     def close(self):
-        """End the ranks, with all that they have started. May be called again."""
+        """End the ranks and all that they have started. May be called more than once."""
         global _current
         if self._owner != os.getpid():
             return
@@ -255,16 +254,10 @@ class Ranks:
 
 
 def current():
-    """The Ranks of this process. Raises RanksError where there are none."""
+    """This process's Ranks. Raises RanksError if there are none."""
     if _current is None or _current._owner != os.getpid():
-        raise RanksError("there are no ranks that stay: run `ranks = Ranks(4)` first")
+        raise RanksError("there are no persistent ranks: run `ranks = Ranks(4)` first")
     return _current
-
-
-def _how_they_ended(gone):
-    from .failure import Fate, how_it_failed
-
-    return {rank: how_it_failed(Fate(rank, died=code)) for rank, code in gone.items()}
 
 
 def _pause(seconds):

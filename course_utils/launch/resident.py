@@ -1,6 +1,6 @@
-"""What a worker that stays does between its start and its end: what it is asked, one request after another.
+"""What a persistent worker does between its start and its end: serve one request after another.
 
-Its names live in `__main__`, as those of a notebook do in its kernel.
+Its variables live in `__main__`, as a notebook's do in its kernel.
 """
 
 import ast
@@ -14,12 +14,12 @@ from ..processes import ending, payload
 from . import rendezvous, worker
 from .protocol import Answered
 
-_SHOWN_CHARS = 10_000  # of what a cell's last line is worth
+_SHOWN_CHARS = 10_000  # of the value of a cell's last expression
 _is_busy = False
 
 
 def obey():
-    """Be a rank that stays: answer every Ask until the notebook is gone."""
+    """Be a persistent rank: answer every Ask until the notebook is gone."""
     import torch
     import torch.distributed as dist
 
@@ -35,7 +35,7 @@ def obey():
 
 
 def _interrupt(*_):
-    """An interrupt that comes when nothing runs any more, or not yet, is for nobody."""
+    """Raise KeyboardInterrupt if something is running; otherwise ignore the interrupt."""
     global _is_busy
     if _is_busy:
         _is_busy = False
@@ -80,9 +80,9 @@ def rejoin(port, backend):
 
 
 def run_cell(source, file, name):
-    """Run a cell in this rank's `__main__`, and return what its last line is worth, as text, or None.
+    """Run a cell in this rank's `__main__`, and return the value of its last expression, as text, or None.
 
-    `file` stands for a file's name in its code, and is called `name` where it is spoken of.
+    `file` is the file name in its code; messages call it `name`.
     """
     cells.know(file, source, name)
     body = ast.parse(source, file).body
@@ -97,10 +97,10 @@ def run_cell(source, file, name):
 
 
 def evaluate(expression):
-    """What an expression is worth in this rank's `__main__`."""
+    """Evaluate an expression in this rank's `__main__`."""
     return eval(expression, sys.modules["__main__"].__dict__)
 
 
 def assign(name, value):
-    """Give this rank's `__main__` a name."""
+    """Set a variable in this rank's `__main__`."""
     setattr(sys.modules["__main__"], name, value)

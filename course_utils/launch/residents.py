@@ -1,4 +1,4 @@
-"""Watches workers that stay: they are asked again and again, and those that cannot go on are started again."""
+"""Watches persistent workers: they serve one request after another, and those that cannot go on are restarted."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from .protocol import Answered, Ask, Raised, Returned, Signal
 from .supervisor import Supervisor
 
 _LOOK_AGAIN_S = 0.25
-_HEED_S = 0.5  # until a rank that is interrupted has stopped, unless it waits in C++
+_HEED_S = 0.5  # for an interrupted rank to stop, unless it waits in C++
 _DRAIN_S = 0.5
 _END_S = 5.0
 _START_S = 120.0
@@ -23,10 +23,10 @@ class Residents(Supervisor):
         super().__init__(handle, world_size, folder, surroundings_fd, call_fd)
         self._number, self._asked = 0, ()
         self.gone = {}  # rank → exit code, or minus the signal, of those that have ended
-        self.collectives = {}  # rank → how many its process group has been through
+        self.collectives = {}  # rank → how many its process group has run
 
     def request(self, fds, timeout, output):
-        """Ask each rank of {rank: payload of (function, args, kwargs)}; return the seconds that they had.
+        """Ask each rank in {rank: payload of (function, args, kwargs)}; return the seconds they had.
 
         Returns when all have answered, when time is up, or shortly after a first failure. What they print goes to
         `output`, an Output.
@@ -36,7 +36,7 @@ class Residents(Supervisor):
         self.fates = [Fate(rank) for rank in range(self.world_size)]
         self.results, self.settled, self.output = [None] * self.world_size, None, output
         for rank, fd in fds.items():
-            with contextlib.suppress(OSError):  # it has just ended, of which we shall hear
+            with contextlib.suppress(OSError):  # it has just ended, as we shall hear
                 self.channels[rank].send(Ask(self._number), [fd])
         seconds = self.watch(timeout, _START_S)
         self.drain()
@@ -81,13 +81,13 @@ class Residents(Supervisor):
         return fate.rank in self.busy
 
     def drain(self):
-        """Take what is there already: output, and the end of ranks that have ended."""
+        """Take what has already arrived: output, and news of ranks that have ended."""
         deadline = time.monotonic() + _DRAIN_S  # a thread of a worker may never stop printing
         while (ready := self.select(0)) and time.monotonic() < deadline:
             self.take(ready)
 
     def wait_for_others(self, deadline):
-        """After a failure: until those that still compute are done too, or all that are left wait for one another."""
+        """After a failure, wait until those still computing are done too, or all that are left wait for one another."""
         before = None
         while self.busy and time.monotonic() < deadline:
             places = [(rank, self.whereabouts()[rank].frames) for rank in self.busy]
@@ -99,15 +99,15 @@ class Residents(Supervisor):
                 self.look(until)
 
     def interrupt(self):
-        """Stop what runs, as an interrupt stops a cell, in those that do not wait in C++."""
+        """Interrupt what is running, as a cell is interrupted, in ranks that do not wait in C++."""
         if self.busy:
             self.handle.send(Signal(tuple(self.busy), int(signal.SIGINT)))
             self.take_until(lambda: not self.busy, _HEED_S)
 
     def restart(self, ranks, surroundings_fd, call_fd):
-        """Kill `ranks`, as far as they live, and start them anew."""
+        """Kill those of `ranks` that are still alive, and start all of them again."""
         self.is_stopping = True
-        self._number += 1  # what they still answer is no answer any more
+        self._number += 1  # late answers to the last request are ignored
         living = tuple(rank for rank in ranks if rank in self.alive)
         self.handle.send(Signal(living, int(signal.SIGKILL)))
         self.take_until(lambda: not self.alive.intersection(living), _END_S)

@@ -1,10 +1,10 @@
-"""What ranks have logged, in bounded memory: of very many rows every second is kept, then every fourth, and so on."""
+"""What ranks have logged, in bounded memory: of very many rows, every other is kept, then one in four, and so on."""
 
 _MOST = 100_000
 
 
 class Rows:
-    """Rows of `run.metrics`. Iterating gives (rank, Logged), in the order in which they came."""
+    """Rows of `run.metrics`. Iterating gives (rank, Logged), in order of arrival."""
 
     def __init__(self, world_size):
         self.counts = [0] * world_size  # of all rows of a rank
@@ -36,7 +36,7 @@ class Rows:
 
     @property
     def note(self):
-        """What is to be said of rows that are not kept, "" where all are."""
+        """A note on rows that were not kept, "" if all were."""
         if self._every == 1:
             return ""
         return f"run.metrics has {len(self):,} of the {sum(self.counts):,} rows that were logged: one in {self._every}"

@@ -1,4 +1,4 @@
-"""What a rank is doing, in the words and numbers of one row of a table."""
+"""What a rank is doing, as the words and numbers of one table row."""
 
 import re
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from .failure import how_it_failed, is_in_torch_distributed, lines_about, wherea
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
 _VALUES = 3
-_KINDS = ("samples", "total")  # what is logged for the table itself
+_KINDS = ("samples", "total")  # logged for the table's own use
 
 
 @dataclass(frozen=True)
 class Status:
     """One rank. `kind` is "starting", "running", "waiting", "returned" or "failed"; the rest is text, "" for nothing.
 
-    `done` and `total` are steps, None where it is not known how many there will be; `memory_bytes` None likewise.
+    `done` and `total` count steps, and are None if the total is not known; `memory_bytes` is None if not known.
     """
 
     rank: int
@@ -31,7 +31,7 @@ class Status:
 
 
 def statuses(watch, history, silences=()):
-    """A Status for each rank of a Watch; `silences` may say where ranks are that go on."""
+    """A Status for each rank of a Watch; `silences` may say where running ranks are."""
     rates = history.rates()
     return [
         _status(watch, history, rank, rates[-1][rank] if rates else 0.0, silences[rank] if silences else None)
@@ -70,8 +70,10 @@ def _state(watch, fate, silence):
         return "returned", "returned"
     if fate.frames:
         (story,) = lines_about([fate])
-        place = story.removeprefix(f"rank {fate.rank} was ")
-        return ("waiting", f"waiting {place}") if is_in_torch_distributed(fate.frames) else ("running", f"was {place}")
+        story = story.removeprefix(f"rank {fate.rank} ")
+        if story.startswith("was ") and is_in_torch_distributed(fate.frames):
+            return "waiting", f"waiting {story.removeprefix('was ')}"
+        return "running", story
     if silence is not None and silence.frames:
         place = whereabouts(silence.frames).removeprefix("was ")
         if silence.waits:

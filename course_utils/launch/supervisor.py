@@ -1,4 +1,4 @@
-"""Watches the workers of one launch from the notebook's side: messages, output, ends and the clock."""
+"""Watches the workers of one launch from the notebook's side: messages, output, exits and the timeout."""
 
 import contextlib
 import itertools
@@ -16,10 +16,10 @@ from .watch import Watch
 from .worker import STACK_SIGNAL
 
 _STACKS_S = 0.5
-_DESCRIBE_S = 0.2  # a rank in C code that holds Python's lock cannot say what its variables hold
-_COURTESY_S = 0.3  # in which other ranks may come to their breakpoint, or the same to its next line
+_DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold
+_COURTESY_S = 0.3  # for other ranks to reach their breakpoint, or this one its next line
 _STOP_S = 5.0
-_START_S = 120.0  # until the forkserver has imported torch, on a slow disk, and the ranks have found one another
+_START_S = 120.0  # for the forkserver to import torch from a slow disk, and the ranks to find one another
 
 _launches = itertools.count()
 
@@ -70,9 +70,10 @@ class Supervisor(Watch):
         os.close(self._stacks.pop(rank))
 
     def wait(self, timeout):
-        """Return when all ranks have returned and ended; where ranks keep going without those that fail, when one has.
+        """Return when all ranks have returned and ended; with `keeps_going`, when all have ended and one has returned.
 
-        Raises WorkerError when one failed or time, which counts from when all have begun, is up; and LauncherError.
+        Raises WorkerError if one fails (with `keeps_going`: if all do) or time, counted from when all had begun, is up;
+        and LauncherError.
         """
         seconds = self.watch(timeout, _START_S)
         counts = all if self.keeps_going else any
@@ -83,7 +84,7 @@ class Supervisor(Watch):
 
     def note_failure(self, fate):
         super().note_failure(fate)
-        if self.keeps_going and fate.rank in self.alive:  # a rank that has raised waits for its end
+        if self.keeps_going and fate.rank in self.alive:  # a rank that has raised waits to be killed
             self.handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
 
     def look(self, until):
@@ -95,18 +96,18 @@ class Supervisor(Watch):
             self.take(ready)
         if self._refused is not None:
             raise LauncherError(
-                f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): end other "
+                f"the system did not let rank {self._refused.rank} start ({self._refused.reason}): close other "
                 "programs, or ask for fewer workers"
             )
 
     def _converse(self):
-        """Let the student type to the debugger of one rank, until that has gone on."""
+        """Let the student type commands to the debugger of one rank, until that rank goes on."""
         since = time.monotonic()
         self.take_until(lambda: self.prompting.keys() >= self.alive, _COURTESY_S)
         rank = min(self.prompting)
         while rank in self.prompting:
             if self._outputs[rank] in self._selector.get_map():
-                self._read_output(rank, self._outputs[rank])  # what is asked about comes before the question
+                self._read_output(rank, self._outputs[rank])  # show the output before the prompt
             typed = prompt.read_line(rank, self.prompting.pop(rank))
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 self.channels[rank].send(typed)
@@ -144,7 +145,7 @@ class Supervisor(Watch):
             while self.alive and time.monotonic() < deadline:
                 self.take(self.select(deadline))
         except LauncherError:
-            self.alive.clear()  # its end has ended them
+            self.alive.clear()  # the forkserver is gone, and its workers with it
 
     @property
     def killed_for_memory(self):
@@ -156,15 +157,15 @@ class Supervisor(Watch):
         return not self.alive
 
     def select(self, deadline):
-        """Wait until there is something to `take`, until `deadline` at most, and return what."""
+        """Wait until `deadline` at the latest for something to `take`, and return it."""
         seconds = min(max(0, deadline - time.monotonic()), 3600)  # epoll refuses infinity
         return [key for key, _ in self._selector.select(seconds)]
 
     def take(self, ready):
         for key in ready:
-            if key.fileobj in self._selector.get_map():  # one before it in the list may have read it to its end
+            if key.fileobj in self._selector.get_map():  # an earlier one in the list may have read it to its end
                 read, rank = key.data
-                with contextlib.suppress(BlockingIOError):  # or has read all that was there
+                with contextlib.suppress(BlockingIOError):  # or may have read all there was
                     read(rank, key.fileobj)
 
     def _read_output(self, rank, fd):
@@ -190,13 +191,13 @@ class Supervisor(Watch):
                 self.pids[message.rank] = message.pid
             elif isinstance(message, NotForked):
                 self.alive.discard(message.rank)
-                self._refused = self._refused or message  # not raised here: others that came with it would be lost
+                self._refused = self._refused or message  # not raised here: messages that came with it would be lost
 
     def _note_end(self, end):
         self.alive.discard(end.rank)
         self.pids.pop(end.rank, None)
         channel = self.channels[end.rank]
-        with contextlib.suppress(BlockingIOError):  # a process of the worker's own may still hold the other end
+        with contextlib.suppress(BlockingIOError):  # a child of the worker may still hold the other end
             while channel in self._selector.get_map():  # what it said before it ended
                 self._read_channel(end.rank, channel)
         self.note_end(end.rank, end.code, end.time)

@@ -2,13 +2,13 @@
 
 import html
 
-# Pairs of background and letters whose contrast is the same in both themes (WCAG AA); the state says it in words, too.
+# Pairs of background and text colour whose contrast is the same in both themes (WCAG AA); words say the state, too.
 _LOOKS = {"failed": "background: #b71c1c; color: #fff", "waiting": "background: #fff3cd; color: #4d3800"}
 _MEGABYTE = 1 << 20
 
 
 def as_html(statuses, title):
-    """A table with a row for each Status, under `title`; columns in which nothing stands are left out."""
+    """A table with a row for each Status, under `title`; empty columns are left out."""
     columns = _columns(statuses)
     head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in columns)
     rows = "".join(_row(status, [cells[i] for cells in columns.values()]) for i, status in enumerate(statuses))
@@ -28,7 +28,7 @@ def _row(status, cells):
 
 
 def _columns(statuses):
-    """{name: HTML of each row}"""
+    """{column name: the HTML of each row's cell}"""
     columns = {
         "rank": [str(status.rank) for status in statuses],
         "state": [html.escape(status.state) for status in statuses],
@@ -54,7 +54,7 @@ def _megabytes(size):
 
 
 def as_text(statuses, title):
-    """The same in lines, one for each rank."""
+    """The same as plain text, a line for each rank."""
     lines = [title]
     for status in statuses:
         done = "" if status.done is None else f"{status.done:,} of {status.total:,}"

@@ -1,6 +1,4 @@
-"""What becomes known of the ranks of one launch, however they were started:
-results, rows, output, and how each one ends.
-"""
+"""What is known about the ranks of one launch, however they were started: results, rows, output and how each ended."""
 
 import os
 import time
@@ -11,17 +9,17 @@ from .protocol import Asked, Began, Described, Left, Located, Logged, Raised, Re
 from .rows import Rows
 from .streams import Output
 
-# After a first failure others may still report theirs: a rank that only lost its connection waits for the better story.
+# After a first failure, wait for others to report theirs; longer after a lost connection, which has a cause elsewhere.
 _SETTLE_S = 0.1
 
 
 class Watch:
-    """The fates of `world_size` ranks. A subclass brings it their messages, and can ask them where they are."""
+    """The fates of `world_size` ranks. A subclass delivers their messages, and can ask where they are."""
 
     settle_lost_connection_s = 1.0
 
     def __init__(self, world_size, stream=None, keeps_going=False):
-        self.world_size, self.keeps_going = world_size, keeps_going  # without the ranks that fail, while any is left
+        self.world_size, self.keeps_going = world_size, keeps_going  # without failed ranks, while any is left
         self.results = [None] * world_size
         self.rows = Rows(world_size)
         self.pids = {}  # of the ranks of this machine
@@ -32,14 +30,13 @@ class Watch:
         self.begun = set()
         self.is_stopping = False
         self.prompting = {}  # rank → prompt of its debugger, which waits for a line
-        self.paused_s = 0.0  # in which the student looked at a prompt: no rank's fault
-        self.settled = None  # when to stop waiting for more stories
+        self.paused_s = 0.0  # spent at debuggers' prompts, which the timeout does not count
+        self.settled = None  # when to stop waiting for further failures
 
     def watch(self, timeout, start_s):
-        """Look at the ranks until all is over, a first failure has settled, or time is up; return the seconds that they
-        had.
+        """Watch the ranks until all is over, a first failure has settled, or time is up; return the seconds they had.
 
-        That is `timeout`, from when all have begun, or `start_s` if they never did.
+        That is `timeout`, counted from when all had begun, or `start_s` if they never did.
         """
         deadline, has_begun, paused_s = time.monotonic() + start_s, False, 0.0
         while not self.is_over:
@@ -62,11 +59,11 @@ class Watch:
         raise NotImplementedError
 
     def look(self, until):
-        """Wait for news, until `until` at most, in which an interrupt is welcome, and take them."""
+        """Wait for news until `until` at the latest, allowing interrupts meanwhile, and handle it."""
         raise NotImplementedError
 
     def hear(self, rank, message, fds=()):
-        """Take a message of `rank`, and the descriptors that came with it."""
+        """Handle a message from `rank`, and the descriptors that came with it."""
         fate = self.fates[rank]
         if isinstance(message, Logged):
             self.rows.add(rank, message)
@@ -78,7 +75,7 @@ class Watch:
         elif isinstance(message, Left):
             fate.returned, fate.time = True, message.time
         elif isinstance(message, Raised):
-            if not self.is_stopping:  # else what it says is that we are ending its partners
+            if not self.is_stopping:  # otherwise it only reports that we are ending its partners
                 fate.time, fate.report = message
                 self.note_failure(fate)
         elif isinstance(message, Described):
@@ -101,10 +98,10 @@ class Watch:
             os.close(fd)
 
     def note_end(self, rank, code, moment):
-        """A rank's process has ended; without a word, if it neither returned nor raised."""
+        """Note that a rank's process has ended: it died, unless it had returned or raised."""
         fate = self.fates[rank]
         self.prompting.pop(rank, None)
-        if self.is_stopping:  # it is us who ended it
+        if self.is_stopping:  # we ended it
             return
         if not fate.returned and fate.report is None:
             fate.died, fate.time = code, moment
@@ -112,7 +109,7 @@ class Watch:
             self.note_failure(fate)
 
     def locate(self, rank):
-        """Ask `rank` where it is; the answer comes into `located`. Ranks of other machines are not asked."""
+        """Ask `rank` where it is; the answer goes into `located`. Ranks on other machines are not asked."""
 
     def note_failure(self, fate):
         if self.display is not None:
@@ -126,9 +123,9 @@ class Watch:
         self.settled = until if self.settled is None else min(self.settled, until)
 
     def ask(self, asked, signal_ranks, seconds):
-        """Have the ranks `asked` write down where they are, and put it into their fates, within about `seconds`.
+        """Have the ranks `asked` write down where they are, and record it in their fates, within about `seconds`.
 
-        `signal_ranks(ranks)` sends them the signal on which they do.
+        `signal_ranks(ranks)` sends them the signal that makes them do so.
         """
         sizes = {rank: len(self.stacks(rank)) for rank in asked}
         signal_ranks(asked)

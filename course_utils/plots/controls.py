@@ -1,4 +1,4 @@
-"""A figure that a student changes: sliders and lists above it, with labels that can be read whole."""
+"""A figure that a student can change: sliders and lists above it, with labels shown in full."""
 
 from .. import notebook
 from .style import handed_over
@@ -7,11 +7,11 @@ _SLIDER = {"width": "min(100%, 36em)"}
 
 
 def explore(draw, button=None, **controls):
-    """Show the figure of `draw`, and above it a control for each of its arguments.
+    """Show the figure that `draw` makes, and above it a control for each of its arguments.
 
-    `controls` are {argument: (label, start value, values)}: a range gives a slider, a list of texts a list to choose
-    from. Each change draws the figure anew, or, with `button`, its text, a press on that. Where nobody looks, in a
-    notebook that is recorded or tested, the figure for the start values stands alone.
+    `controls` is {argument: (label, start value, values)}: a range gives a slider, a list of strings a drop-down list.
+    Each change redraws the figure or, with `button`, its label, each press of that button. Where nobody is looking, in
+    a notebook that is being recorded or tested, only the figure for the start values is shown.
     """
     start = {argument: value for argument, (_, value, _) in controls.items()}
     if not notebook.is_watched():
@@ -41,7 +41,7 @@ def _control(label, start, values):
 
     look = {"description": label, "style": {"description_width": "initial"}}
     if isinstance(values, range):
-        # A figure takes a moment: it is drawn when the handle is let go.
+        # A figure takes a moment: it is drawn when the handle is released.
         return ipywidgets.IntSlider(
             start, values[0], values[-1], step=values.step, continuous_update=False, layout=_SLIDER, **look
         )

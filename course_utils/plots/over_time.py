@@ -1,12 +1,12 @@
-"""How fast the ranks of a launch went and how much memory they held, over its time."""
+"""How fast the ranks of a launch went and how much memory they held, over time."""
 
 from .style import COLOURS, DASHES, STYLE, show
 
 _GIBIBYTE = 1 << 30
 
 
-def over_time(run, alt="Throughput and memory of each rank over the time of the launch."):
-    """Show what a Run has measured of its ranks: steps or samples per second, and memory, over time."""
+def over_time(run, alt="Throughput and memory of each rank over the course of the launch."):
+    """Show what a Run has recorded about its ranks: steps or samples per second, and memory, over time."""
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
@@ -16,7 +16,7 @@ def over_time(run, alt="Throughput and memory of each rank over the time of the 
 
 
 class Curves:
-    """Two pairs of axes in a figure, with a line for each rank, which are drawn again as there is more."""
+    """Two plots in a figure, with a line for each rank, redrawn as more data arrives."""
 
     def __init__(self, figure, world_size):
         self._axes = figure.subplots(1, 2)

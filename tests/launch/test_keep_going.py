@@ -92,5 +92,5 @@ def test_a_run_in_which_none_fails_has_no_failures(capfd):
 
 
 def test_ranks_that_others_start_end_together():
-    with pytest.raises(ValueError, match="keep_going is for ranks that launch starts itself"):
+    with pytest.raises(ValueError, match="keep_going works only for ranks that launch itself starts"):
         launch(fail_on_one, "raised", [], 1, on=Nodes(2), keep_going=True)

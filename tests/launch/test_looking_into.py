@@ -141,9 +141,9 @@ def test_quitting_a_prompt_ends_the_launch(notebook):
     outcome = notebook.type_into("launch(debugged, world_size=2)", lambda _: "q")
     assert outcome.error == "Interrupted"
     assert outcome.shown.startswith(
-        "Interrupted: debugged was left at the prompt of rank 0, and all workers were ended"
+        "Interrupted: debugged was quit at the prompt of rank 0, and all workers were stopped"
     )
-    assert "rank 1 was at the prompt of a debugger at Cell In[" in outcome.shown
+    assert "rank 1 was at a debugger's prompt at Cell In[" in outcome.shown
     assert notebook.run("run = launch(nothing, world_size=2)\nlatest_run().name").value == "nothing"
 
 
@@ -151,7 +151,7 @@ def test_interrupting_a_prompt(notebook):
     notebook.run(DEBUGGED)
     outcome = notebook.type_into("launch(debugged, world_size=2)", lambda _: notebook.interrupt())
     assert outcome.error == "Interrupted"
-    assert "ranks 0 and 1 were at the prompt of a debugger at Cell In[" in outcome.shown
+    assert "ranks 0 and 1 were at a debugger's prompt at Cell In[" in outcome.shown
 
 
 def test_torchs_breakpoint_lets_the_others_wait(notebook):
@@ -166,7 +166,7 @@ def debugged():
     lines = iter(["p step", "n", "c"])
     outcome = notebook.type_into("launch(debugged, world_size=3, timeout=20).results", lambda _: next(lines))
     assert outcome.value == [[18, 18]] * 3
-    assert outcome.stdout.count("waits at torch.distributed.breakpoint(1) until rank 1 goes on") == 2
+    assert outcome.stdout.count("waits at torch.distributed.breakpoint(1) until rank 1 continues") == 2
     assert "[rank 1] 1\n" in outcome.stdout
 
 
@@ -174,13 +174,13 @@ def debugged():
 def test_nobody_can_type(notebook, statement):
     notebook.run(f"def debugged():\n    {statement}\n    return 1")
     outcome = notebook.fail("launch(debugged, world_size=2)")
-    assert "RuntimeError: breakpoint() needs somebody to type, and nobody can here" in outcome.shown
+    assert "RuntimeError: breakpoint() needs keyboard input, but there is none here" in outcome.shown
 
 
 def test_no_prompt_where_others_start_the_ranks(notebook):
     notebook.run(DEBUGGED + "from course_utils import Nodes")
     outcome = notebook.fail("launch(debugged, world_size=2, on=Nodes(2))", timeout=60)
-    assert "breakpoint() opens a prompt where launch itself starts the workers" in outcome.shown
+    assert "breakpoint() opens a prompt only in workers that launch itself starts" in outcome.shown
 
 
 def test_python_can_be_told_to_pass_breakpoints(notebook):

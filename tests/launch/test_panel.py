@@ -37,10 +37,10 @@ def watched(new_notebook):
 def test_a_long_launch_is_seen_and_leaves_a_summary(watched):
     outcome = watched.run("run = launch(steps, world_size=2)")
     first, last = outcome.values[0], outcome.updates[-1]
-    assert first.startswith("steps on 2 ranks is running, 1 s\nrank 0: running, ")
+    assert first.startswith("steps on 2 ranks: running, 1 s\nrank 0: running, ")
     assert re.search(r"rank 1: running, \d+ of 100, step \d+, loss 0\.\d+, [\d.]+e?\+?\d* samples/s, \d+ MiB", first)
     assert "<table" in outcome.htmls[0]  # in place of the widgets, where they cannot be shown
-    assert re.match(r"steps on 2 ranks ended well, [23] s\nrank 0: returned, 100 of 100, step 99, ", last)
+    assert re.match(r"steps on 2 ranks: finished, [23] s\nrank 0: returned, 100 of 100, step 99, ", last)
     assert len(outcome.updates) == 1
     tables = [value for _, value in outcome.moved if "<table" in value]
     assert 2 <= len(tables) <= 8
@@ -63,7 +63,7 @@ def test_a_failing_rank_turns_red_at_once_and_the_others_wait(watched):
     (shown,) = [value for _, value in outcome.moved if "failed: ValueError: no, at Cell In[" in value][-1:]
     assert shown.count('<tr style="background: #b71c1c; color: #fff"><th scope="row"') == 1
     last = outcome.updates[-1].splitlines()
-    assert last[0].startswith("steps on 3 ranks failed")
+    assert last[0].startswith("steps on 3 ranks: failed")
     assert "waiting in barrier at Cell In[" in last[1]
     assert "failed: ValueError: no, at Cell In[" in last[2]
 
@@ -106,7 +106,7 @@ def printing():
 
     outcome = watched.wait(watched.start("launch(printing, world_size=2)"), 20, interrupt)
     assert outcome.error == "Interrupted"
-    assert outcome.updates[-1].startswith("printing on 2 ranks was interrupted")
+    assert outcome.updates[-1].startswith("printing on 2 ranks: interrupted")
 
 
 def test_tqdm_is_understood(watched):
@@ -137,9 +137,10 @@ def test_where_nobody_looks(watched, cell):
 
 
 def test_the_figure_when_the_author_asks(watched):
+    watched.run("run = launch(steps, world_size=2)")
     outcome = watched.run("from course_utils import plots\nplots.over_time(run)")
-    assert outcome.values == ["Figure: Throughput and memory of each rank over the time of the launch."]
-    assert 'alt="Throughput and memory of each rank over the time of the launch."' in outcome.htmls[0]
+    assert outcome.values == ["Figure: Throughput and memory of each rank over the course of the launch."]
+    assert 'alt="Throughput and memory of each rank over the course of the launch."' in outcome.htmls[0]
     moments = watched.run("[m.rows for m in run.history.moments], run.history.unit").value
     assert moments[0][-1][0] > 80
     assert moments[1] == "samples"

@@ -63,7 +63,7 @@ def test_an_error_outside_a_collective_costs_nothing(ranks):
     assert lines[0] == "WorkerError: rank 1: ValueError: no"
     assert lines[1].endswith(", line 4:  raise ValueError('no')")
     assert "ranks 0 and 2 had returned" in lines
-    assert "again" not in outcome.shown
+    assert "restarted" not in outcome.shown
     assert kept(ranks) == [True] * 3
 
 
@@ -71,8 +71,8 @@ def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
     outcome = ranks.fail("%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.barrier()")
     assert outcome.shown.startswith("WorkerError: rank 1: ValueError: no\n")
     assert "ranks 0 and 2 were in barrier at Cell In[" in outcome.shown
-    assert "Ranks 0 and 2 have been started again, and their names are gone." in outcome.shown
-    assert "ranks 0 and 2 did not come to the end: was at" in outcome.values[0]
+    assert "Ranks 0 and 2 have been restarted, and their variables are gone." in outcome.shown
+    assert "ranks 0 and 2 did not finish: last seen at" in outcome.values[0]
     assert outcome.seconds < 2
     assert kept(ranks) == [False, True, False]
 
@@ -146,7 +146,7 @@ def test_a_rank_killed_between_cells(ranks):
     outcome = ranks.fail("%%ranks\nmark")
     assert "rank 1" in outcome.message
     assert "killed (SIGKILL)" in outcome.message
-    assert "Rank 1 has been started again, and its names are gone." in outcome.message
+    assert "Rank 1 has been restarted, and its variables are gone." in outcome.message
     assert kept(ranks) == [True, False, True]
 
 
@@ -164,9 +164,9 @@ def test_their_forkserver_is_killed(notebook):
 
 NOT_RIGHT = [
     ("%%ranks 9\n1", "RanksError: there is no rank 9: these are ranks 0 to 2"),
-    ("%%ranks all\n1", "RanksError: %%ranks takes numbers of ranks, as in `%%ranks 0,2` or `%%ranks 1-3`"),
-    ("%%ranks\n1 +", "RanksError: this cell was not run, since it is no Python\n  Cell In["),
-    ("ranks['a b'] = 1", "ValueError: ranks[…] = … gives the ranks a name, which 'a b' is not"),
+    ("%%ranks all\n1", "RanksError: %%ranks takes rank numbers, as in `%%ranks 0,2` or `%%ranks 1-3`"),
+    ("%%ranks\n1 +", "RanksError: this cell was not run because it is not valid Python\n  Cell In["),
+    ("ranks['a b'] = 1", "ValueError: ranks[…] = … sets a variable, and 'a b' is not a variable name"),
     ("ranks.run(len)", "TypeError: len(obj, /) cannot be called with these arguments"),
     ("ranks['lock'] = threading.Lock()", "NotSendable: argument 2 is a lock, which cannot be sent"),
     ("ranks['(i for i in [])']", "TypeError: cannot pickle 'generator' object\n  while sending back its result"),
@@ -184,12 +184,12 @@ def test_what_cannot_be_right(ranks):
 def test_a_name_that_only_the_notebook_has(ranks):
     ranks.run("lr = 0.1")
     outcome = ranks.fail("%%ranks\nlr")
-    assert 'lr is a name of the notebook, and the ranks have names of their own: ranks["lr"] = lr' in outcome.shown
+    assert 'lr is defined in the notebook, and the ranks have variables of their own: ranks["lr"] = lr' in outcome.shown
 
 
 def test_before_there_are_ranks(notebook):
     outcome = notebook.fail("%%ranks\n1")
-    assert outcome.shown.rstrip() == "RanksError: there are no ranks that stay: run `ranks = Ranks(4)` first"
+    assert outcome.shown.rstrip() == "RanksError: there are no persistent ranks: run `ranks = Ranks(4)` first"
 
 
 def test_arguments(notebook):

@@ -251,8 +251,8 @@ launch(worker, world_size=3, timeout=1)
 """)
     assert outcome.error == "WorkerError"
     line = (
-        "rank 0 had come to the end of the worker function, but its GPU still waits for a message of ranks that sent "
-        "none"
+        "rank 0 had reached the end of the worker function, but its GPU is still waiting for a message from ranks that "
+        "sent none"
     )
     assert line in outcome.message and "ranks 1 and 2 had returned" in outcome.message
 

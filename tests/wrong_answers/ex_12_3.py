@@ -10,7 +10,7 @@
 # sent.append((dist.isend(tensor, dst), tensor))  # → dist.send(tensor, dst)  #
 # %% endless (waits at once): in wait
 # sent.append((dist.isend(tensor, dst), tensor))  # → dist.isend(tensor, dst).wait()  #
-# %% endless (waits for more than comes): rank 0 had come to the end of your function
+# %% endless (waits for more than comes): rank 0 had reached the end of your function
 # -     for work, _ in sent:
 # +     if is_last and num_stages > 1:
 # +         dist.recv(torch.empty_like(like), src=rank - 1)

@@ -136,7 +136,7 @@ def flood(plan):
 
 
 def watching(plan):
-    """What is measured of the panel, of ranks that stay, of a failure's frames, and of a flood of logged rows."""
+    """What is measured of the panel, of persistent ranks, of a failure's frames, and of a flood of logged rows."""
     with Kernel(COURSE_PANEL="1") as kernel, Kernel() as other, ThreadPoolExecutor(1) as pool:
         kernel.cell("watching")
         values = {

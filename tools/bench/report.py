@@ -96,7 +96,7 @@ def watching_rows(found):
     for n, ratios in found["panel"].items():
         yield Row(f"DDP steps/s with the panel over without, {n} workers", 0.99, ratios, at_least=True)
     for (n, (call, cell)), bar in zip(found["calls"].items(), (2.5, 5), strict=True):
-        yield Row(f"a call on {n} ranks that stay (ms, median)", bar, [call])
+        yield Row(f"a call on {n} persistent ranks (ms, median)", bar, [call])
     yield Row(f"%%ranks, {n} ranks (ms, median)", 20, [cell])
     little, much = found["failure"]
     yield Row("a failure with 1 GiB in its frames, more (s)", 0.1, [median(much) - median(little)])

@@ -1,4 +1,4 @@
-"""What is measured of the panel, of ranks that stay, and of what a failure tells of its frames."""
+"""What is measured of the panel, of persistent ranks, and of what a failure tells of its frames."""
 
 import itertools
 import os
