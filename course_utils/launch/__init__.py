@@ -42,8 +42,8 @@ In a worker, a process of our own:
   hang.
 - `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Without: /dev/shm keeps what
   nobody unlinked.
-- `sys.breakpointhook`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Without: it reads
-  from an empty input and ends the worker.
+- `sys.breakpointhook`, `pdb.Pdb`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Without:
+  it reads from an empty input and ends the worker.
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
 - `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Without: MASTER_PORT=12355
   hangs.
@@ -58,6 +58,7 @@ In the notebook, for a moment:
 
 import contextlib
 import os
+import sys
 import time
 import weakref
 
@@ -66,7 +67,7 @@ from ..hardware import sharing
 from ..processes import interrupts, payload
 from . import call, handle, held, magic, panel, rendezvous, surroundings
 from .call import NotSendable
-from .failure import Interrupted, LauncherError, RanksError, WorkerError, explain, lines_about
+from .failure import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted, explain, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
 from .ranks import Ranks
@@ -202,7 +203,8 @@ def launch(
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
     surroundings.current_folder()  # if it has been deleted, nothing is started
-    with _briefly_interrupted(name), contextlib.ExitStack() as stack:
+    stopped = f"the launch of {name} was interrupted, and none of its workers is still running"
+    with briefly_interrupted(stopped), contextlib.ExitStack() as stack:
         call_fd = call.dump(worker, args, kwargs)
         stack.callback(os.close, call_fd)
         warm()  # before waiting for a turn, and before torch is imported here too
@@ -255,6 +257,8 @@ def _supervise(run, supervisor, timeout):
             has_ended = supervisor.stop()
         finally:
             run.seconds = time.monotonic() - run.started
+            if supervisor.display.trouble is not None:
+                print(f"The panel could not be drawn: {supervisor.display.trouble!r}", file=sys.stderr)
         if not has_ended:
             shutdown()  # the forkserver does not answer: end it, and with it every worker
     if run.failures:
@@ -264,17 +268,6 @@ def _supervise(run, supervisor, timeout):
         print(supervisor.rows.note)
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
-
-
-@contextlib.contextmanager
-def _briefly_interrupted(name):
-    """Report an interrupt before or after the ranks are watched as briefly as one in between."""
-    try:
-        yield
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:
-        raise Interrupted(f"the launch of {name} was interrupted, and none of its workers is still running") from None
 
 
 def _interrupted(run, what, fates):

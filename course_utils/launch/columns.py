@@ -1,12 +1,82 @@
 """What each rank printed and the value of its last expression, side by side: as HTML, and as text."""
 
 import html
+import time
 from dataclasses import dataclass
 
 from .. import cells
-from .failure import how_it_failed, names_of
+from .failure import Fate, how_it_failed, names_of
+from .status import latest_values
+from .streams import Output, as_on_a_terminal
 
-_CHARS = 20_000  # of a rank's output
+_CHARS = 20_000  # of a rank's output, half of it from its beginning and half from its end
+_PATIENCE_S, _PAUSE_S = 0.5, 0.2  # until a running cell's columns are first shown, and between updates
+
+
+class Columns:
+    """The columns of one cell, shown at its end and, if it takes long, while it runs; a display, as those of `panel`.
+
+    `output` is the Output that collects what the ranks print.
+    """
+
+    def __init__(self, chosen, world_size):
+        self._chosen = chosen
+        self.output = Output(world_size, _Nowhere(), logs="ranks.logs")
+        self.fates, self._rows = [Fate(rank) for rank in range(world_size)], None
+        self._handle, self.due = None, time.monotonic() + _PATIENCE_S
+
+    def begin(self, fates, rows):
+        """Show these Fates and Rows from now on, which go on changing."""
+        self.fates, self._rows = fates, rows
+
+    def refresh(self):
+        if time.monotonic() >= self.due:
+            self.catch_up()
+
+    def hurry(self):
+        self.due = 0.0
+
+    def catch_up(self):
+        self._show([None] * len(self.fates))
+        self.due = time.monotonic() + _PAUSE_S
+
+    def finish(self, values):
+        """Show what is left; `values` are the ranks' results, as text."""
+        self.output.finish()
+        self._show(values)
+
+    def _show(self, values):
+        from IPython.display import display
+
+        columns = [
+            Column.of(self.fates[rank], self.output.log(rank), self._logged(rank), values[rank])
+            for rank in self._chosen
+        ]
+        columns.sort(key=lambda column: not column.has_failed)  # failed ones first
+        if not any(column.text or column.failure for column in columns):
+            return
+        data = {"text/plain": as_text(columns), "text/html": as_html(columns)}
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+    def _logged(self, rank):
+        if self._rows is None or not (count := self._rows.counts[rank]):
+            return ""
+        latest = self._rows.latest[rank]
+        said = ", ".join(filter(None, [f"step {latest.step}", latest_values(latest)]))
+        return f"logged {count:,} row{'s' * (count > 1)}, the last: {said}"
+
+
+class _Nowhere:
+    """A stream for an Output whose text is shown otherwise."""
+
+    def write(self, _):
+        pass
+
+    def flush(self):
+        pass
 
 
 @dataclass(frozen=True)
@@ -19,15 +89,18 @@ class Column:
     has_failed: bool = False
 
     @classmethod
-    def of(cls, fate, output, value):
+    def of(cls, fate, output, logged, value):
         place = cells.own_line(fate.frames)
-        output = output if len(output) <= _CHARS else f"{output[:_CHARS]}… ({len(output):,} characters)"
+        output = as_on_a_terminal(output)
+        if len(output) > _CHARS:
+            left_out = f"… {len(output) - _CHARS:,} characters left out here; ranks.logs has more …"
+            output = f"{output[: _CHARS // 2]}\n{left_out}\n{output[-_CHARS // 2 :]}"
         failure = ""
         if fate.has_failed:
             failure = how_it_failed(fate) + (f"\n  at {place}" if place else "")
         elif not fate.returned and place:
             failure = f"last seen at {place}"
-        text = "\n".join(part for part in (output.rstrip("\n"), value) if part)
+        text = "\n".join(part for part in (output.rstrip("\n"), logged, value) if part)
         return cls(fate.rank, text, failure, fate.has_failed)
 
     @property

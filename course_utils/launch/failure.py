@@ -5,6 +5,7 @@ no other, since the partner has its own story.
 """
 
 import bdb
+import contextlib
 import os
 import re
 import signal
@@ -123,6 +124,17 @@ class Interrupted(_Brief, KeyboardInterrupt):
 
     def __init__(self, what, fates=()):
         super().__init__("\n\n".join(filter(None, [what, "\n".join(lines_about(fates))])))
+
+
+@contextlib.contextmanager
+def briefly_interrupted(what):
+    """Tell an interrupt that strikes inside in one sentence, `what`; an error that was being told then comes first."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt as error:
+        raise (error.__context__ if isinstance(error.__context__, _Brief) else Interrupted(what)) from None
 
 
 def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):

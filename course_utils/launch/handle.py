@@ -145,9 +145,14 @@ def current():
 def take():
     """The forkserver, for somebody who keeps and ends it; another one is started for the launches to come."""
     global _handle
-    current()
-    with _changing:
-        taken, _handle = _handle, None
+    if not turn.acquire(blocking=False):  # a launch in another thread uses it
+        return Handle()
+    try:
+        current()
+        with _changing:
+            taken, _handle = _handle, None
+    finally:
+        turn.release()
     warm()
     return taken
 

@@ -1,5 +1,6 @@
 """How fast the ranks of a launch went, and how much memory they held, over time."""
 
+import bisect
 import time
 from collections import namedtuple
 
@@ -58,11 +59,19 @@ class History:
 
     def rates(self):
         """For each moment but the first, a list with each rank's rate per second over about the last two seconds."""
-        counts = [moment.samples if self.unit == "samples" else moment.rows for moment in self.moments]
-        found, begin = [], 0
-        for i in range(1, len(self.moments)):
-            while begin + 1 < i and self.moments[i].seconds - self.moments[begin].seconds > _WINDOW_S:
-                begin += 1
-            seconds = self.moments[i].seconds - self.moments[begin].seconds
-            found.append([(now - then) / seconds for now, then in zip(counts[i], counts[begin], strict=True)])
-        return found
+        return [self._rates_at(i) for i in range(1, len(self.moments))]
+
+    def latest_rates(self):
+        """The last of `rates`, without the others; () where there are none."""
+        return self._rates_at(len(self.moments) - 1) if len(self.moments) > 1 else ()
+
+    def _rates_at(self, i):
+        moments, now = self.moments, self.moments[i]
+        first = bisect.bisect_left(moments, now.seconds - _WINDOW_S, key=lambda moment: moment.seconds)
+        then = moments[min(first, i - 1)]
+        counts = zip(getattr(now, self._counted), getattr(then, self._counted), strict=True)
+        return [(count - before) / (now.seconds - then.seconds) for count, before in counts]
+
+    @property
+    def _counted(self):
+        return "samples" if self.unit == "samples" else "rows"

@@ -4,9 +4,10 @@ Nothing is copied: a tensor is described by its shape, dtype and device, and by 
 CPU. A GPU is not asked for anything, since it may be the one that hangs.
 """
 
+import collections
 import contextlib
-import functools
-import reprlib
+import itertools
+import pathlib
 import sys
 import threading
 import types
@@ -17,8 +18,20 @@ from .protocol import Frame
 _NAMES = 40  # of a frame
 _TEXT_CHARS = 120
 _OWN_FRAMES = 10  # the innermost; a recursion has thousands
-_VALUES = 6  # of a tensor that has at most this many
-_NOISE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+_LEVELS = 2  # of containers in one another
+_ITEMS = 6  # of a container, or of a tensor that has at most this many
+_CHARS = 80
+_BITS = 200
+_NOISE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
+_SEQUENCES = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("frozenset({", "})"),
+    collections.deque: ("deque([", "])"),
+}
+_MAPPINGS = {dict: "", collections.OrderedDict: "OrderedDict", collections.defaultdict: "defaultdict"}
+_MAPPINGS[collections.Counter] = "Counter"
 
 
 def of_traceback(trace):
@@ -49,11 +62,20 @@ def _described(found, with_locals=True):
 
 
 def _held(frame):
-    """{name: text} of a frame's variables, in the order in which the function assigned them."""
+    """{name: text} of a frame's variables, in the order in which the function assigned them.
+
+    Of a cell those that it mentions: the names of all cells before it live in the same place.
+    """
+    try:
+        values = dict(frame.f_locals)
+    except Exception:  # an odd namespace; what failed is to be told all the same
+        return {}
+    if frame.f_code.co_name == "<module>":
+        values = {name: values[name] for name in frame.f_code.co_names if name in values}
     items = [
         (name, value)
-        for name, value in dict(frame.f_locals).items()
-        if not name.startswith(("__", ".")) and not isinstance(value, _NOISE)
+        for name, value in values.items()
+        if isinstance(name, str) and not name.startswith(("__", ".")) and not issubclass(type(value), _NOISE)
     ]
     held = {name: in_words(value) for name, value in items[:_NAMES]}
     if len(items) > _NAMES:
@@ -64,41 +86,59 @@ def _held(frame):
 def in_words(value):
     """Describe a value briefly without running any of the student's code, such as a `__repr__`."""
     try:
-        text = _Words().repr(value)
-    except Exception:  # a library's half-initialised object
+        text = _words(value, _LEVELS)
+    except Exception:  # a library's half-initialised object, a dict that changes meanwhile
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_CHARS else f"{text[: _TEXT_CHARS - 1]}…"
 
 
-class _Words(reprlib.Repr):
-    """reprlib shortens containers and strings; other objects are named by type only, unless known to be harmless."""
+def _words(value, levels):
+    """Looks at the exact type: a subclass is the student's, or a library's, and may do anything when it is asked."""
+    kind, torch = type(value), sys.modules.get("torch")
+    if torch is not None and issubclass(kind, torch.Tensor):
+        return _tensor(value)
+    if torch is not None and issubclass(kind, torch.nn.Module):
+        return f"{kind.__name__} module"
+    if kind in (bool, float, complex, range, type(None)):
+        return repr(value)
+    if kind is int:
+        return repr(value) if value.bit_length() <= _BITS else f"an int of {value.bit_length():,} bits"
+    if kind is str:
+        return repr(value) if len(value) <= _CHARS else f"{value[:_CHARS]!r}… ({len(value):,} characters)"
+    if kind in (bytes, bytearray):
+        return f"{kind.__name__} of {len(value):,}: {bytes(value[:_ITEMS])!r}"
+    if kind in _SEQUENCES:
+        return _sequence(value, levels)
+    if kind in _MAPPINGS:
+        return _mapping(value, levels)
+    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
+        return f"array {tuple(value.shape)} {value.dtype}" if value.shape or value.dtype.hasobject else repr(value)
+    if torch is not None and kind in (torch.dtype, torch.device, torch.Size) or kind is pathlib.PosixPath:
+        return repr(value)
+    return f"a {kind.__name__}"
 
-    def __init__(self):
-        super().__init__()
-        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 2, 80, 80, 40
 
-    def repr1(self, value, level):
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.Tensor):
-            return _tensor(value)
-        if torch is not None and isinstance(value, torch.nn.Module):
-            return f"{type(value).__name__} module"
-        if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
-            return f"array {tuple(value.shape)} {value.dtype}" if value.shape else repr(value)
-        # reprlib dispatches on the name of a class, which a student's class may share
-        if type(value).__module__ == "builtins" or type(value) in _harmless():
-            return super().repr1(value, level)
-        return f"a {type(value).__name__}"
+def _sequence(values, levels):
+    opening, closing = _SEQUENCES[type(values)]
+    if not values:
+        return repr(values)
+    if not levels:
+        return f"{opening}…{closing}"
+    parts = [_words(value, levels - 1) for value in itertools.islice(values, _ITEMS)]
+    return opening + ", ".join(parts + _rest(values)) + closing
 
 
-@functools.cache
-def _harmless():
-    import collections
-    import pathlib
+def _mapping(values, levels):
+    name = _MAPPINGS[type(values)]
+    if not levels and values:
+        return f"{name}{{…}}"
+    items = itertools.islice(values.items(), _ITEMS)
+    parts = [f"{_words(key, levels - 1)}: {_words(value, levels - 1)}" for key, value in items]
+    return f"{name}{{{', '.join(parts + _rest(values))}}}"
 
-    kinds = [collections.deque, collections.OrderedDict, collections.Counter, pathlib.PosixPath]
-    torch = sys.modules.get("torch")
-    return {*kinds, *(() if torch is None else (torch.dtype, torch.device, torch.Size))}
+
+def _rest(values):
+    return [f"… ({len(values):,} in all)"] if len(values) > _ITEMS else []
 
 
 def _tensor(value):
@@ -106,15 +146,13 @@ def _tensor(value):
     import torch
 
     text = f"tensor {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} {value.device}"
-    if type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cpu" and value.numel() <= _VALUES:
+    if type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cpu" and value.numel() <= _ITEMS:
         with contextlib.suppress(Exception):  # sparse, freed by FSDP
-            values = value.detach().tolist()
-            return f"{text}: {_numbers().repr(values)}"
+            return f"{text}: {_numbers(value.detach().tolist())}"
     return text
 
 
-def _numbers():
-    numbers = reprlib.Repr()
-    numbers.maxlist = _VALUES
-    numbers.repr_float = lambda number, _: f"{number:.4g}"
-    return numbers
+def _numbers(values):
+    if isinstance(values, list):
+        return f"[{', '.join(map(_numbers, values))}]"
+    return f"{values:.4g}" if isinstance(values, float) else repr(values)

@@ -1,6 +1,7 @@
 """What a launch shows while it runs: a panel in a notebook, a progress bar in a terminal, nothing elsewhere."""
 
 import io
+import math
 import sys
 import time
 
@@ -31,14 +32,32 @@ def of(watch, name, started, device_type, is_quiet):
 
 
 class Hidden:
-    """Shows nothing, but still records the history. `due` is when to refresh it next."""
+    """Shows nothing, but still records the history. `due` is when to refresh it next.
+
+    A picture must not end a launch: where one cannot be drawn, `trouble` is the error, and nothing more is shown.
+    """
 
     def __init__(self, watch, history):
-        self.history, self._watch = history, watch
+        self.history, self._watch, self.trouble = history, watch, None
         self.due = time.monotonic() + _SAMPLE_S
 
     def refresh(self):
         """Take a sample and show what there is, if it is due."""
+        self._unless_in_trouble(self._refresh)
+
+    def finish(self, how):
+        """Leave a summary; `how` says how the launch ended."""
+        self._unless_in_trouble(self._finish, how)
+
+    def _unless_in_trouble(self, action, *args):
+        if self.trouble is not None:
+            return
+        try:
+            action(*args)
+        except Exception as error:
+            self.trouble, self.due = error, math.inf
+
+    def _refresh(self):
         now = time.monotonic()
         if now >= self.due:
             self._sample()
@@ -50,8 +69,11 @@ class Hidden:
     def hurry(self):
         """Have the next refresh come at once: a rank has failed."""
 
-    def finish(self, how):
-        """Leave a summary; `how` says how the launch ended."""
+    def catch_up(self):
+        """Show what is held back: a prompt is about to follow."""
+
+    def _finish(self, how):
+        pass
 
 
 class Bar(Hidden):
@@ -61,10 +83,10 @@ class Bar(Hidden):
         super().__init__(watch, history)
         self._name, self._bar = name, None
 
-    def refresh(self):
+    def _refresh(self):
         if time.monotonic() < self.due:
             return
-        super().refresh()
+        super()._refresh()
         if time.monotonic() - self.history.started < _PATIENCE_S:
             return
         if self._bar is None:
@@ -80,7 +102,7 @@ class Bar(Hidden):
         self._bar.set_postfix_str(slowest.values, refresh=False)
         self._bar.refresh()
 
-    def finish(self, how):
+    def _finish(self, how):
         if self._bar is not None:
             self._watch.output.make_way = None
             self._bar.close()
@@ -96,8 +118,8 @@ class Panel(Hidden):
         self._silences = [Silence(watch, rank) for rank in range(watch.world_size)]
         self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
 
-    def refresh(self):
-        super().refresh()
+    def _refresh(self):
+        super()._refresh()
         now = time.monotonic()
         if now >= self._table_due:
             self._table_due = _draw(self._show, self._handle is None, _PAUSE_S)
@@ -149,7 +171,7 @@ class Panel(Hidden):
         self._figure.savefig(png, format="png")
         self._image.value = _as_element(png.getvalue())
 
-    def finish(self, how):
+    def _finish(self, how):
         if self._handle is None:
             return
         found, title = statuses(self._watch, self.history), self._title(how)

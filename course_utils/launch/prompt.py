@@ -38,7 +38,11 @@ def take_over(listener, send):
         if os.environ.get("PYTHONBREAKPOINT") != "0":
             _Debugger(listener, send).set_trace(sys._getframe(1))
 
-    sys.breakpointhook = hook
+    class Debugger(_Debugger):
+        def __init__(self, *_, **__):
+            super().__init__(listener, send)
+
+    sys.breakpointhook, pdb.Pdb = hook, Debugger
     dist = sys.modules.get("torch.distributed")  # another interpreter may lack torch
     if dist is not None:
         passed = collections.Counter()
@@ -70,6 +74,7 @@ class _Debugger(pdb.Pdb):
         super().__init__(stdin=self, stdout=sys.stdout, nosigint=True, readrc=False)
         self.prompt = ""  # pdb would print it as well
         self._listener, self._send_message, self._then = listener, send, then
+        self._callers = []
 
     def readline(self):
         """Act as pdb's standard input: return a line from the notebook."""
@@ -79,6 +84,24 @@ class _Debugger(pdb.Pdb):
         if message.refusal:
             raise RuntimeError(message.refusal)
         return f"{message.line}\n"
+
+    def set_trace(self, frame=None, **options):
+        frame = frame or sys._getframe(1)
+        stack = [frame]
+        while stack[-1].f_back is not None:
+            stack.append(stack[-1].f_back)
+        own = [i for i, caller in enumerate(stack) if cells.is_own(caller.f_code.co_filename)]
+        self._callers = stack[own[-1] + 1 :] if own else []  # of the student's function: the launcher's
+        super().set_trace(frame, **options)
+
+    def stop_here(self, frame):
+        if any(frame is caller for caller in self._callers):  # the student's function has come to its end
+            self.set_continue()
+            return False
+        return super().stop_here(frame)
+
+    def _cmdloop(self):
+        self.cmdloop()  # pdb's own would catch an interrupt, and ask again
 
     def interaction(self, *args, **kwargs):
         super().interaction(*args, **kwargs)

@@ -38,8 +38,8 @@ Left = namedtuple("Left", "time")  # by sys.exit(0): a rank that is done and has
 Raised = namedtuple("Raised", "time report")
 
 Ask = namedtuple("Ask", "number")  # of a rank that stays; with it comes a payload, (function, args, kwargs)
-# `report` is None where it has returned: then a payload comes along, the result. `collectives` is how many its process
-# group has been through.
+# `report` is None where it has returned: then a payload comes along, the result. `collectives` is what its process
+# groups have been through.
 Answered = namedtuple("Answered", "number time report collectives")
 
 Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?

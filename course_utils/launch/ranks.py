@@ -2,7 +2,7 @@
 
     notebook                                    forkserver of its own          worker, one per rank
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    Ranks        ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ resident.obey
+    Ranks, crew  ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ resident.obey
     residents    ── Ask, with (function, args, kwargs) ──────────────────────▶   function(*args, **kwargs)
                  ◀─ Answered, with its result ────────────────────────────────
     magic: `%%ranks` asks them to run a cell; columns shows the outcome
@@ -12,19 +12,27 @@ join a new process group.
 """
 
 import atexit
-import contextlib
+import copy
 import os
-import threading
 import time
 
-from ..hardware import sharing
-from ..processes import interrupts, payload
-from . import call, handle, held, rendezvous, resident, surroundings
-from .failure import Fate, Interrupted, LauncherError, RanksError, WorkerError, explain, lines_about, names_of
-from .residents import Residents
+from ..processes import interrupts
+from . import call, held, resident
+from .crew import Crew
+from .failure import (
+    Fate,
+    Interrupted,
+    LauncherError,
+    RanksError,
+    WorkerError,
+    briefly_interrupted,
+    explain,
+    lines_about,
+)
 from .streams import Output
 
 _current = None  # this process's Ranks; there is at most one
+_ENDED = "these ranks have ended; make new ones with Ranks(…)"
 
 
 class Ranks:
@@ -32,8 +40,8 @@ class Ranks:
 
     `run(function, …)` calls a function in all of them and returns a list of results; a cell that begins with `%%ranks`,
     or `%%ranks 0,2`, runs in them; `ranks["loss"]` is the value of a variable or an expression in each, and
-    `ranks["lr"] = 0.1` sets a variable in all of them. As a context manager it ends them with the block. A notebook has
-    one at a time: a new one ends the one before.
+    `ranks["lr"] = 0.1` sets a variable in all of them. `logs` is what each printed in the latest request. As a context
+    manager it ends them with the block. A notebook has one at a time: a new one ends the one before.
 
     Args:
         world_size, backend, debug: as for `launch`.
@@ -42,7 +50,10 @@ class Ranks:
     Raises ValueError or TypeError for invalid arguments, and LauncherError if the system does not let them start.
     """
 
+    __iter__ = None  # else Python would ask for ranks[0], ranks[1], …
+
     def __init__(self, world_size=None, *, timeout=120, backend="auto", debug=False):
+        global _current
         if backend is None:
             raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
         self.world_size, self.placement = call.place(resident.obey, (), {}, world_size, timeout, backend)
@@ -50,52 +61,19 @@ class Ranks:
             raise RuntimeError(
                 "Ranks was called inside a worker, which cannot start workers; call it from the notebook"
             )
-        self.timeout, self._debug = timeout, debug
-        self.fates = None  # what became of each rank in the latest request
-        self._turn = threading.Lock()
-        self._closed = threading.Lock()
-        self._owner, self._residents, self._stack = os.getpid(), None, contextlib.ExitStack()
+        self.timeout = timeout
+        self._output = None  # of the latest request
+        self._owner, self._crew = os.getpid(), Crew(self.world_size, self.placement, debug)
         if _current is not None:
             _current.close()
-        with interrupts.deferred():
+        stopped = "the start of these ranks was interrupted, and none is still running"
+        with briefly_interrupted(stopped), interrupts.deferred():
             try:
-                self._start()
-            except BaseException as error:
+                _current = self
+                self._crew.start()
+            except BaseException:
                 self.close()
-                if isinstance(error, KeyboardInterrupt):
-                    raise Interrupted("the start of these ranks was interrupted, and none is still running") from None
                 raise
-
-    def _start(self):
-        global _current
-        surroundings.current_folder()  # if it has been deleted, nothing is started
-        stack, placement = self._stack, self.placement
-        self._gpus = stack.enter_context(sharing.reserve("Ranks", self.world_size, placement.device_type, _pause))
-        self._handle = handle.take()
-        stack.callback(self._handle.close)
-        stack.callback(self._handle.end)
-        self._folder = stack.enter_context(surroundings.folder())
-        self._stores = stack.enter_context(contextlib.ExitStack())
-        self._call_fd = call.dump(resident.obey, (), {})
-        stack.callback(os.close, self._call_fd)
-        with self._surrounded() as surroundings_fd:
-            self._residents = Residents(self._handle, self.world_size, self._folder, surroundings_fd, self._call_fd)
-            stack.callback(self._residents.stop)
-            _current = self
-            self._residents.start()
-            self._wait_for_answers({rank: (resident.evaluate, ("None",)) for rank in range(self.world_size)})
-
-    @contextlib.contextmanager
-    def _surrounded(self):
-        """Yield the surroundings of ranks that start now, with a new store to meet at, as a descriptor."""
-        self._stores.close()
-        self._store = self._stores.enter_context(rendezvous.store())
-        captured = surroundings.capture(self.world_size, self.placement, self._store.port, self._debug, self._gpus)
-        fd = payload.dump((captured, self.placement.backend))
-        try:
-            yield fd
-        finally:
-            os.close(fd)
 
     def run(self, function, *args, **kwargs):
         """Call `function(*args, **kwargs)` in every rank and return a list of its results.
@@ -104,28 +82,32 @@ class Ranks:
         and RanksError if the ranks have ended.
         """
         call.place(function, args, kwargs, self.world_size, self.timeout, "gloo")
-        output = Output(self.world_size)
+        output = Output(self.world_size, logs="ranks.logs")
         try:
             return self.ask(range(self.world_size), function, args, kwargs, call.worker_name(function), output)
         finally:
             output.finish()
 
-    def ask(self, ranks, function, args, kwargs, name, output):
-        """Like `run`, for some of the ranks, whose output goes to `output`; the list has an entry for every rank."""
-        with self._turn, interrupts.deferred():
-            self._require_life()
+    def ask(self, ranks, function, args, kwargs, name, output, display=None):
+        """Like `run`, for some of the ranks, whose output goes to `output`; the list has an entry for every rank.
+
+        `display`, a Columns, is refreshed meanwhile.
+        """
+        with briefly_interrupted(f"{name} was interrupted"), self._crew.turn, interrupts.deferred():
+            self._output = output
+            residents = self._require_life(output)
             fd = call.dump(function, args, kwargs)
             try:
-                self._watch({rank: fd for rank in ranks}, name, output)
+                self._watch(residents, {rank: fd for rank in ranks}, name, display)
             finally:
                 os.close(fd)
-            return self._residents.results
+            return residents.results
 
-    def _watch(self, fds, name, output):
-        residents, deadline = self._residents, time.monotonic() + self.timeout
+    def _watch(self, residents, fds, name, display):
+        deadline = time.monotonic() + self.timeout
         error, is_interrupted = None, False
         try:
-            seconds = residents.request(fds, self.timeout, output)
+            seconds = residents.request(fds, self.timeout, self._output, display)
             if residents.busy and any(fate.has_failed for fate in residents.asked):
                 residents.wait_for_others(deadline)
             if any(fate.has_failed for fate in residents.asked):
@@ -138,11 +120,15 @@ class Ranks:
             residents.whereabouts()
             error, is_interrupted = Interrupted(f"{name} was interrupted", residents.asked), True
         except BaseException:
+            was_closed = self._crew.residents is None
             self.close()
+            if was_closed:  # by another thread
+                raise RanksError(_ENDED) from None
             raise
-        self.fates = residents.fates
         if error is None:
             return
+        if display is not None:  # that of ranks which are brought back fail, too, is no news
+            display.begin([copy.copy(fate) for fate in residents.fates], residents.rows)
         if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
             others = [fate for fate in residents.asked if fate.rank != error.rank]
             error, is_interrupted = Interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
@@ -152,75 +138,42 @@ class Ranks:
         raise error from None
 
     def _recover(self, is_interrupted):
-        """Make all ranks ready for the next request, and return in words what that took."""
-        residents = self._residents
         try:
-            if is_interrupted:
-                residents.interrupt()
-            residents.drain()
-            stuck, dead = residents.busy, sorted(residents.gone)
-            if not stuck and not dead and len(set(residents.collectives.values())) < 2:
-                return ""
-            lost = sorted({*stuck, *dead})
-            if self.placement.backend == "nccl":  # a missing member leaves the others' GPUs waiting
-                lost = list(range(self.world_size))
-            self._renew(lost)
-        except (LauncherError, WorkerError, KeyboardInterrupt) as error:
+            return self._crew.recover(is_interrupted)
+        except (Exception, KeyboardInterrupt) as error:
             self.close()
             reason = str(error).partition("\n")[0] or "interrupted again"
             return f"The ranks could not be recovered ({reason}) and have ended: make new ones with Ranks(…)."
-        if not lost:
-            return "The ranks had not run the same collectives, so all have joined a new process group."
-        has, its = ("has", "its") if len(lost) == 1 else ("have", "their")
-        return (
-            f"{names_of(lost).capitalize()} {has} been restarted, and {its} variables are gone. All ranks have joined "
-            "a new process group: anything made with the old one, such as a DDP model, must be made again."
-        )
 
-    def _renew(self, lost):
-        """Restart the ranks `lost`, and have all join a new process group."""
-        with self._surrounded() as surroundings_fd:
-            rejoin = (resident.rejoin, (self._store.port, self.placement.backend))
-            requests = {rank: rejoin for rank in range(self.world_size) if rank not in lost}
-            self._residents.collectives.clear()
-            self._residents.restart(lost, surroundings_fd, self._call_fd)
-            self._wait_for_answers(requests | {rank: (resident.evaluate, ("None",)) for rank in lost})
+    def _require_life(self, output):
+        """The residents. Raises RanksError if the ranks have ended; also if one has ended since, after restarting it.
 
-    def _wait_for_answers(self, requests):
-        """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer."""
-        fds = {}
+        What they have printed since the last request goes to `output`.
+        """
+        residents = self._crew.residents
+        if residents is None or self._owner != os.getpid():
+            raise RanksError(_ENDED)
+        residents.output = output
         try:
-            for rank, (function, args) in requests.items():
-                fds[rank] = call.dump(function, args, {})
-            output = Output(self.world_size)
-            seconds = self._residents.request(fds, self.timeout, output)
-            output.finish()
-        finally:
-            for fd in fds.values():
-                os.close(fd)
-        fates = self._residents.whereabouts()
-        if any(fate.has_failed for fate in fates):
-            raise explain(fates)
-        if self._residents.busy:
-            raise explain(fates, timeout=seconds)
-
-    def _require_life(self):
-        """Raise RanksError if the ranks have ended; also if one has ended since, after restarting it."""
-        if self._residents is None or self._owner != os.getpid():
-            raise RanksError("these ranks have ended; make new ones with Ranks(…)")
-        try:
-            self._residents.drain()
-            gone = dict(self._residents.gone)
+            residents.drain()
         except LauncherError:
             self.close()
             raise
-        if gone:
-            ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(gone.items())))
+        if residents.gone:
+            ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(residents.gone.items())))
             note = self._recover(is_interrupted=False)
             raise RanksError(f"Since the last cell {ends}. {note} Run the cell again.")
+        return residents
+
+    @property
+    def logs(self):
+        """What each rank printed in the latest request (if it is very long, its beginning and end), as a list."""
+        return [self._output.log(rank) if self._output is not None else "" for rank in range(self.world_size)]
 
     def __getitem__(self, expression):
         """The value of a variable or an expression in each rank, as a list."""
+        if not isinstance(expression, str):
+            raise TypeError(f'ranks["loss"] takes a variable or an expression as a text, not {expression!r}')
         return self.run(resident.evaluate, expression)
 
     def __setitem__(self, name, value):
@@ -238,7 +191,7 @@ class Ranks:
         self.close()
 
     def __repr__(self):
-        state = "ended" if self._residents is None else self.placement.note
+        state = "ended" if self._crew.residents is None else self.placement.note
         return f"<Ranks: {self.world_size}, {state}>"
 
     def close(self):
@@ -246,11 +199,10 @@ class Ranks:
         global _current
         if self._owner != os.getpid():
             return
-        with self._closed, interrupts.deferred():
-            self._residents = None
+        with interrupts.deferred():
             if _current is self:
                 _current = None
-            self._stack.close()
+            self._crew.close()
 
 
 def current():
@@ -258,11 +210,6 @@ def current():
     if _current is None or _current._owner != os.getpid():
         raise RanksError("there are no persistent ranks: run `ranks = Ranks(4)` first")
     return _current
-
-
-def _pause(seconds):
-    with interrupts.allowed():
-        time.sleep(seconds)
 
 
 @atexit.register

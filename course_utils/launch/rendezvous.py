@@ -1,6 +1,7 @@
 """How the ranks of a launch find one another: a store in the notebook, of which all of them are clients."""
 
 import contextlib
+import datetime
 import functools
 import os
 import socket
@@ -76,16 +77,30 @@ def join(backend):
 
 
 def collectives():
-    """In a worker: how many collectives each of its process groups has been through, the default group first.
+    """In a worker: {name of a process group: how many collectives and messages it has been through}.
 
-    [None] where that is not known.
+    "" is the default one; {"": None} where that is not known.
     """
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     try:
-        groups = [c10d.group.WORLD, *c10d._world.pg_map]
-        return [group._get_sequence_number_for_group() for group in groups]
+        names = {group: name for group, name in c10d._world.pg_names.items()} | {c10d.group.WORLD: ""}
+        return {name: group._get_sequence_number_for_group() for group, name in names.items()}
     except (AttributeError, RuntimeError, ValueError):  # there is no group yet, or no more
-        return [None]
+        return {"": None}
+
+
+def still_meet(names, seconds):
+    """In a worker with gloo: whether the members of each group of these names that this rank is in can still meet."""
+    import torch.distributed as dist
+
+    try:
+        groups = {name: group for group, name in dist.distributed_c10d._world.pg_names.items()} | {"": dist.group.WORLD}
+        for name in names:
+            if name in groups:  # a barrier that gives up: one that waits for ever could not be left
+                dist.monitored_barrier(groups[name], datetime.timedelta(seconds=seconds))
+    except (AttributeError, RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _let_it_join():

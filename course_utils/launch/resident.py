@@ -12,7 +12,7 @@ import time
 from .. import cells, hardware
 from ..processes import ending, payload
 from . import rendezvous, worker
-from .protocol import Answered
+from .protocol import Answered, Ask
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
 _is_busy = False
@@ -31,7 +31,8 @@ def obey():
             message, fds = worker.listener.next()
         except EOFError:
             return
-        _answer(message.number, *fds)
+        if isinstance(message, Ask):  # not a line for a debugger that was interrupted
+            _answer(message.number, *fds)
 
 
 def _interrupt(*_):
@@ -64,7 +65,7 @@ def _answer(number, request_fd):
     if os.getpid() != pid:
         worker.leave_fork()
     ending.flush()
-    worker.send(Answered(number, time.monotonic(), report, rendezvous.collectives()[0]), fds)
+    worker.send(Answered(number, time.monotonic(), report, rendezvous.collectives()), fds)
     for fd in [request_fd, *fds]:
         os.close(fd)
 
@@ -90,7 +91,7 @@ def run_cell(source, file, name):
     last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
     exec(compile(ast.Module(body, []), file, "exec"), names)
     value = None if last is None else eval(compile(last, file, "eval"), names)
-    if value is None:
+    if value is None or source.rstrip().endswith(";"):  # as in a notebook
         return None
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text):,} characters)"

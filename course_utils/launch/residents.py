@@ -5,15 +5,50 @@ import os
 import signal
 import time
 
+import psutil
+
 from .failure import Fate, LauncherError, is_in_torch_distributed
 from .protocol import Answered, Ask, Raised, Returned, Signal
+from .rows import Rows
 from .supervisor import Supervisor
 
 _LOOK_AGAIN_S = 0.25
+_ANSWER_S = 0.2
+_IDLE_S = 2.0  # without computing, outside torch.distributed, until a rank counts as waiting: DDP waits in backward()
+_IDLE_SHARE = 0.2  # of a core
+_SAME_PLACE_S = 10.0  # NCCL computes while it waits
 _HEED_S = 0.5  # for an interrupted rank to stop, unless it waits in C++
 _DRAIN_S = 0.5
 _END_S = 5.0
 _START_S = 120.0
+
+
+class _Stay:
+    """A rank that has been found at one place, and since when."""
+
+    def __init__(self, place, pid):
+        self.place, self._since, self._cpu_s = place, time.monotonic(), _cpu_seconds(pid)
+
+    def computes(self, pid):
+        """Whether it has used a core since, where that tells something."""
+        if self.place is not None and is_in_torch_distributed(self.place.frames):
+            return False
+        lasted = time.monotonic() - self._since
+        return lasted < _SAME_PLACE_S and _cpu_seconds(pid) - self._cpu_s > _IDLE_SHARE * lasted
+
+    @property
+    def is_long(self):
+        """Whether it lasts for so long that the rank waits for something."""
+        waits = self.place is not None and is_in_torch_distributed(self.place.frames)
+        return time.monotonic() - self._since >= (_LOOK_AGAIN_S if waits else _IDLE_S)
+
+
+def _cpu_seconds(pid):
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:  # it has just ended
+        return 0.0
+    return times.user + times.system
 
 
 class Residents(Supervisor):
@@ -23,18 +58,23 @@ class Residents(Supervisor):
         super().__init__(handle, world_size, folder, surroundings_fd, call_fd)
         self._number, self._asked = 0, ()
         self.gone = {}  # rank → exit code, or minus the signal, of those that have ended
-        self.collectives = {}  # rank → how many its process group has run
+        self.astray = set()  # those that live, and will not answer any more
+        self.collectives = {}  # rank → what its process groups have been through
 
-    def request(self, fds, timeout, output):
+    def request(self, fds, timeout, output, display=None):
         """Ask each rank in {rank: payload of (function, args, kwargs)}; return the seconds they had.
 
         Returns when all have answered, when time is up, or shortly after a first failure. What they print goes to
-        `output`, an Output.
+        `output`, an Output; `display` is refreshed meanwhile.
         """
         self._number += 1
+        self.prompting.clear()  # of what has been interrupted
         self._asked = tuple(fds)
         self.fates = [Fate(rank) for rank in range(self.world_size)]
-        self.results, self.settled, self.output = [None] * self.world_size, None, output
+        self.results, self.settled, self.output, self.display = [None] * self.world_size, None, output, display
+        self.rows, self.paused_s = Rows(self.world_size), 0.0
+        if display is not None:
+            display.begin(self.fates, self.rows)
         for rank, fd in fds.items():
             with contextlib.suppress(OSError):  # it has just ended, as we shall hear
                 self.channels[rank].send(Ask(self._number), [fd])
@@ -57,6 +97,8 @@ class Residents(Supervisor):
 
     def hear(self, rank, message, fds=()):
         if not isinstance(message, Answered):
+            if isinstance(message, Raised):  # past all requests: its own account of them has failed
+                self.astray.add(rank)
             super().hear(rank, message, fds)
             return
         self.collectives[rank] = message.collectives
@@ -87,19 +129,41 @@ class Residents(Supervisor):
             self.take(ready)
 
     def wait_for_others(self, deadline):
-        """After a failure, wait until those still computing are done too, or all that are left wait for one another."""
-        before = None
-        while self.busy and time.monotonic() < deadline:
-            places = [(rank, self.whereabouts()[rank].frames) for rank in self.busy]
-            if places == before and all(is_in_torch_distributed(frames) for _, frames in places):
-                break
-            before = places
-            until = min(deadline, time.monotonic() + _LOOK_AGAIN_S)
+        """After a failure, wait until those still computing are done too, or all that are left wait for something."""
+        stays = {}  # rank → _Stay
+        while self.busy and time.monotonic() < deadline + self.paused_s:
+            for rank, place in self._places().items():
+                stay = stays.get(rank)
+                if stay is None or stay.place != place or stay.computes(self.pids.get(rank)):
+                    stays[rank] = _Stay(place, self.pids.get(rank))
+            if all(rank in stays and stays[rank].is_long for rank in self.busy):
+                return
+            until = time.monotonic() + _LOOK_AGAIN_S
             while self.busy and time.monotonic() < until:
                 self.look(until)
+                if self.display is not None:
+                    self.display.refresh()
+
+    def _places(self):
+        """{busy rank: its Located}, None for one in C code that holds the GIL."""
+        for rank in self.busy:
+            self.located.pop(rank, None)
+            self.locate(rank)
+        self.take_until(lambda: all(rank in self.located for rank in self.busy), _ANSWER_S)
+        return {rank: self.located.get(rank) for rank in self.busy}
+
+    @property
+    def unequal_groups(self):
+        """Names of the process groups whose members have been through different numbers of collectives or messages."""
+        counts = {}
+        for each in self.collectives.values():
+            for name, count in each.items():
+                counts.setdefault(name, set()).add(count)
+        return sorted(name for name, found in counts.items() if len(found) > 1)
 
     def interrupt(self):
         """Interrupt what is running, as a cell is interrupted, in ranks that do not wait in C++."""
+        self.prompting.clear()
         if self.busy:
             self.handle.send(Signal(tuple(self.busy), int(signal.SIGINT)))
             self.take_until(lambda: not self.busy, _HEED_S)
@@ -115,6 +179,7 @@ class Residents(Supervisor):
         if self.alive.intersection(living):
             raise LauncherError("a rank that was killed has not ended, perhaps because its disk or its GPU hangs")
         self.given_fds = surroundings_fd, call_fd
+        self.astray.difference_update(ranks)
         for rank in ranks:
             self.forget_rank(rank)
             self.gone.pop(rank, None)

@@ -1,6 +1,7 @@
 """What ranks have logged, in bounded memory: of very many rows, every other is kept, then one in four, and so on."""
 
 _MOST = 100_000
+_MOST_SAMPLES = 2**53  # at once: beyond, a float no longer counts
 
 
 class Rows:
@@ -18,8 +19,9 @@ class Rows:
         self.counts[rank] = number + 1
         self.latest[rank] = logged
         values = logged.values
-        if "samples" in values and isinstance(values["samples"], (int, float)):
-            self.samples[rank] += values["samples"]
+        samples = values.get("samples")
+        if isinstance(samples, (int, float)) and 0 <= samples < _MOST_SAMPLES:  # no NaN either
+            self.samples[rank] += samples
         if "total" in values:
             self.totals[rank] = values["total"]
         if number % self._every == 0:

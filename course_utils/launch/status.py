@@ -32,9 +32,9 @@ class Status:
 
 def statuses(watch, history, silences=()):
     """A Status for each rank of a Watch; `silences` may say where running ranks are."""
-    rates = history.rates()
+    rates = history.latest_rates()
     return [
-        _status(watch, history, rank, rates[-1][rank] if rates else 0.0, silences[rank] if silences else None)
+        _status(watch, history, rank, rates[rank] if rates else 0.0, silences[rank] if silences else None)
         for rank in range(watch.world_size)
     ]
 
@@ -44,21 +44,26 @@ def _status(watch, history, rank, rate, silence):
     kind, state = _state(watch, fate, silence)
     line = watch.output.latest_line(rank)
     done, total = _progress(line, logged, watch.rows.totals[rank])
-    values = [] if logged is None else [(k, v) for k, v in logged.values.items() if k not in _KINDS]
     held = [list(filter(None, (m.gpu_bytes[rank] or m.host_bytes[rank],))) for m in history.moments[-2:]]
     memory = next((each[0] for each in reversed(held) if each), None)
     return Status(
         rank=rank,
         kind=kind,
         state=state,
-        step="" if logged is None else str(logged.step),
-        values=", ".join(f"{name} {_short(value)}" for name, value in values[:_VALUES]),
+        step="" if logged is None else _short(logged.step),
+        values="" if logged is None else latest_values(logged),
         rate=f"{_short(float(rate))} {history.unit}/s" if rate and kind == "running" else "",
         memory_bytes=memory,
         done=done,
         total=total,
         line="" if done is not None and _BAR.search(line) else line[:_LINE_CHARS],
     )
+
+
+def latest_values(logged):
+    """`loss 0.31, accuracy 0.9` of a Logged."""
+    values = [(name, value) for name, value in logged.values.items() if name not in _KINDS]
+    return ", ".join(f"{name} {_short(value)}" for name, value in values[:_VALUES])
 
 
 def _state(watch, fate, silence):
@@ -91,4 +96,6 @@ def _progress(line, logged, total):
 
 
 def _short(value):
+    if isinstance(value, int) and abs(value) >= 1e15:
+        return f"an integer of {value.bit_length():,} bits"
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:20]

@@ -6,6 +6,7 @@ too and the order of lines is the order in which they were written.
 
 import collections
 import os
+import re
 import sys
 import time
 
@@ -19,15 +20,24 @@ _LINE_CHARS = 1_000
 _LATEST_BYTES = 2_000
 _OPEN_LINE_BYTES = 1 << 16  # of a line that has not ended
 _READ_BYTES = 1 << 20
+_ESCAPES = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+
+
+def as_on_a_terminal(text):
+    """`text` without colours, and of lines that were overwritten what stands there in the end."""
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", text).split("\n"))
 
 
 class Output:
     """Collects what `world_size` ranks print and shows an excerpt of it, each line marked `[rank 1]`.
 
+    `stream` is where it is shown, the notebook's by default, and `logs` what a student calls `log` by.
+
     Where the notebook's stream refuses a write, `trouble` is its error, and nothing more is shown.
     """
 
-    def __init__(self, world_size, stream=None):
+    def __init__(self, world_size, stream=None, logs="run.logs"):
+        self._where_more_is = logs
         self._stream = stream if stream is not None else sys.stdout
         self.trouble = None
         self.make_way = None  # called before lines are shown: a progress bar may stand where they go
@@ -75,9 +85,8 @@ class Output:
 
     def latest_line(self, rank):
         """Return the last line that `rank` has printed, or is about to; of a progress bar what it shows now."""
-        text = self._latest[rank].decode(errors="replace")
-        lines = [line.rstrip("\r").rpartition("\r")[2].strip() for line in text.split("\n")]
-        return next(filter(None, reversed(lines)), "")
+        lines = map(str.strip, as_on_a_terminal(self._latest[rank].decode(errors="replace")).split("\n"))
+        return next(filter(None, reversed(list(lines))), "")
 
     def _prolong(self, rank, piece):
         """Add to the line that has not ended; of a very long one keep what will be shown."""
@@ -115,7 +124,7 @@ class Output:
         count, self._left_out = self._left_out - but_for, 0
         if not but_for:
             self._tail.clear()
-        return [f"… {count:,} lines left out here; run.logs has more …"] if count else []
+        return [f"… {count:,} lines left out here; {self._where_more_is} has more …"] if count else []
 
     def _write(self, lines):
         if not lines or self.trouble is not None:

@@ -35,6 +35,7 @@ class Supervisor(Watch):
         self._selector = selectors.DefaultSelector()
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
         self.alive = set()
+        self.deaf_until = 0.0  # to interrupts: what brings ranks back takes a moment
         self._refused = None  # the first NotForked
         self._memory_kills = linux.count_memory_kills()
 
@@ -90,6 +91,8 @@ class Supervisor(Watch):
     def look(self, until):
         if self.prompting:
             self._converse()
+        elif time.monotonic() < self.deaf_until:
+            self.take(self.select(min(until, self.deaf_until)))
         else:
             with interrupts.allowed():
                 ready = self.select(until)
@@ -104,10 +107,12 @@ class Supervisor(Watch):
         """Let the student type commands to the debugger of one rank, until that rank goes on."""
         since = time.monotonic()
         self.take_until(lambda: self.prompting.keys() >= self.alive, _COURTESY_S)
-        rank = min(self.prompting)
+        rank = min(self.prompting, default=None)  # it may have ended meanwhile
         while rank in self.prompting:
             if self._outputs[rank] in self._selector.get_map():
                 self._read_output(rank, self._outputs[rank])  # show the output before the prompt
+            if self.display is not None:
+                self.display.catch_up()
             typed = prompt.read_line(rank, self.prompting.pop(rank))
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 self.channels[rank].send(typed)

@@ -189,7 +189,7 @@ def report_of(error, doing, is_ours):
         traceback="".join(described.format()).replace(text, message),
         frames=locals.of_traceback(trace),
         while_doing=doing,
-        exitcode=(error.code if isinstance(error.code, int) else 1) if is_exit else None,
+        exitcode=_exit_code(error.code) if is_exit else None,
         is_ours=is_ours,
     )
 
@@ -199,6 +199,11 @@ def _text_of(error):
         return "".join(str(error))  # a plain str, whatever class __str__ returns
     except Exception:
         return "(its message could not be made)"
+
+
+def _exit_code(code):
+    """The exit code that Python makes of what sys.exit was given."""
+    return 0 if code is None else code if isinstance(code, int) else 1
 
 
 def _leave():

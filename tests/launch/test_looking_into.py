@@ -69,6 +69,52 @@ held(deep, 100), held(wide)
     assert wide[-1]["…"] == "20 more names"
 
 
+def test_no_code_of_the_students_runs_and_nothing_large_is_copied(notebook):
+    held, seconds = notebook.run(
+        """
+def odd():
+    class Loud:
+        def __repr__(self): os._exit(9)
+        __hash__, __lt__, __eq__, __len__ = lambda self: 1, __repr__, __repr__, __repr__
+        def method(self): pass
+    import collections, weakref
+    loud = Loud()
+    dead, method, keys, chars = weakref.proxy(Loud()), loud.method, {loud: 1}, "z" * 10**8
+    values, error, part, raw = {1: loud}.values(), ValueError(loud), slice(loud), bytes(10**9)
+    state = collections.OrderedDict(weight=torch.ones(2), bias=loud)
+    many, huge = dict.fromkeys(range(10**6), 0), 10**10000
+    begin = time.monotonic()
+    globals()[1] = 2
+    dist.barrier()
+    if dist.get_rank() == 0: raise ValueError(begin)
+    dist.barrier()
+def look():
+    try: launch(odd, world_size=2)
+    except WorkerError as error: return error.ranks, time.monotonic() - float(error.message)
+ranks, seconds = look()
+[fate.frames[-1].locals or fate.frames[-4].locals for fate in ranks], seconds""",
+        timeout=60,
+    ).value
+    assert seconds < 2
+    names = held[0]
+    assert names["dead"] == "a ProxyType" or names["dead"].startswith("a ")
+    assert (names["values"], names["error"], names["part"]) == ("a dict_values", "a ValueError", "a slice")
+    assert names["raw"].startswith("bytes of 1,000,000,000: b'")
+    assert names["keys"] == "{a Loud: 1}"
+    assert names["state"] == "OrderedDict{'weight': tensor (2,) float32 cpu: [1, 1], 'bias': a Loud}"
+    assert names["many"].endswith("… (1,000,000 in all)}")
+    assert names["huge"] == "an int of 33,220 bits"
+    assert "method" not in names
+
+
+def test_of_a_cell_its_own_names_are_told(notebook):
+    notebook.run("from course_utils import Ranks\nranks = Ranks(2)")
+    notebook.run("%%ranks\n" + "\n".join(f"name_{i} = {i}" for i in range(60)))
+    notebook.fail("%%ranks\nculprit = name_7 * 2\nif rank == 1:\n    raise ValueError(culprit)")
+    assert notebook.run("sys.last_value.frames[-1].locals").value == {"culprit": "14", "name_7": "7", "rank": "1"}
+    notebook.run("ranks.close()")
+
+
 def test_a_gigabyte_in_the_frames_costs_nothing(notebook):
     """Also for a rank that waits, whose names are asked for from another thread."""
     seconds = notebook.run("""
@@ -133,6 +179,20 @@ def test_where_is_the_students_own_stack(notebook):
     lines = iter(["w", "c"])
     outcome = notebook.type_into("launch(debugged, world_size=1)", lambda _: next(lines))
     assert "forkserver" not in outcome.stdout
+    assert "worker.py" not in outcome.stdout
+
+
+def test_pdbs_own_set_trace_and_the_end_of_the_function(notebook):
+    notebook.run("""
+def debugged():
+    import pdb
+    x = 41
+    pdb.set_trace()
+    x += 1
+    return x""")
+    lines = iter(["n"] * 5)
+    outcome = notebook.type_into("launch(debugged, world_size=1).results", lambda _: next(lines))
+    assert outcome.value == [42]
     assert "worker.py" not in outcome.stdout
 
 

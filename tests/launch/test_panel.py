@@ -90,6 +90,32 @@ launch(silent, world_size=3, timeout=7)""")
     assert "waiting in recv at Cell In[" in rows[-1][1]
 
 
+@pytest.mark.parametrize("values", ["samples=10**400", "step=10**5000", "x=10**5000", "x='<b>'", "total=0, samples=-1"])
+def test_odd_values_are_shown(watched, values):
+    outcome = watched.run(f"""
+def odd():
+    for step in range(70):
+        time.sleep(0.02)
+        log({values})
+launch(odd, world_size=1)
+None""")
+    assert outcome.updates[-1].startswith("odd on 1 rank: finished")
+    assert "<b>" not in "".join(outcome.htmls)
+    assert not outcome.stderr
+
+
+def test_a_panel_that_cannot_be_drawn_ends_no_launch(watched):
+    outcome = watched.run("""
+import ipywidgets
+usual, ipywidgets.HTML = ipywidgets.HTML, None
+run = launch(steps, 1.3, world_size=2)
+ipywidgets.HTML = usual
+run.results""")
+    assert outcome.value == [None, None]
+    assert outcome.stderr.startswith("The panel could not be drawn: TypeError(")
+    assert not watched.workers()
+
+
 def test_an_interrupt_is_told(watched):
     watched.run("""
 def printing():

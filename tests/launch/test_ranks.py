@@ -1,7 +1,9 @@
 """Ranks that stay between cells: what they keep, how they fail and come back, and that nothing is left of them."""
 
 import os
+import re
 import signal
+import time
 
 import pytest
 from conftest import wait_until
@@ -24,6 +26,16 @@ def kept(notebook):
     return notebook.run('ranks[\'globals().get("mark") == "kept"\']').value
 
 
+def start_in_all(notebook, statement):
+    """Start a cell whose fourth line is `statement`, and return when all ranks have come to it."""
+    message_id = notebook.start(f"%%ranks\nimport os\nopen(f'begun-{{rank}}', 'w').close()\n{statement}")
+    begun = [notebook.directory / f"begun-{rank}" for rank in range(3)]
+    wait_until(lambda: all(path.exists() for path in begun), 10, "all have begun")
+    for path in begun:
+        path.unlink()
+    return message_id
+
+
 def test_names_stay_from_cell_to_cell(ranks):
     ranks.run("%%ranks\nx = 10 * rank + world_size")
     ranks.run("%%ranks 0,2\nx += 1")
@@ -44,6 +56,42 @@ def test_each_rank_has_its_column(ranks):
     assert not outcome.stdout
     assert ranks.run("%%ranks 1-2\nNone").values == []
     assert ranks.run("%%ranks\n'same'").values == ["ranks 0–2: 'same'"]
+
+
+def test_a_cell_is_called_as_the_notebook_calls_it(ranks):
+    before = re.search(r"Cell In\[(\d+)\], line 1", ranks.fail("launch(lambda: 1 / 0, world_size=2)").message)
+    outcome = ranks.fail("%%ranks\n\n1 / 0")
+    assert f"at Cell In[{int(before[1]) + 1}], line 3:  1 / 0" in outcome.message
+
+
+def test_a_cell_whose_output_is_complete_is_left_alone(ranks):
+    outcome = ranks.run("%%ranks 0\nimport threading\nthreading.Timer(0.3, lambda: print('from a thread')).start()\n42")
+    assert outcome.values == ["rank 0: 42"]
+    outcome = ranks.run("%%ranks 0\nimport time\ntime.sleep(0.6)\n43")
+    assert not outcome.updates[:-1]
+    assert (outcome.updates or outcome.values)[-1] == "rank 0:\nfrom a thread\n43"
+
+
+def test_progress_bars_colours_long_output_and_log_in_a_column(ranks):
+    outcome = ranks.run("""%%ranks 0
+import time, tqdm
+from course_utils import log
+print("\\x1b[31mred\\x1b[0m")
+for i in tqdm.tqdm(range(8)):
+    time.sleep(0.15)
+    log(loss=1 / (i + 1))
+None;""")
+    moving = [text for text in outcome.values + outcome.updates if "/8 [" in text]
+    assert len(set(moving)) > 2  # while it runs
+    lines = moving[-1].splitlines()
+    assert lines[1] == "red"
+    assert lines[2].startswith("100%|")
+    assert lines[3] == "logged 8 rows, the last: step 7, loss 0.125"
+    outcome = ranks.fail("%%ranks 0\nfor i in range(9000): print(i)\nprint('THE END')\n1 / 0")
+    text = (outcome.values + outcome.updates)[-1]
+    assert "characters left out here; ranks.logs has more" in text
+    assert "\n8999\nTHE END\nZeroDivisionError" in text
+    assert ranks.run("len(ranks.logs[0].splitlines())").value == 9001
 
 
 def test_columns_appear_while_a_cell_runs(ranks):
@@ -72,9 +120,53 @@ def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
     assert outcome.shown.startswith("WorkerError: rank 1: ValueError: no\n")
     assert "ranks 0 and 2 were in barrier at Cell In[" in outcome.shown
     assert "Ranks 0 and 2 have been restarted, and their variables are gone." in outcome.shown
-    assert "ranks 0 and 2 did not finish: last seen at" in outcome.values[0]
+    assert "ranks 0 and 2 did not finish: last seen at" in outcome.updates[-1]
     assert outcome.seconds < 2
     assert kept(ranks) == [False, True, False]
+
+
+def test_waiting_is_told_from_computing_also_outside_of_torch_distributed(ranks):
+    ranks.run("%%ranks\nwork = dist.all_reduce(torch.ones(1), async_op=True) if rank else None")
+    outcome = ranks.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\nwork.wait()")
+    assert outcome.message.startswith("rank 0: ValueError: no")
+    assert "Ranks 1 and 2 have been restarted" in outcome.message
+    assert outcome.seconds < 8
+    outcome = ranks.fail("""%%ranks
+import time
+if rank == 0:
+    raise ValueError('no')
+if rank == 1:
+    begin = time.monotonic()
+    while time.monotonic() - begin < 4:
+        x = torch.ones(1000).sum()
+else:
+    time.sleep(1000)
+done = True""")
+    assert "rank 2 was at Cell In[" in outcome.message
+    assert "restarted" not in outcome.message  # who sleeps can be interrupted
+    assert ranks.run("ranks['globals().get(\"done\")']").value == [None, True, None]
+
+
+def test_messages_between_two_ranks_are_no_collectives(ranks):
+    outcome = ranks.fail("""%%ranks
+t = torch.ones(1)
+if rank == 1: dist.recv(t, 0)
+if rank < 2: dist.send(t, rank + 1)
+if rank == 2:
+    dist.recv(t, 1)
+    raise ValueError('no')""")
+    assert "process group" not in outcome.message
+    assert kept(ranks) == [True] * 3
+
+
+def test_collectives_of_some_ranks_are_compared_too(ranks):
+    ranks.run("%%ranks\npair = dist.new_group([0, 1])")
+    outcome = ranks.fail(
+        "%%ranks 0,1\nif rank == 0:\n    raise ValueError('no')\n"
+        "dist.broadcast(torch.ones(1), 1, group=pair, async_op=True)\nNone"
+    )
+    assert "joined a new process group" in outcome.message
+    assert kept(ranks) == [True] * 3
 
 
 def test_one_that_still_computes_is_waited_for(ranks):
@@ -103,17 +195,24 @@ def test_ranks_that_have_been_through_different_collectives_meet_anew(ranks):
     ids=["computing", "in C++"],
 )
 def test_interrupt(ranks, statement, is_kept):
-    message_id = ranks.start(f"%%ranks\nimport os\nopen(f'begun-{{rank}}', 'w').close()\n{statement}")
-    begun = [ranks.directory / f"begun-{rank}" for rank in range(3)]
-    wait_until(lambda: all(path.exists() for path in begun), 10, "all have begun")
+    message_id = start_in_all(ranks, statement)
     ranks.interrupt()
     outcome = ranks.wait(message_id)
-    for path in begun:
-        path.unlink()
     assert outcome.error == "Interrupted"
     assert ", line 4:" in outcome.shown
     assert "Traceback" not in outcome.shown + outcome.stderr
     assert kept(ranks) == [is_kept] * 3
+
+
+def test_interrupted_twice(ranks):
+    message_id = start_in_all(ranks, "dist.recv(torch.ones(1), (rank + 1) % 3)")
+    for _ in range(3):
+        ranks.interrupt()
+        time.sleep(0.1)  # a student's finger
+    outcome = ranks.wait(message_id)
+    assert outcome.error == "Interrupted"
+    assert "Traceback" not in outcome.shown + outcome.stderr
+    assert kept(ranks) == [False] * 3
 
 
 def test_time_is_up(ranks):
@@ -152,7 +251,7 @@ def test_a_rank_killed_between_cells(ranks):
 
 def test_their_forkserver_is_killed(notebook):
     notebook.run(IMPORT + "ranks = Ranks(2)")
-    pid = notebook.run("ranks._handle._process.pid").value
+    pid = notebook.run("ranks._crew._handle._process.pid").value
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(name.startswith("rank") for name in notebook.names()), 5, "the ranks end with it")
     outcome = notebook.fail("%%ranks\n1")
@@ -170,6 +269,10 @@ NOT_RIGHT = [
     ("ranks.run(len)", "TypeError: len(obj, /) cannot be called with these arguments"),
     ("ranks['lock'] = threading.Lock()", "NotSendable: argument 2 is a lock, which cannot be sent"),
     ("ranks['(i for i in [])']", "TypeError: cannot pickle 'generator' object\n  while sending back its result"),
+    ("%%ranks 2-1\n1", "RanksError: 2-1 names no rank: write the lower number first"),
+    ("ranks[0]", 'TypeError: ranks["loss"] takes a variable or an expression as a text, not 0'),
+    ("list(ranks)", "TypeError: 'Ranks' object is not iterable"),
+    ("%%ranks\nimport sys; sys.exit()", "exit code 0 (sys.exit)"),
     ("ranks['unknown']", "NameError: name 'unknown' is not defined"),
 ]  # fmt: skip
 
@@ -190,6 +293,36 @@ def test_a_name_that_only_the_notebook_has(ranks):
 def test_before_there_are_ranks(notebook):
     outcome = notebook.fail("%%ranks\n1")
     assert outcome.shown.rstrip() == "RanksError: there are no persistent ranks: run `ranks = Ranks(4)` first"
+
+
+def test_closed_by_another_thread(ranks):
+    outcome = ranks.fail("threading.Timer(1, ranks.close).start()\nranks.run(time.sleep, 1000)")
+    assert outcome.shown.startswith("RanksError: these ranks have ended")
+    assert outcome.seconds < 4
+
+
+def test_a_launch_in_another_thread_goes_on(notebook):
+    notebook.run(
+        IMPORT
+        + """
+outcomes = []
+thread = threading.Thread(target=lambda: outcomes.append(launch(time.sleep, 3, world_size=2).results))
+thread.start(); time.sleep(1)
+with Ranks(2) as ranks: outcomes.append(ranks["rank"])
+thread.join()""",
+        timeout=60,
+    )
+    assert [None, None] in (outcomes := notebook.run("outcomes").value)
+    assert [0, 1] in outcomes
+
+
+def test_ranks_that_cannot_be_brought_back(notebook, tmp_path):
+    notebook.run(f"folder = {str(tmp_path / 'gone')!r}; os.mkdir(folder); home = os.getcwd(); os.chdir(folder)")
+    notebook.run(IMPORT + "ranks = Ranks(2)\nos.rmdir(folder)")
+    outcome = notebook.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\ndist.barrier()")
+    notebook.run("os.chdir(home)")
+    assert outcome.message.startswith("rank 0: ValueError: no")
+    assert "The ranks could not be recovered (" in outcome.message
 
 
 def test_arguments(notebook):
@@ -236,14 +369,28 @@ def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(n
 
 
 def test_a_prompt_in_a_cell(ranks):
-    lines = iter(["p x", "c"])
-    outcome = ranks.type_into("%%ranks 1\nx = 41\nbreakpoint()\nx + 1", lambda _: next(lines))
+    lines = iter(["p x", "n", "n", "n"])  # past the end of the cell, too
+    outcome = ranks.type_into("%%ranks 1\nx = 41\nbreakpoint()\ny = 2\nx + 1", lambda _: next(lines))
     assert not outcome.error, outcome.shown
-    assert "41" in outcome.values[-1]
-    assert outcome.values[-1].endswith("42")
+    assert "(4)<module>()\n-> y = 2" in outcome.values[0]  # before the prompt
+    assert "\n41\n" in outcome.updates[-1]
+    assert outcome.updates[-1].endswith("42")
+    assert "resident.py" not in outcome.updates[-1]
     outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: "q")
     assert outcome.shown.startswith("Interrupted: Cell In[")
+    outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: ranks.interrupt())
+    assert outcome.shown.startswith("Interrupted: Cell In[")
+    assert "a debugger's prompt at Cell In[" in outcome.shown
     assert kept(ranks) == [True] * 3
+
+
+def test_a_rank_that_dies_at_its_prompt(ranks):
+    outcome = ranks.type_into(
+        "%%ranks 1\nimport os, threading\nthreading.Timer(0.15, os._exit, (3,)).start()\nbreakpoint()\n1",
+        lambda _: None,
+    )
+    assert "rank 1: ended with exit code 3" in outcome.message
+    assert kept(ranks) == [True, False, True]
 
 
 def test_only_this_machine_can_reach_them(ranks):
