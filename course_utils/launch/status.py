@@ -15,7 +15,8 @@ _KINDS = ("samples", "total")  # logged for the table's own use
 class Status:
     """One rank. `kind` is "starting", "running", "waiting", "returned" or "failed"; the rest is text, "" for nothing.
 
-    `done` and `total` count steps, and are None if the total is not known; `memory_bytes` is None if not known.
+    `done` and `total` count steps, and are None if the total is not known: then `step` is the last one that was logged.
+    `memory_bytes` is None if not known.
     """
 
     rank: int
@@ -50,7 +51,7 @@ def _status(watch, history, rank, rate, silence):
         rank=rank,
         kind=kind,
         state=state,
-        step="" if logged is None else _short(logged.step),
+        step="" if logged is None or done is not None else _short(logged.step),
         values="" if logged is None else latest_values(logged),
         rate=f"{_short(float(rate))} {history.unit}/s" if rate and kind == "running" else "",
         memory_bytes=memory,

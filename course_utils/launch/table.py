@@ -46,7 +46,8 @@ def _progress(status):
     if status.done is None:
         return ""
     text = f"{status.done:,} of {status.total:,}"
-    return f'<progress value="{status.done}" max="{status.total}" aria-label="{text} steps"></progress> {text}'
+    bar = f'<progress value="{status.done}" max="{status.total}" style="width: 7em" aria-label="{text} steps">'
+    return f"{bar}</progress> {text}"
 
 
 def _megabytes(size):

@@ -34,7 +34,7 @@ class Plan:
     kernels_in_turn: int = 8
     launches_in_turn: int = 6
     panel_sizes: tuple = (2, 8)
-    panel_pairs: int = 20
+    panel_pairs: int = 40
     panel_window_s: float = 2
     num_calls: int = 50
     num_failures: int = 5
