@@ -142,7 +142,7 @@ def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(open_page):
     assert "raise ValueError(f" in text.partition("WorkerError")[2]
     page.page.set_viewport_size({"width": 1250, "height": 1100})
     page.page.keyboard.press("Control+b")  # without the list of files
-    page.cell(1).screenshot(path=chromium.SHOTS / "watching.png")  # README's first picture
+    page.cell(1).screenshot(path=chromium.SHOTS / "watching.png", animations="disabled")  # README's first picture
     page.output(1).locator("summary").click()
     assert "bad_step" in page.output(1).locator("details").inner_text()
     for theme in ("Dark", "Light"):

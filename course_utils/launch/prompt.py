@@ -6,6 +6,7 @@
 What pdb prints goes where the worker's output goes.
 """
 
+import bdb
 import collections
 import os
 import pdb
@@ -74,7 +75,7 @@ class _Debugger(pdb.Pdb):
         super().__init__(stdin=self, stdout=sys.stdout, nosigint=True, readrc=False)
         self.prompt = ""  # pdb would print it as well
         self._listener, self._send_message, self._then = listener, send, then
-        self._callers = []
+        self._callers, self._refusal = [], ""
 
     def readline(self):
         """Act as pdb's standard input: return a line from the notebook."""
@@ -82,8 +83,17 @@ class _Debugger(pdb.Pdb):
         self._send_message(Asked("(Pdb) "))
         message, _ = self._listener.next()
         if message.refusal:
-            raise RuntimeError(message.refusal)
+            self._refusal = message.refusal
+            raise bdb.BdbQuit
         return f"{message.line}\n"
+
+    def trace_dispatch(self, frame, event, arg):
+        try:
+            return super().trace_dispatch(frame, event, arg)
+        except bdb.BdbQuit:
+            if self._refusal:
+                raise RuntimeError(self._refusal) from None
+            raise
 
     def set_trace(self, frame=None, **options):
         frame = frame or sys._getframe(1)

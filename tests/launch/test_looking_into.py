@@ -235,6 +235,7 @@ def test_nobody_can_type(notebook, statement):
     notebook.run(f"def debugged():\n    {statement}\n    return 1")
     outcome = notebook.fail("launch(debugged, world_size=2)")
     assert "RuntimeError: breakpoint() needs keyboard input, but there is none here" in outcome.shown
+    assert "pdb" not in outcome.shown  # nor pages of the debugger's own frames
 
 
 def test_no_prompt_where_others_start_the_ranks(notebook):
