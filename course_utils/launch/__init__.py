@@ -20,8 +20,9 @@ sides exchange messages through files in a folder that both see:
                    cluster: a job of Slurm ────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
     follower    ◀─ folder: messages, output, result ────────────────────────────────────
 
-`Ranks` keeps workers between cells: its picture is in `ranks`. `panel`, with `history`, `status` and `table`, shows a
-launch while it runs; `locals` and `held` show what the variables of a failed one held; `prompt` is for debuggers.
+`persistent`, for `Ranks` and `%%ranks`, keeps workers between cells: its picture is in `persistent.ranks`. `display`
+shows ranks while they run, and what the variables of a failed one held. In a worker, `listener` hears the notebook,
+`locals` says where it is and what its variables hold, and `prompt` is for debuggers.
 
 `protocol` has the messages; functions, arguments and results travel beside them as files in memory
 (`processes.payload`).
@@ -65,12 +66,14 @@ import weakref
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts, payload
-from . import call, handle, held, magic, panel, rendezvous, surroundings
+from . import call, handle, rendezvous, surroundings
 from .call import NotSendable
+from .display import held, panel
 from .failure import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted, explain, lines_about
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
-from .ranks import Ranks
+from .persistent import magic
+from .persistent.ranks import Ranks
 from .supervisor import Supervisor
 from .worker import log
 

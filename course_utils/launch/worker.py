@@ -175,7 +175,7 @@ def _take_streams(output_fd):
 
 def report_of(error, doing, is_ours):
     trace = error.__traceback__
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == os.path.dirname(__file__):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep):
         trace = trace.tb_next
     trace = None if doing else cells.from_own(trace)  # what leads there, the launcher's or a check's, teaches nothing
     described = traceback.TracebackException(type(error), error, trace)

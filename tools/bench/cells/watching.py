@@ -12,7 +12,7 @@ from IPython import get_ipython
 
 from course_utils import Ranks, WorkerError, launch, log
 from course_utils.launch import latest_run, warm
-from course_utils.launch.panel import Hidden
+from course_utils.launch.display.panel import Hidden
 
 os.environ.pop("PYTEST_CURRENT_TEST", None)
 warm()

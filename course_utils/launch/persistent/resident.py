@@ -9,10 +9,10 @@ import signal
 import sys
 import time
 
-from .. import cells, hardware
-from ..processes import ending, payload
-from . import rendezvous, worker
-from .protocol import Answered, Ask
+from ... import cells, hardware
+from ...processes import ending, payload
+from .. import rendezvous, worker
+from ..protocol import Answered, Ask
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
 _is_busy = False

@@ -5,8 +5,8 @@ import math
 import sys
 import time
 
-from .. import notebook
-from ..plots.over_time import Curves
+from ... import notebook
+from ...plots.over_time import Curves
 from .history import History
 from .silence import Silence
 from .status import statuses

@@ -4,10 +4,10 @@ import html
 import time
 from dataclasses import dataclass
 
-from .. import cells
-from .failure import Fate, how_it_failed, names_of
+from ... import cells
+from ..failure import Fate, how_it_failed, names_of
+from ..streams import Output, as_on_a_terminal
 from .status import latest_values
-from .streams import Output, as_on_a_terminal
 
 _CHARS = 20_000  # of a rank's output, half of it from its beginning and half from its end
 _PATIENCE_S, _PAUSE_S = 0.5, 0.2  # until a running cell's columns are first shown, and between updates

@@ -6,7 +6,7 @@ from collections import namedtuple
 
 import psutil
 
-from ..hardware import nvml
+from ...hardware import nvml
 
 _PAUSE_S = 0.25
 _MOST = 1_000

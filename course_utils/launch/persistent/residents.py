@@ -7,16 +7,16 @@ import time
 
 import psutil
 
-from .failure import Fate, LauncherError, is_in_torch_distributed
-from .protocol import Answered, Ask, Raised, Returned, Signal
-from .rows import Rows
-from .supervisor import Supervisor
+from ..failure import Fate, LauncherError, is_in_torch_distributed
+from ..protocol import Answered, Ask, Raised, Returned, Signal
+from ..rows import Rows
+from ..supervisor import Supervisor
 
 _LOOK_AGAIN_S = 0.25
 _ANSWER_S = 0.2
 _IDLE_S = 2.0  # without computing, outside torch.distributed, until a rank counts as waiting: DDP waits in backward()
 _IDLE_SHARE = 0.2  # of a core
-_SAME_PLACE_S = 10.0  # NCCL computes while it waits
+_SPINNING_S = 10.0  # at one line, where waiting uses a core, too
 _HEED_S = 0.5  # for an interrupted rank to stop, unless it waits in C++
 _DRAIN_S = 0.5
 _END_S = 5.0
@@ -24,23 +24,25 @@ _START_S = 120.0
 
 
 class _Stay:
-    """A rank that has been found at one place, and since when."""
+    """A rank that has been found at one place, a Located (None in C code that holds the GIL), and since when."""
 
     def __init__(self, place, pid):
-        self.place, self._since, self._cpu_s = place, time.monotonic(), _cpu_seconds(pid)
+        self.place, self._pid = place, pid
+        self._since = self._idle_since = time.monotonic()
+        self._cpu_s = _cpu_seconds(pid)
 
-    def computes(self, pid):
-        """Whether it has used a core since, where that tells something."""
+    def look(self):
+        """See whether it has used a core since the last look."""
+        now, cpu_s = time.monotonic(), _cpu_seconds(self._pid)
+        if cpu_s - self._cpu_s > _IDLE_SHARE * (now - self._idle_since):
+            self._idle_since, self._cpu_s = now, cpu_s
+
+    def is_long(self, spins):
+        """Whether it waits there for something; `spins` says that it may use a core meanwhile, as NCCL does."""
+        now = time.monotonic()
         if self.place is not None and is_in_torch_distributed(self.place.frames):
-            return False
-        lasted = time.monotonic() - self._since
-        return lasted < _SAME_PLACE_S and _cpu_seconds(pid) - self._cpu_s > _IDLE_SHARE * lasted
-
-    @property
-    def is_long(self):
-        """Whether it lasts for so long that the rank waits for something."""
-        waits = self.place is not None and is_in_torch_distributed(self.place.frames)
-        return time.monotonic() - self._since >= (_LOOK_AGAIN_S if waits else _IDLE_S)
+            return now - self._since >= _LOOK_AGAIN_S
+        return now - self._idle_since >= _IDLE_S or spins and now - self._since >= _SPINNING_S
 
 
 def _cpu_seconds(pid):
@@ -128,15 +130,19 @@ class Residents(Supervisor):
         while (ready := self.select(0)) and time.monotonic() < deadline:
             self.take(ready)
 
-    def wait_for_others(self, deadline):
-        """After a failure, wait until those still computing are done too, or all that are left wait for something."""
-        stays = {}  # rank → _Stay
+    def wait_for_others(self, deadline, spins):
+        """After a failure, wait until those still computing are done too, or all that are left wait for something.
+
+        `spins` says that who waits may use a core meanwhile, as with NCCL.
+        """
+        stays, silent = {}, set()  # rank → _Stay; those that have not answered yet
         while self.busy and time.monotonic() < deadline + self.paused_s:
-            for rank, place in self._places().items():
-                stay = stays.get(rank)
-                if stay is None or stay.place != place or stay.computes(self.pids.get(rank)):
+            for rank, place in self._places(silent).items():
+                if rank in stays and stays[rank].place == place:
+                    stays[rank].look()
+                else:
                     stays[rank] = _Stay(place, self.pids.get(rank))
-            if all(rank in stays and stays[rank].is_long for rank in self.busy):
+            if all(rank in stays and stays[rank].is_long(spins) for rank in self.busy):
                 return
             until = time.monotonic() + _LOOK_AGAIN_S
             while self.busy and time.monotonic() < until:
@@ -144,13 +150,16 @@ class Residents(Supervisor):
                 if self.display is not None:
                     self.display.refresh()
 
-    def _places(self):
-        """{busy rank: its Located}, None for one in C code that holds the GIL."""
+    def _places(self, silent):
+        """{busy rank: its Located}, None for one in C code that holds the GIL, which is `silent` from then on."""
         for rank in self.busy:
-            self.located.pop(rank, None)
-            self.locate(rank)
+            if rank not in silent:  # one question is enough
+                self.locate(rank)
         self.take_until(lambda: all(rank in self.located for rank in self.busy), _ANSWER_S)
-        return {rank: self.located.get(rank) for rank in self.busy}
+        places = {rank: self.located.pop(rank, None) for rank in self.busy}
+        silent.clear()
+        silent.update(rank for rank, place in places.items() if place is None)
+        return places
 
     @property
     def unequal_groups(self):

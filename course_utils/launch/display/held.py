@@ -2,7 +2,7 @@
 
 import html
 
-from .. import cells, notebook
+from ... import cells, notebook
 
 
 def show_below(error):

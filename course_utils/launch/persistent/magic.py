@@ -6,10 +6,10 @@ import re
 import sys
 import traceback
 
-from .. import cells
+from ... import cells
+from ..display.columns import Columns
+from ..failure import RanksError, WorkerError
 from . import ranks, resident
-from .columns import Columns
-from .failure import RanksError, WorkerError
 
 _cells = itertools.count(1)
 

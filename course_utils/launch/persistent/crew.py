@@ -5,12 +5,13 @@ import os
 import threading
 import time
 
-from ..hardware import sharing
-from ..processes import interrupts, payload
-from . import call, handle, rendezvous, resident, surroundings
-from .failure import explain, is_in_torch_distributed, names_of
+from ...hardware import sharing
+from ...processes import interrupts, payload
+from .. import call, handle, rendezvous, surroundings
+from ..failure import explain, is_in_torch_distributed, names_of
+from ..streams import Output
+from . import resident
 from .residents import Residents
-from .streams import Output
 
 _READY_S = 60.0  # until ranks that start, or join a new group, say so
 _MEET_S = 1.0

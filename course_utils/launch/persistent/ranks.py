@@ -16,10 +16,10 @@ import copy
 import os
 import time
 
-from ..processes import interrupts
-from . import call, held, resident
-from .crew import Crew
-from .failure import (
+from ...processes import interrupts
+from .. import call
+from ..display import held
+from ..failure import (
     Fate,
     Interrupted,
     LauncherError,
@@ -29,7 +29,9 @@ from .failure import (
     explain,
     lines_about,
 )
-from .streams import Output
+from ..streams import Output
+from . import resident
+from .crew import Crew
 
 _current = None  # this process's Ranks; there is at most one
 _ENDED = "these ranks have ended; make new ones with Ranks(…)"
@@ -109,7 +111,7 @@ class Ranks:
         try:
             seconds = residents.request(fds, self.timeout, self._output, display)
             if residents.busy and any(fate.has_failed for fate in residents.asked):
-                residents.wait_for_others(deadline)
+                residents.wait_for_others(deadline, spins=self.placement.backend == "nccl")
             if any(fate.has_failed for fate in residents.asked):
                 residents.whereabouts()
                 error = explain(residents.asked, None, residents.killed_for_memory, "Ranks")

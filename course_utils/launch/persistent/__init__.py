@@ -1,0 +1,1 @@
+"""`Ranks` and `%%ranks`: workers that persist between cells."""
