@@ -123,9 +123,8 @@ def test_the_panel_moves_and_leaves_its_table(open_page):
         page.shot("panel")
         gate.unlink()
     page.wait_for_end()
-    last = table.inner_text()
-    assert "train on 2 ranks: finished" in last
-    assert last.count("60 of 60") == 2
+    expect(table).to_contain_text("train on 2 ranks: finished", timeout=SOON_MS)
+    assert table.inner_text().count("60 of 60") == 2
     assert not chromium.barriers(page.page)
     assert not page.complaints
     gates[0].touch()
@@ -142,6 +141,7 @@ def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(open_page):
     red = page.output(1).locator('tr[style*="rgb(183, 28, 28)"], tr[style*="#b71c1c"]')
     red.first.wait_for(timeout=SOON_MS)
     page.wait_for_end()
+    expect(page.output(1).locator("table").first).to_contain_text("train on 3 ranks: failed", timeout=SOON_MS)
     assert red.count() == 1
     text = page.output(1).inner_text()
     assert "failed: ValueError: the loss is nan, at Cell In[" in text
@@ -165,9 +165,9 @@ def test_the_stop_button_and_a_restart(open_page):
     page.output(1).locator("progress").first.wait_for(timeout=SOON_MS)
     page.page.click('[data-jp-item-name="interrupt"]')
     page.wait_for_end()
+    expect(page.output(1).locator("table")).to_contain_text("train on 2 ranks: interrupted", timeout=SOON_MS)
     text = page.output(1).inner_text()
     assert "Interrupted: train was interrupted, and all workers were stopped" in text
-    assert "train on 2 ranks: interrupted" in text
     assert "Traceback" not in text
     page.shot("interrupted")
     page.start()
@@ -182,7 +182,7 @@ def test_the_stop_button_and_a_restart(open_page):
 
 
 def test_columns_of_ranks_and_the_error_in_a_check(open_page):
-    page = open_page("ranks").run()
+    page = open_page("ranks").run(120_000)
     columns = page.output(1).get_by_role("group")
     assert [columns.nth(i).inner_text().split() for i in range(3)] == [
         ["rank", str(i), "here", str(2 * i)] for i in range(3)

@@ -59,7 +59,6 @@ In the notebook, for a moment:
 
 import contextlib
 import os
-import sys
 import time
 import weakref
 
@@ -260,8 +259,6 @@ def _supervise(run, supervisor, timeout):
             has_ended = supervisor.stop()
         finally:
             run.seconds = time.monotonic() - run.started
-            if supervisor.display.trouble is not None:
-                print(f"The panel could not be drawn: {supervisor.display.trouble!r}", file=sys.stderr)
         if not has_ended:
             shutdown()  # the forkserver does not answer: end it, and with it every worker
     if run.failures:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,9 +95,9 @@ class WorkerError(_Brief, RuntimeError):
     its process's exit code (minus the signal's number if a signal ended it; None if it was stopped by the launcher),
     `frames` where it failed or was, as (file name, line number, function), outermost first, each with `locals`, which
     says in words what variables of a student's function held, and `traceback` its traceback as text ("" if none).
-    `timed_out` says whether the timeout ended them. `ranks` holds what is known of each rank, in order: `returned`,
-    `report`, `died` and, as above, `frames`. `text` is the text without `advice`, which only the caller of `launch` can
-    follow. `run` holds what the ranks had printed, logged and returned by then.
+    `timed_out` says whether the timeout ended them. `ranks` holds what is known of each rank asked, in order:
+    `returned`, `report`, `died` and, as above, `frames`. `text` is the text without `advice`, which only the caller of
+    `launch` can follow. `run` holds what the ranks had printed, logged and returned by then.
     """
 
     def __init__(self, text, cause=None, ranks=(), timed_out=False, advice=""):
@@ -129,12 +130,14 @@ class Interrupted(_Brief, KeyboardInterrupt):
 @contextlib.contextmanager
 def briefly_interrupted(what):
     """Tell an interrupt that strikes inside in one sentence, `what`; an error that was being told then comes first."""
+    before = sys.exc_info()[1]  # which the caller may be dealing with
     try:
         yield
     except Interrupted:
         raise
     except KeyboardInterrupt as error:
-        raise (error.__context__ if isinstance(error.__context__, _Brief) else Interrupted(what)) from None
+        told = error.__context__
+        raise (told if isinstance(told, _Brief) and told is not before else Interrupted(what)) from None
 
 
 def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
@@ -184,7 +187,8 @@ def _explain_lost_connection(cause, others, fates):
 def _explain_timeout(fates, timeout, asked_by):
     running = [fate for fate in fates if not fate.returned and not fate.has_failed]
     apart = [fate for fate in running if not is_in_torch_distributed(fate.frames)]
-    head = f"no end after {timeout:g} s, so all workers were stopped"
+    stopped = "all workers were" if asked_by == "launch" else "what was still running has been"
+    head = f"no end after {timeout:g} s, so {stopped} stopped"
     return WorkerError(
         "\n\n".join([head, "\n".join(lines_about(fates))]),
         cause=(apart or running or [fate for fate in fates if fate.frames] or fates)[0],
@@ -289,8 +293,10 @@ def whereabouts(frames, of_many=False):
 
 
 def is_in_torch_distributed(frames):
-    """Whether a rank at these frames waits for others."""
-    return any("/torch/distributed/" in name for name, _, _ in frames)
+    """Whether a rank at these frames waits for others: torch calls a student's own forward() from there, too."""
+    own = cells.innermost(frames)
+    below = frames if own is None else frames[own + 1 :]
+    return any("/torch/distributed/" in name for name, _, _ in below)
 
 
 def _trace(report):

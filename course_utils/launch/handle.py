@@ -46,6 +46,7 @@ class Handle:
                 stdout=self._stderr,
                 stderr=self._stderr,
                 env=environment,
+                cwd="/",  # the notebook's folder may be deleted, where MKL does not load
                 start_new_session=True,
             )
         self._channel = Channel(ours)

@@ -99,21 +99,22 @@ def _words(value, levels):
         return _tensor(value)
     if torch is not None and issubclass(kind, torch.nn.Module):
         return f"{kind.__name__} module"
-    if kind in (bool, float, complex, range, type(None)):
+    if any(kind is each for each in (bool, float, complex, range, type(None))):
         return repr(value)
     if kind is int:
         return repr(value) if value.bit_length() <= _BITS else f"an int of {value.bit_length():,} bits"
     if kind is str:
         return repr(value) if len(value) <= _CHARS else f"{value[:_CHARS]!r}… ({len(value):,} characters)"
-    if kind in (bytes, bytearray):
+    if kind is bytes or kind is bytearray:
         return f"{kind.__name__} of {len(value):,}: {bytes(value[:_ITEMS])!r}"
-    if kind in _SEQUENCES:
+    if any(kind is each for each in _SEQUENCES):
         return _sequence(value, levels)
-    if kind in _MAPPINGS:
+    if any(kind is each for each in _MAPPINGS):
         return _mapping(value, levels)
     if kind.__module__ == "numpy" and hasattr(value, "dtype"):
-        return f"array {tuple(value.shape)} {value.dtype}" if value.shape or value.dtype.hasobject else repr(value)
-    if torch is not None and kind in (torch.dtype, torch.device, torch.Size) or kind is pathlib.PosixPath:
+        is_short = not value.shape and not value.dtype.hasobject and value.dtype.itemsize <= _CHARS
+        return repr(value) if is_short else f"array {tuple(value.shape)} {value.dtype}"
+    if kind is pathlib.PosixPath or torch is not None and (isinstance(value, torch.dtype | torch.device | torch.Size)):
         return repr(value)
     return f"a {kind.__name__}"
 
@@ -145,7 +146,8 @@ def _tensor(value):
     """`tensor (2, 3) float32 cpu`, with its values if they are few and on the CPU."""
     import torch
 
-    text = f"tensor {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} {value.device}"
+    with torch._C.DisableTorchFunctionSubclass():
+        text = f"tensor {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} {value.device}"
     if type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cpu" and value.numel() <= _ITEMS:
         with contextlib.suppress(Exception):  # sparse, freed by FSDP
             return f"{text}: {_numbers(value.detach().tolist())}"

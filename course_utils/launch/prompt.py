@@ -33,7 +33,7 @@ def read_line(rank, prompt):
 
 
 def take_over(listener, send):
-    """In a worker: make both breakpoints ask the notebook or, without a Listener to hear it, say why they cannot."""
+    """In a worker: make breakpoints and pdb ask the notebook or, without a Listener to hear it, say why they cannot."""
 
     def hook(*_, **__):
         if os.environ.get("PYTHONBREAKPOINT") != "0":
@@ -113,8 +113,15 @@ class _Debugger(pdb.Pdb):
     def _cmdloop(self):
         self.cmdloop()  # pdb's own would catch an interrupt, and ask again
 
+    def _error_exc(self, *args):
+        if isinstance(sys.exc_info()[1], KeyboardInterrupt):  # of a command that was typed
+            raise
+        super()._error_exc(*args)
+
     def interaction(self, *args, **kwargs):
         super().interaction(*args, **kwargs)
+        if self._refusal:  # of post_mortem, which traces nothing
+            raise RuntimeError(self._refusal)
         if self._then is not None and not self.quitting:
             then, self._then = self._then, None
             then()

@@ -37,14 +37,15 @@ Returned = namedtuple("Returned", "time")  # with it comes a descriptor: a paylo
 Left = namedtuple("Left", "time")  # by sys.exit(0): a rank that is done and has nothing to return
 Raised = namedtuple("Raised", "time report")
 
-Ask = namedtuple("Ask", "number")  # of a rank that stays; with it comes a payload, (function, args, kwargs)
+# Of a rank that persists; with it comes a payload, (function, args, kwargs).
+Ask = namedtuple("Ask", "number can_be_interrupted")
 # `report` is None where it has returned: then a payload comes along, the result. `collectives` is what its process
 # groups have been through.
 Answered = namedtuple("Answered", "number time report collectives")
 
 Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?
 Described = namedtuple("Described", "frames")
-Locate = namedtuple("Locate", "")  # where are you? For the panel, while all goes well
+Locate = namedtuple("Locate", "")  # where are you? Quicker than Describe, and keeps nothing alive
 Located = namedtuple("Located", "frames collectives")
 Asked = namedtuple("Asked", "prompt")  # a debugger wants a line
 Typed = namedtuple("Typed", "line refusal")  # the line, or None and why there is none

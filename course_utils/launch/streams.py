@@ -129,9 +129,9 @@ class Output:
     def _write(self, lines):
         if not lines or self.trouble is not None:
             return
-        if self.make_way is not None:
-            self.make_way()
         try:
+            if self.make_way is not None:
+                self.make_way()
             self._stream.write("\n".join(lines) + "\n")
             self._stream.flush()
         except (OSError, ValueError) as error:  # the disk behind it is full, it was closed

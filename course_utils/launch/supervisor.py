@@ -19,7 +19,7 @@ _STACKS_S = 0.5
 _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold
 _COURTESY_S = 0.3  # for other ranks to reach their breakpoint, or this one its next line
 _STOP_S = 5.0
-_START_S = 120.0  # for the forkserver to import torch from a slow disk, and the ranks to find one another
+START_S = 120.0  # for the forkserver to import torch from a slow disk, and the ranks to find one another
 
 _launches = itertools.count()
 
@@ -76,7 +76,7 @@ class Supervisor(Watch):
         Raises WorkerError if one fails (with `keeps_going`: if all do) or time, counted from when all had begun, is up;
         and LauncherError.
         """
-        seconds = self.watch(timeout, _START_S)
+        seconds = self.watch(timeout, START_S)
         counts = all if self.keeps_going else any
         if counts(fate.has_failed for fate in self.fates):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)

@@ -24,7 +24,7 @@ class Watch:
         self.rows = Rows(world_size)
         self.pids = {}  # of the ranks of this machine
         self.located = {}  # rank → its last Located
-        self.display = None  # what is refreshed while they run: a Panel, Bar or Hidden
+        self.display = None  # a Display, which is refreshed while they run
         self.output = Output(world_size, stream)
         self.fates = [Fate(rank) for rank in range(world_size)]
         self.begun = set()

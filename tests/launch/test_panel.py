@@ -8,7 +8,7 @@ import sys
 import termios
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, crowd
 
 from course_utils.launch.protocol import Logged
 from course_utils.launch.rows import Rows
@@ -37,21 +37,21 @@ def watched(new_notebook):
 def test_a_long_launch_is_seen_and_leaves_a_summary(watched):
     outcome = watched.run("run = launch(steps, world_size=2)")
     first, last = outcome.values[0], outcome.updates[-1]
-    assert first.startswith("steps on 2 ranks: running, 1 s\nrank 0: running, ")
-    assert re.search(r"rank 1: running, \d+ of 100, loss 0\.\d+, [\d.]+e?\+?\d* samples/s, \d+ MiB", first)
+    assert re.match(r"steps on 2 ranks: running, \d s\nrank 0: ", first)
     assert "<table" in outcome.htmls[0]  # in place of the widgets, where they cannot be shown
-    assert re.match(r"steps on 2 ranks: finished, [23] s\nrank 0: returned, 100 of 100, loss", last)
+    assert re.match(r"steps on 2 ranks: finished, \d+ s\nrank 0: returned, 100 of 100, loss", last)
     assert len(outcome.updates) == 1
     tables = [value for _, value in outcome.moved if "<table" in value]
-    assert 2 <= len(tables) <= 8
-    assert len(set(tables)) == len(tables)
+    assert 1 <= len(tables) <= 5 * outcome.seconds * crowd()
+    row = re.compile(r"running.*? \d+ of 100.*?loss 0\.\d+.*?[\d.]+e?\+?\d* samples/s.*?\d+ MiB")
+    assert row.search(re.sub("<[^>]*>", " ", tables[-1]))
     assert any(value.startswith('<img alt="How fast') for _, value in outcome.moved)
     outcome = watched.run("1")  # and no later cell sees any of it
     assert not outcome.updates + outcome.moved
 
 
 def test_a_short_launch_is_not(watched):
-    outcome = watched.run("launch(steps, 0.2, world_size=2)\nNone")
+    outcome = watched.run("launch(lambda: None, world_size=2)\nNone")
     assert not outcome.values + outcome.moved
 
 
@@ -59,7 +59,7 @@ def test_a_failing_rank_turns_red_at_once_and_the_others_wait(watched):
     outcome = watched.fail("launch(steps, failing=80, world_size=3)")
     failed = float(re.search(r"\[rank 1\] failing at ([\d.]+)", outcome.stdout)[1])
     red = next(moment for moment, value in outcome.moved if "#b71c1c" in value)
-    assert red - failed < 1
+    assert red - failed < crowd()
     (shown,) = [value for _, value in outcome.moved if "failed: ValueError: no, at Cell In[" in value][-1:]
     assert shown.count('<tr style="background: #b71c1c; color: #fff"><th scope="row"') == 1
     last = outcome.updates[-1].splitlines()
@@ -108,11 +108,11 @@ def test_a_panel_that_cannot_be_drawn_ends_no_launch(watched):
     outcome = watched.run("""
 import ipywidgets
 usual, ipywidgets.HTML = ipywidgets.HTML, None
-run = launch(steps, 1.3, world_size=2)
-ipywidgets.HTML = usual
-run.results""")
-    assert outcome.value == [None, None]
-    assert outcome.stderr.startswith("The panel could not be drawn: TypeError(")
+try: run = launch(steps, world_size=2)
+finally: ipywidgets.HTML = usual
+run.results, len(run.history.moments) > 4""")
+    assert outcome.value == ([None, None], True)  # its history is whole
+    assert outcome.stderr.startswith("What is shown of the ranks could not be drawn: TypeError(")
     assert not watched.workers()
 
 
@@ -142,8 +142,8 @@ def bars():
     for _ in tqdm.tqdm(range(100)): time.sleep(0.02)
 launch(bars, world_size=2)
 None""")
-    assert re.search(r"rank 0: running, \d+ of 100, \d+ MiB$", outcome.values[0], re.MULTILINE)
     assert any('max="100"' in value for _, value in outcome.moved)
+    assert "100 of 100" in outcome.updates[-1]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,7 @@ def test_a_bar_in_a_terminal(script):
     os.close(ours)
     assert process.returncode == 0
     assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", shown), shown
+    assert b"| 80/80 [" in shown.rstrip().splitlines()[-1], shown
     assert len(re.findall(rb"[\r\n]\[rank [01]\] a line\r\n", shown)) == 2, shown  # the bar has made way
 
 

@@ -11,12 +11,22 @@ from conftest import wait_until
 IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksError\n"
 
 
+@pytest.fixture(scope="module")
+def _with_ranks(new_notebook):
+    """A notebook of these tests alone, whose ranks go from test to test: what one breaks, the next one finds."""
+    notebook = new_notebook()
+    notebook.run(IMPORT + "launch(nothing, world_size=2)\nwith Ranks(1): pass")
+    with notebook.leaving_nothing():
+        notebook.run("ranks = Ranks(3)")
+        yield notebook
+        notebook.run("ranks.close()")
+
+
 @pytest.fixture
-def ranks(notebook):
-    """The shared notebook, with `ranks = Ranks(3)`, which are ended after the test."""
-    notebook.run(IMPORT + "ranks = Ranks(3, timeout=20)\nranks['mark'] = 'kept'")
-    yield notebook
-    notebook.run("ranks.close()")
+def ranks(_with_ranks):
+    """A notebook with `ranks = Ranks(3)`."""
+    _with_ranks.run("if repr(ranks).endswith('ended>'): ranks = Ranks(3)\nranks.timeout = 20; ranks['mark'] = 'kept'")
+    return _with_ranks
 
 
 def kept(notebook):
@@ -68,7 +78,7 @@ def test_a_cell_whose_output_is_complete_is_left_alone(ranks):
     outcome = ranks.run("%%ranks 0\nimport threading\nthreading.Timer(0.3, lambda: print('from a thread')).start()\n42")
     assert outcome.values == ["rank 0: 42"]
     outcome = ranks.run("%%ranks 0\nimport time\ntime.sleep(0.6)\n43")
-    assert not outcome.updates[:-1]
+    assert not any("42" in text for text in outcome.updates)
     assert (outcome.updates or outcome.values)[-1] == "rank 0:\nfrom a thread\n43"
 
 
@@ -98,15 +108,15 @@ def test_columns_appear_while_a_cell_runs(ranks):
     outcome = ranks.run(
         "%%ranks\nimport os, time\nfor step in range(10):\n    print(step, flush=True)\n    time.sleep(0.15)\nstep"
     )
-    assert ":\n0\n1\n2" in outcome.values[0]
+    assert ":\n0" in outcome.values[0]
     assert "9" not in outcome.values[0]
-    assert 2 <= len(outcome.updates) <= 9
+    assert 2 <= len(outcome.updates) <= 10  # of which each has another line
     assert outcome.updates[-1].endswith("\n9\n9")
 
 
 def test_an_error_outside_a_collective_costs_nothing(ranks):
     outcome = ranks.fail("%%ranks\nprint('before')\nif rank == 1:\n    raise ValueError('no')\nz = 1")
-    assert outcome.values[0].startswith("rank 1 failed:\nbefore\nValueError: no\n  at Cell In[")
+    assert (outcome.values + outcome.updates)[-1].startswith("rank 1 failed:\nbefore\nValueError: no\n  at Cell In[")
     lines = outcome.shown.splitlines()
     assert lines[0] == "WorkerError: rank 1: ValueError: no"
     assert lines[1].endswith(", line 4:  raise ValueError('no')")
@@ -220,7 +230,9 @@ def test_time_is_up(ranks):
     outcome = ranks.fail("%%ranks\nwhile rank == 1:\n    pass")
     assert outcome.shown.startswith("WorkerError: no end after 0.5 s, so ")
     assert "rank 1 was at Cell In[" in outcome.shown
+    assert outcome.message.splitlines()[0] == "no end after 0.5 s, so what was still running has been stopped"
     assert "If they only needed longer: Ranks(…, timeout=seconds)." in outcome.shown
+    ranks.run("ranks.timeout = 20")
     assert kept(ranks) == [True] * 3
 
 
@@ -306,8 +318,13 @@ def test_a_launch_in_another_thread_goes_on(notebook):
         IMPORT
         + """
 outcomes = []
-thread = threading.Thread(target=lambda: outcomes.append(launch(time.sleep, 3, world_size=2).results))
-thread.start(); time.sleep(1)
+def work():
+    open("begun", "w").close()
+    time.sleep(3)
+thread = threading.Thread(target=lambda: outcomes.append(launch(work, world_size=2).results))
+thread.start()
+while not os.path.exists("begun"): time.sleep(0.02)
+os.unlink("begun")
 with Ranks(2) as ranks: outcomes.append(ranks["rank"])
 thread.join()""",
         timeout=60,
@@ -323,6 +340,9 @@ def test_ranks_that_cannot_be_brought_back(notebook, tmp_path):
     notebook.run("os.chdir(home)")
     assert outcome.message.startswith("rank 0: ValueError: no")
     assert "The ranks could not be recovered (" in outcome.message
+    assert (
+        notebook.run("launch(lambda: float(torch.ones(9, 9).mm(torch.ones(9, 9)).sum()), world_size=2)[1]").value == 729
+    )
 
 
 def test_arguments(notebook):
@@ -369,14 +389,17 @@ def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(n
 
 
 def test_a_prompt_in_a_cell(ranks):
-    lines = iter(["p x", "n", "n", "n"])  # past the end of the cell, too
+    lines = iter(["p x", "n", "n", "n", "n"])  # past the end of the cell, too
     outcome = ranks.type_into("%%ranks 1\nx = 41\nbreakpoint()\ny = 2\nx + 1", lambda _: next(lines))
     assert not outcome.error, outcome.shown
-    assert "(4)<module>()\n-> y = 2" in outcome.values[0]  # before the prompt
+    assert re.search(
+        r"> Cell In\[\d+\]\([34]\)<module>\(\)", outcome.values[0]
+    )  # before the prompt; 3.13 stops a line earlier
     assert "\n41\n" in outcome.updates[-1]
     assert outcome.updates[-1].endswith("42")
     assert "resident.py" not in outcome.updates[-1]
-    outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: "q")
+    typed = iter("q")  # once, for all of them
+    outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: next(typed))
     assert outcome.shown.startswith("Interrupted: Cell In[")
     outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: ranks.interrupt())
     assert outcome.shown.startswith("Interrupted: Cell In[")
@@ -385,16 +408,21 @@ def test_a_prompt_in_a_cell(ranks):
 
 
 def test_a_rank_that_dies_at_its_prompt(ranks):
+    def late(_):
+        wait_until(lambda: len([name for name in ranks.names() if name == "rank 1"]) == 0, 10, "it is gone")
+        return "c"
+
     outcome = ranks.type_into(
-        "%%ranks 1\nimport os, threading\nthreading.Timer(0.15, os._exit, (3,)).start()\nbreakpoint()\n1",
-        lambda _: None,
+        "%%ranks 1\nimport os, threading\nthreading.Timer(1, os._exit, (3,)).start()\nbreakpoint()\n1", late
     )
     assert "rank 1: ended with exit code 3" in outcome.message
     assert kept(ranks) == [True, False, True]
 
 
 def test_only_this_machine_can_reach_them(ranks):
-    assert {address for address, _ in ranks.listening()} <= {"127.0.0.1", "::1"}
+    addresses = {address for address, _ in ranks.listening()}
+    assert addresses
+    assert addresses <= {"127.0.0.1", "::1"}
 
 
 def test_two_notebooks_at_once_and_the_end_of_one(ranks, new_notebook):
@@ -417,5 +445,7 @@ def test_on_a_gpu(notebook):
     assert "('cuda', True)" in outcome.values[0]
     outcome = notebook.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\ndist.all_reduce(t)", timeout=90)
     assert "ValueError: no" in outcome.shown
+    if "2" in notebook.run("str(len(ranks))").value:  # one rank has nobody to wait for
+        assert "have been restarted" in outcome.shown
     notebook.run("%%ranks\nu = torch.ones(1, device=torch.cuda.current_device())\ndist.all_reduce(u)", timeout=60)
     notebook.run("ranks.close()")

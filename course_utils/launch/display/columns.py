@@ -6,42 +6,47 @@ from dataclasses import dataclass
 
 from ... import cells
 from ..failure import Fate, how_it_failed, names_of
+from ..rows import Rows
 from ..streams import Output, as_on_a_terminal
-from .status import latest_values
+from .display import Display
+from .status import in_short, latest_values
 
 _CHARS = 20_000  # of a rank's output, half of it from its beginning and half from its end
-_PATIENCE_S, _PAUSE_S = 0.5, 0.2  # until a running cell's columns are first shown, and between updates
+_PATIENCE_S = 0.5  # until a running cell's columns are first shown
+_SHARE = 0.1  # of the time, that showing them may take
 
 
-class Columns:
-    """The columns of one cell, shown at its end and, if it takes long, while it runs; a display, as those of `panel`.
+class Columns(Display):
+    """The columns of one cell, shown at its end and, if it takes long, while it runs.
 
     `output` is the Output that collects what the ranks print.
     """
 
+    pause_s = 0.2
+
     def __init__(self, chosen, world_size):
-        self._chosen = chosen
+        super().__init__()
+        self._chosen, self._world_size = chosen, world_size
         self.output = Output(world_size, _Nowhere(), logs="ranks.logs")
-        self.fates, self._rows = [Fate(rank) for rank in range(world_size)], None
-        self._handle, self.due = None, time.monotonic() + _PATIENCE_S
+        self.begin([Fate(rank) for rank in range(world_size)], Rows(world_size))
+        self._handle, self._shown, self.due = None, None, time.monotonic() + _PATIENCE_S
 
     def begin(self, fates, rows):
         """Show these Fates and Rows from now on, which go on changing."""
-        self.fates, self._rows = fates, rows
+        self._fates, self._rows = fates, rows
 
-    def refresh(self):
-        if time.monotonic() >= self.due:
-            self.catch_up()
+    def _draw(self):
+        began = time.monotonic()
+        self._show([None] * self._world_size)
+        self.due = max(self.due, time.monotonic() + (time.monotonic() - began) / _SHARE)
 
-    def hurry(self):
+    _catch_up = _draw
+
+    def _hurry(self):
         self.due = 0.0
 
-    def catch_up(self):
-        self._show([None] * len(self.fates))
-        self.due = time.monotonic() + _PAUSE_S
-
-    def finish(self, values):
-        """Show what is left; `values` are the ranks' results, as text."""
+    def _finish(self, values):
+        """`values` are the ranks' results, as text."""
         self.output.finish()
         self._show(values)
 
@@ -49,7 +54,7 @@ class Columns:
         from IPython.display import display
 
         columns = [
-            Column.of(self.fates[rank], self.output.log(rank), self._logged(rank), values[rank])
+            Column.of(self._fates[rank], self.output.log(rank), self._logged(rank), values[rank])
             for rank in self._chosen
         ]
         columns.sort(key=lambda column: not column.has_failed)  # failed ones first
@@ -58,14 +63,15 @@ class Columns:
         data = {"text/plain": as_text(columns), "text/html": as_html(columns)}
         if self._handle is None:
             self._handle = display(data, raw=True, display_id=True)
-        else:
+        elif data != self._shown:
             self._handle.update(data, raw=True)
+        self._shown = data
 
     def _logged(self, rank):
-        if self._rows is None or not (count := self._rows.counts[rank]):
+        count, latest = self._rows.counts[rank], self._rows.latest[rank]
+        if not count:
             return ""
-        latest = self._rows.latest[rank]
-        said = ", ".join(filter(None, [f"step {latest.step}", latest_values(latest)]))
+        said = ", ".join(filter(None, [f"step {in_short(latest.step)}", latest_values(latest)]))
         return f"logged {count:,} row{'s' * (count > 1)}, the last: {said}"
 
 

@@ -1,12 +1,12 @@
 """What a launch shows while it runs: a panel in a notebook, a progress bar in a terminal, nothing elsewhere."""
 
 import io
-import math
 import sys
 import time
 
 from ... import notebook
 from ...plots.over_time import Curves
+from .display import Display
 from .history import History
 from .silence import Silence
 from .status import statuses
@@ -16,7 +16,6 @@ _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
 _SHARE = 1 / 250  # of a core that drawing may take: the workers need it more
-_SAMPLE_S = 0.25
 
 
 def of(watch, name, started, device_type, is_quiet):
@@ -31,49 +30,15 @@ def of(watch, name, started, device_type, is_quiet):
     return Hidden(watch, history)
 
 
-class Hidden:
-    """Shows nothing, but still records the history. `due` is when to refresh it next.
-
-    A picture must not end a launch: where one cannot be drawn, `trouble` is the error, and nothing more is shown.
-    """
+class Hidden(Display):
+    """Shows nothing, but still records the history."""
 
     def __init__(self, watch, history):
-        self.history, self._watch, self.trouble = history, watch, None
-        self.due = time.monotonic() + _SAMPLE_S
-
-    def refresh(self):
-        """Take a sample and show what there is, if it is due."""
-        self._unless_in_trouble(self._refresh)
-
-    def finish(self, how):
-        """Leave a summary; `how` says how the launch ended."""
-        self._unless_in_trouble(self._finish, how)
-
-    def _unless_in_trouble(self, action, *args):
-        if self.trouble is not None:
-            return
-        try:
-            action(*args)
-        except Exception as error:
-            self.trouble, self.due = error, math.inf
-
-    def _refresh(self):
-        now = time.monotonic()
-        if now >= self.due:
-            self._sample()
-            self.due = now + _SAMPLE_S
+        super().__init__()
+        self.history, self._watch = history, watch
 
     def _sample(self):
         self.history.sample(self._watch.rows, self._watch.pids)
-
-    def hurry(self):
-        """Have the next refresh come at once: a rank has failed."""
-
-    def catch_up(self):
-        """Show what is held back: a prompt is about to follow."""
-
-    def _finish(self, how):
-        pass
 
 
 class Bar(Hidden):
@@ -83,10 +48,7 @@ class Bar(Hidden):
         super().__init__(watch, history)
         self._name, self._bar = name, None
 
-    def _refresh(self):
-        if time.monotonic() < self.due:
-            return
-        super()._refresh()
+    def _draw(self):
         if time.monotonic() - self.history.started < _PATIENCE_S:
             return
         if self._bar is None:
@@ -104,6 +66,7 @@ class Bar(Hidden):
 
     def _finish(self, how):
         if self._bar is not None:
+            self._draw()
             self._watch.output.make_way = None
             self._bar.close()
 
@@ -118,21 +81,17 @@ class Panel(Hidden):
         self._silences = [Silence(watch, rank) for rank in range(watch.world_size)]
         self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
 
-    def _refresh(self):
-        super()._refresh()
+    def _draw(self):
         now = time.monotonic()
-        if now >= self._table_due:
-            self._table_due = _draw(self._show, self._handle is None, _PAUSE_S)
-        elif now >= self._plot_due:
-            self._plot_due = _draw(self._plot, self._figure is None, _PLOT_PAUSE_S)
-        self.due = min(self.due, self._table_due, self._plot_due)
-
-    def _sample(self):
-        super()._sample()
         for silence in self._silences:
             silence.refresh()
+        if now >= self._table_due:
+            self._table_due = _timed(self._show, self._handle is None, _PAUSE_S)
+        elif now >= self._plot_due:
+            self._plot_due = _timed(self._plot, self._figure is None, _PLOT_PAUSE_S)
+        self.due = min(self.due, self._table_due, self._plot_due)
 
-    def hurry(self):
+    def _hurry(self):
         if self._handle is not None:
             self._table_due = self.due = 0.0
 
@@ -180,7 +139,7 @@ class Panel(Hidden):
             widget.close()
 
 
-def _draw(draw, is_first, pause_s):
+def _timed(draw, is_first, pause_s):
     """Call `draw`, and return when to call it again. The first call does not count: its imports make it slow."""
     began = time.thread_time()
     draw()

@@ -45,15 +45,15 @@ def _status(watch, history, rank, rate, silence):
     kind, state = _state(watch, fate, silence)
     line = watch.output.latest_line(rank)
     done, total = _progress(line, logged, watch.rows.totals[rank])
-    held = [list(filter(None, (m.gpu_bytes[rank] or m.host_bytes[rank],))) for m in history.moments[-2:]]
-    memory = next((each[0] for each in reversed(held) if each), None)
+    held = (moment.gpu_bytes[rank] or moment.host_bytes[rank] for moment in reversed(history.moments[-2:]))
+    memory = next(filter(None, held), None)
     return Status(
         rank=rank,
         kind=kind,
         state=state,
-        step="" if logged is None or done is not None else _short(logged.step),
+        step="" if logged is None or done is not None else in_short(logged.step),
         values="" if logged is None else latest_values(logged),
-        rate=f"{_short(float(rate))} {history.unit}/s" if rate and kind == "running" else "",
+        rate=f"{in_short(float(rate))} {history.unit}/s" if rate and kind == "running" else "",
         memory_bytes=memory,
         done=done,
         total=total,
@@ -64,7 +64,7 @@ def _status(watch, history, rank, rate, silence):
 def latest_values(logged):
     """`loss 0.31, accuracy 0.9` of a Logged."""
     values = [(name, value) for name, value in logged.values.items() if name not in _KINDS]
-    return ", ".join(f"{name} {_short(value)}" for name, value in values[:_VALUES])
+    return ", ".join(f"{name} {in_short(value)}" for name, value in values[:_VALUES])
 
 
 def _state(watch, fate, silence):
@@ -96,7 +96,8 @@ def _progress(line, logged, total):
     return None, None
 
 
-def _short(value):
+def in_short(value):
+    """A logged number or text, in a few characters."""
     if isinstance(value, int) and abs(value) >= 1e15:
         return f"an integer of {value.bit_length():,} bits"
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:20]

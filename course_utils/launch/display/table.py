@@ -20,11 +20,10 @@ def as_html(statuses, title):
 
 def _row(status, cells):
     look = _LOOKS.get(status.kind, "")
-    name, *others = cells
-    state, *numbers = others
-    cells = f'<td style="text-align: left; {look}">{state}</td>'
-    cells += "".join(f'<td style="text-align: left; white-space: nowrap; {look}">{each}</td>' for each in numbers)
-    return f'<tr style="{look}"><th scope="row" style="text-align: left; {look}">{name}</th>{cells}</tr>'
+    name, state, *numbers = cells
+    row = f'<td style="text-align: left; {look}">{state}</td>'
+    row += "".join(f'<td style="text-align: left; white-space: nowrap; {look}">{each}</td>' for each in numbers)
+    return f'<tr style="{look}"><th scope="row" style="text-align: left; {look}">{name}</th>{row}</tr>'
 
 
 def _columns(statuses):

@@ -14,8 +14,9 @@ from . import resident
 from .residents import Residents
 
 _READY_S = 60.0  # until ranks that start, or join a new group, say so
-_MEET_S = 1.0
+_MEET_S = 3.0
 _DEAF_S = 5.0  # in which an interrupt does not stop ranks from being brought back
+_NOTHING = resident.evaluate, ("None",)  # to ask of a rank that is to say that it is there
 
 
 class Crew:
@@ -23,7 +24,7 @@ class Crew:
 
     def __init__(self, world_size, placement, debug):
         self.world_size, self._placement, self._debug = world_size, placement, debug
-        self.residents = None
+        self.residents, self._handle = None, None
         self.turn = threading.RLock()  # held by the thread that asks them
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
 
@@ -31,26 +32,29 @@ class Crew:
         """Raises LauncherError or WorkerError where they do not start."""
         surroundings.current_folder()  # if it has been deleted, nothing is started
         stack, placement = self._stack, self._placement
-        self._gpus = stack.enter_context(sharing.reserve("Ranks", self.world_size, placement.device_type, _pause))
-        self._handle = handle.take()
-        stack.callback(self._handle.close)
-        stack.callback(self._handle.end)
-        folder = stack.enter_context(surroundings.folder())
-        self._stores = stack.enter_context(contextlib.ExitStack())
-        self._call_fd = call.dump(resident.obey, (), {})
-        stack.callback(os.close, self._call_fd)
-        with self._surrounded() as surroundings_fd:
-            self.residents = Residents(self._handle, self.world_size, folder, surroundings_fd, self._call_fd)
-            stack.callback(self.residents.stop)
-            self.residents.start()
-            self._wait_for_answers({rank: (resident.evaluate, ("None",)) for rank in range(self.world_size)})
+        with self.turn:
+            self._gpus = stack.enter_context(sharing.reserve("Ranks", self.world_size, placement.device_type, _pause))
+            self._handle = handle.take()
+            stack.callback(self._handle.close)
+            stack.callback(self._handle.end)
+            folder = stack.enter_context(surroundings.folder())
+            self._stores = stack.enter_context(contextlib.ExitStack())
+            self._call_fd = call.dump(resident.obey, (), {})
+            stack.callback(os.close, self._call_fd)
+            with self._surrounded() as surroundings_fd:
+                residents = Residents(self._handle, self.world_size, folder, surroundings_fd, self._call_fd)
+                self.residents = residents
+                stack.callback(residents.stop)
+                residents.start()
+                self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), _NOTHING))
 
     def close(self):
         """End them and all that they have started. May be called again, and while another thread asks them."""
         with self._closing:
             stack, self.residents = self._stack.pop_all(), None
         if not self.turn.acquire(blocking=False):
-            self._handle.end()  # whoever waits for them now hears that they are gone
+            if self._handle is not None:
+                self._handle.end()  # whoever waits for them now hears that they are gone
             self.turn.acquire()
         try:
             stack.close()
@@ -69,11 +73,11 @@ class Crew:
                 residents.interrupt()
             residents.drain()
             lost = sorted({*residents.busy, *residents.gone, *residents.astray})
-            if not lost and self._still_meets():
+            if not lost and self._still_meets(residents):
                 return ""
             if lost and self._placement.backend == "nccl":  # a missing member leaves the others' GPUs waiting
                 lost = list(range(self.world_size))
-            self._renew(lost)
+            self._renew(residents, lost)
         finally:
             residents.deaf_until = 0.0
         if not lost:
@@ -84,24 +88,26 @@ class Crew:
             "a new process group: anything made with the old one, such as a DDP model, must be made again."
         )
 
-    def _still_meets(self):
+    def _still_meets(self, residents):
         """Whether each process group still works: messages between two ranks count in some of its members only."""
-        suspects = self.residents.unequal_groups
+        suspects = residents.unequal_groups
         if not suspects:
             return True
         if self._placement.backend == "nccl":  # a barrier that does not end would hold the GPUs
             return False
-        self._wait_for_answers(dict.fromkeys(range(self.world_size), (rendezvous.still_meet, (suspects, _MEET_S))))
-        return all(self.residents.results)
+        meet = rendezvous.still_meet, (suspects, _MEET_S)
+        self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), meet))
+        return all(residents.results)
 
-    def _renew(self, lost):
+    def _renew(self, residents, lost):
         """Restart the ranks `lost`, and have all join a new process group."""
         with self._surrounded() as surroundings_fd:
             rejoin = (resident.rejoin, (self._store.port, self._placement.backend))
-            requests = {rank: rejoin for rank in range(self.world_size) if rank not in lost}
-            self.residents.collectives.clear()
-            self.residents.restart(lost, surroundings_fd, self._call_fd)
-            self._wait_for_answers(requests | {rank: (resident.evaluate, ("None",)) for rank in lost})
+            residents.collectives.clear()
+            residents.restart(lost, surroundings_fd, self._call_fd)
+            self._wait_for_answers(
+                residents, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING)
+            )
 
     @contextlib.contextmanager
     def _surrounded(self):
@@ -115,22 +121,22 @@ class Crew:
         finally:
             os.close(fd)
 
-    def _wait_for_answers(self, requests):
+    def _wait_for_answers(self, residents, requests):
         """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer."""
         fds = {}
         try:
             for rank, (function, args) in requests.items():
                 fds[rank] = call.dump(function, args, {})
             output = Output(self.world_size)
-            seconds = self.residents.request(fds, _READY_S, output)
+            seconds = residents.request(fds, _READY_S, output)
             output.finish()
         finally:
             for fd in fds.values():
                 os.close(fd)
-        fates = self.residents.whereabouts()
+        fates = residents.whereabouts()
         if any(fate.has_failed for fate in fates):
             raise explain(fates)
-        if self.residents.busy:
+        if residents.busy:
             raise explain(fates, timeout=seconds)
 
 

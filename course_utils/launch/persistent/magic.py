@@ -65,12 +65,12 @@ def chosen_ranks(line, world_size):
         if part and not found:
             raise RanksError(f"%%ranks takes rank numbers, as in `%%ranks 0,2` or `%%ranks 1-3`, not {line.strip()!r}")
         if found:
-            named = range(int(found[1]), int(found[2] or found[1]) + 1)
-            if not named:
+            first, last = int(found[1]), int(found[2] or found[1])
+            if first > last:
                 raise RanksError(f"{part} names no rank: write the lower number first")
-            chosen |= set(named)
-    if too_high := sorted(rank for rank in chosen if rank >= world_size):
-        raise RanksError(f"there is no rank {too_high[0]}: these are ranks 0 to {world_size - 1}")
+            if last >= world_size:
+                raise RanksError(f"there is no rank {last}: these are ranks 0 to {world_size - 1}")
+            chosen |= set(range(first, last + 1))
     return sorted(chosen) or list(range(world_size))
 
 

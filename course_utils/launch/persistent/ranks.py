@@ -109,18 +109,15 @@ class Ranks:
         deadline = time.monotonic() + self.timeout
         error, is_interrupted = None, False
         try:
-            seconds = residents.request(fds, self.timeout, self._output, display)
-            if residents.busy and any(fate.has_failed for fate in residents.asked):
+            seconds = residents.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
+            if residents.busy and residents.have_failed and not residents.was_quit:
                 residents.wait_for_others(deadline, spins=self.placement.backend == "nccl")
-            if any(fate.has_failed for fate in residents.asked):
-                residents.whereabouts()
-                error = explain(residents.asked, None, residents.killed_for_memory, "Ranks")
+            if residents.have_failed:
+                error = explain(residents.account(), None, residents.killed_for_memory, "Ranks")
             elif residents.busy:
-                residents.whereabouts()
-                error, is_interrupted = explain(residents.asked, seconds, asked_by="Ranks"), True
+                error, is_interrupted = explain(residents.account(), seconds, asked_by="Ranks"), True
         except KeyboardInterrupt:
-            residents.whereabouts()
-            error, is_interrupted = Interrupted(f"{name} was interrupted", residents.asked), True
+            error, is_interrupted = Interrupted(f"{name} was interrupted", residents.account()), True
         except BaseException:
             was_closed = self._crew.residents is None
             self.close()
@@ -129,10 +126,10 @@ class Ranks:
             raise
         if error is None:
             return
-        if display is not None:  # that of ranks which are brought back fail, too, is no news
+        if display is not None:
             display.begin([copy.copy(fate) for fate in residents.fates], residents.rows)
         if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
-            others = [fate for fate in residents.asked if fate.rank != error.rank]
+            others = [fate for fate in error.ranks if fate.rank != error.rank]
             error, is_interrupted = Interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
         error.add(self._recover(is_interrupted))
         if isinstance(error, WorkerError):
@@ -143,7 +140,10 @@ class Ranks:
         try:
             return self._crew.recover(is_interrupted)
         except (Exception, KeyboardInterrupt) as error:
+            was_closed = self._crew.residents is None  # by another thread
             self.close()
+            if was_closed:
+                return f"T{_ENDED[1:]}."
             reason = str(error).partition("\n")[0] or "interrupted again"
             return f"The ranks could not be recovered ({reason}) and have ended: make new ones with Ranks(…)."
 

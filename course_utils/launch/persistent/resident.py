@@ -32,7 +32,7 @@ def obey():
         except EOFError:
             return
         if isinstance(message, Ask):  # not a line for a debugger that was interrupted
-            _answer(message.number, *fds)
+            _answer(message, *fds)
 
 
 def _interrupt(*_):
@@ -43,14 +43,14 @@ def _interrupt(*_):
         raise KeyboardInterrupt
 
 
-def _answer(number, request_fd):
+def _answer(ask, request_fd):
     global _is_busy
     pid, report, fds = os.getpid(), None, []
     doing = "loading the function and its arguments"
     try:
         try:
             function, args, kwargs = payload.load(request_fd)
-            doing, _is_busy = "", True
+            doing, _is_busy = "", ask.can_be_interrupted
             value = function(*args, **kwargs)
             hardware.wait_for_gpus()
         finally:
@@ -65,7 +65,7 @@ def _answer(number, request_fd):
     if os.getpid() != pid:
         worker.leave_fork()
     ending.flush()
-    worker.send(Answered(number, time.monotonic(), report, rendezvous.collectives()), fds)
+    worker.send(Answered(ask.number, time.monotonic(), report, rendezvous.collectives()), fds)
     for fd in [request_fd, *fds]:
         os.close(fd)
 

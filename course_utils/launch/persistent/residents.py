@@ -1,6 +1,7 @@
 """Watches persistent workers: they serve one request after another, and those that cannot go on are restarted."""
 
 import contextlib
+import copy
 import os
 import signal
 import time
@@ -10,7 +11,7 @@ import psutil
 from ..failure import Fate, LauncherError, is_in_torch_distributed
 from ..protocol import Answered, Ask, Raised, Returned, Signal
 from ..rows import Rows
-from ..supervisor import Supervisor
+from ..supervisor import START_S, Supervisor
 
 _LOOK_AGAIN_S = 0.25
 _ANSWER_S = 0.2
@@ -20,7 +21,6 @@ _SPINNING_S = 10.0  # at one line, where waiting uses a core, too
 _HEED_S = 0.5  # for an interrupted rank to stop, unless it waits in C++
 _DRAIN_S = 0.5
 _END_S = 5.0
-_START_S = 120.0
 
 
 class _Stay:
@@ -63,14 +63,15 @@ class Residents(Supervisor):
         self.astray = set()  # those that live, and will not answer any more
         self.collectives = {}  # rank → what its process groups have been through
 
-    def request(self, fds, timeout, output, display=None):
+    def request(self, fds, timeout, output, display=None, can_be_interrupted=False):
         """Ask each rank in {rank: payload of (function, args, kwargs)}; return the seconds they had.
 
         Returns when all have answered, when time is up, or shortly after a first failure. What they print goes to
-        `output`, an Output; `display` is refreshed meanwhile.
+        `output`, an Output; `display` is refreshed meanwhile. `can_be_interrupted` says whether `interrupt` stops them.
         """
         self._number += 1
         self.prompting.clear()  # of what has been interrupted
+        self.located.clear()
         self._asked = tuple(fds)
         self.fates = [Fate(rank) for rank in range(self.world_size)]
         self.results, self.settled, self.output, self.display = [None] * self.world_size, None, output, display
@@ -78,9 +79,10 @@ class Residents(Supervisor):
         if display is not None:
             display.begin(self.fates, self.rows)
         for rank, fd in fds.items():
+            self.fates[rank].died = self.gone.get(rank)
             with contextlib.suppress(OSError):  # it has just ended, as we shall hear
-                self.channels[rank].send(Ask(self._number), [fd])
-        seconds = self.watch(timeout, _START_S)
+                self.channels[rank].send(Ask(self._number, can_be_interrupted), [fd])
+        seconds = self.watch(timeout, START_S)
         self.drain()
         return seconds
 
@@ -92,6 +94,20 @@ class Residents(Supervisor):
     @property
     def busy(self):
         return [fate.rank for fate in self.asked if not fate.returned and not fate.has_failed]
+
+    @property
+    def have_failed(self):
+        return any(fate.has_failed for fate in self.asked)
+
+    @property
+    def was_quit(self):
+        """Whether a rank has left its debugger for good."""
+        return any(fate.report is not None and fate.report.type_name == "BdbQuit" for fate in self.asked)
+
+    def account(self):
+        """The fates of this request's ranks as they are now, and where each is. Bringing ranks back changes `fates`."""
+        self.whereabouts()
+        return [copy.copy(fate) for fate in self.asked]
 
     @property
     def is_over(self):
