@@ -16,6 +16,8 @@ _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
 _SHARE = 1 / 250  # of a core that drawing may take: the workers need it more
+# Widgets of the panel before, which the page has let go by now: if closed at once, one may still be asked to draw.
+_spent = []
 
 
 def of(watch, name, started, device_type, is_quiet):
@@ -109,6 +111,8 @@ class Panel(Hidden):
 
         self._table = ipywidgets.HTML(as_html(found, title))
         self._image = ipywidgets.HTML()
+        while _spent:
+            _spent.pop().close()
         box = ipywidgets.VBox([self._table, self._image])
         # Where widgets cannot be shown, the table as it is now takes their place until the end.
         data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(found, title)}
@@ -135,8 +139,7 @@ class Panel(Hidden):
             return
         found, title = statuses(self._watch, self.history), self._title(how)
         self._handle.update({"text/html": as_html(found, title), "text/plain": as_text(found, title)}, raw=True)
-        for widget in (self._table, self._image, self._box):
-            widget.close()
+        _spent.extend((self._table, self._image, self._box))
 
 
 def _timed(draw, is_first, pause_s):
