@@ -34,7 +34,7 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 def folder():
     """Where the environment lies: build/elsewhere, or what COURSE_ELSEWHERE names."""
-    return Path(os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere")
+    return Path(os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere").absolute()
 
 
 def stamp():
