@@ -45,9 +45,7 @@ TRAIN = """def train(num_steps, bad_step=None):
         log(loss=loss.item(), samples=len(images), total=num_steps)
 
 """
-CONTROL_CELLS = {chapter: cells_of(chapter, text) for chapter, (text, _) in CONTROLS.items()}
-BOOKS = {
-    "controls": sum(CONTROL_CELLS.values(), []),
+BOOKS = {chapter: cells_of(chapter, text) for chapter, (text, _) in CONTROLS.items()} | {
     "panel": [SETUP, TRAIN + "launch(train, 60, world_size=2)"],
     "failing": [SETUP, TRAIN + "launch(train, 100, bad_step=60, world_size=3)"],
     "endless": [SETUP, TRAIN + "launch(train, 100_000, world_size=2)"],
@@ -65,15 +63,14 @@ def open_page(tmp_path_factory):
         yield open_page
 
 
-def test_controls_move_their_figure(open_page):
-    page, last = open_page("controls").run(300_000), -1
-    for chapter, (_, button) in CONTROLS.items():
-        last += len(CONTROL_CELLS[chapter])
-        move_controls(page.output(last), button)
-        page.wait_for_the_kernel()
-        page.shot(f"controls_{chapter}")
+@pytest.mark.parametrize("chapter", CONTROLS)
+def test_controls_move_their_figure(open_page, chapter):
+    page = open_page(chapter).run(120_000)
+    move_controls(page.output(len(BOOKS[chapter]) - 1), CONTROLS[chapter][1])
+    page.wait_for_the_kernel()
+    page.shot(f"controls_{chapter}")
     images = page.page.locator(".jp-OutputArea img")
-    assert images.count() >= len(CONTROLS)
+    assert images.count() > 0
     assert (
         images.evaluate_all("nodes => nodes.filter(node => !node.alt).map(node => node.outerHTML.slice(0, 200))") == []
     )
