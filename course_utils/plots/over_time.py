@@ -46,4 +46,4 @@ class Curves:
         for axes in self._axes:
             axes.relim()
             axes.autoscale_view()
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(bottom=0, auto=True)  # auto: or the first draw would fix the top for all that follow
