@@ -9,9 +9,12 @@ import termios
 
 import pytest
 from conftest import REPOSITORY, crowd
+from matplotlib.figure import Figure
 
+from course_utils.launch.display.history import History, Moment
 from course_utils.launch.protocol import Logged
 from course_utils.launch.rows import Rows
+from course_utils.plots.over_time import Curves
 
 STEPS = """
 def steps(seconds=2.0, failing=-1):
@@ -243,3 +246,16 @@ len(run.metrics), len(run.metrics.text[0]), int(run.metrics.step.max())
     length, characters, last = outcome.value
     assert (length, last) == (60_000, 119_998)
     assert characters < 1_100
+
+
+def test_the_plot_goes_on_scaling():
+    history, figure = History(0.0), Figure()
+    curves = Curves(figure, 1)
+    history.moments = [Moment(0.0, [0], [0], [0], [None]), Moment(0.3, [0], [0], [0], [None])]
+    curves.draw(history)
+    history.moments.append(Moment(1.0, [500], [0], [2**29], [None]))
+    curves.draw(history)
+    rate, memory = (axes.get_ylim() for axes in figure.axes)
+    assert rate[0] == memory[0] == 0
+    assert rate[1] > 500
+    assert memory[1] > 0.5
