@@ -118,10 +118,13 @@ class _Debugger(pdb.Pdb):
             raise
         super()._error_exc(*args)
 
-    def interaction(self, *args, **kwargs):
-        super().interaction(*args, **kwargs)
-        if self._refusal:  # of post_mortem, which traces nothing
-            raise RuntimeError(self._refusal)
+    def interaction(self, frame, *args, **kwargs):
+        try:
+            super().interaction(frame, *args, **kwargs)
+        except bdb.BdbQuit:
+            if frame is None and self._refusal:  # of post_mortem, which is not called by trace_dispatch
+                raise RuntimeError(self._refusal) from None
+            raise
         if self._then is not None and not self.quitting:
             then, self._then = self._then, None
             then()

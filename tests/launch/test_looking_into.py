@@ -230,6 +230,16 @@ def debugged():
     assert "[rank 1] 1\n" in outcome.stdout
 
 
+def test_nobody_can_type_after_the_fact(notebook):
+    outcome = notebook.fail("""
+def debugged():
+    import pdb
+    try: 1 / 0
+    except ZeroDivisionError as error: pdb.post_mortem(error.__traceback__)
+launch(debugged, world_size=1)""")
+    assert "RuntimeError: breakpoint() needs keyboard input" in outcome.shown
+
+
 @pytest.mark.parametrize("statement", ["breakpoint()", "dist.breakpoint()"])
 def test_nobody_can_type(notebook, statement):
     notebook.run(f"def debugged():\n    {statement}\n    return 1")
