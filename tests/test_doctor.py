@@ -177,9 +177,25 @@ def test_an_installation_of_an_older_build_is_well(monkeypatch, cuda):
 def test_a_torch_that_does_not_load(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')")
-    (tmp_path / "torch/version.py").write_text("__version__, cuda = '2.15.0+cu132', '13.2'")
+    (tmp_path / "torch/version.py").write_text("__version__ = '2.15.0+cu132'\ncuda: str = '13.2'\n")
     code, found, _ = doctor(env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert code == 1 and "libcudart.so.13" in found["torch"][-1]["said"] and "launch" not in found
+
+
+def test_no_check_s_time_is_used_up_while_torch_is_read_from_a_slow_disk(tmp_path):
+    """It holds the interpreter meanwhile, so no check may run beside it, and none may import it."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/version.py").write_text("__version__ = '2.15.0+cu132'\ncuda: str = '13.2'\n")
+    (tmp_path / "torch/__init__.py").write_text(
+        "import os, sys, traceback\n"
+        "with open(os.environ['STACKS'], 'a') as file:\n"
+        "    for frame in sys._current_frames().values():\n"
+        "        file.write(' '.join(entry.name for entry in traceback.extract_stack(frame)) + '\\n')\n"
+        "raise OSError('libcudart.so.13: cannot open shared object file')"
+    )
+    stacks = tmp_path / "stacks"
+    doctor(env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "STACKS": str(stacks)})
+    assert "examine" in stacks.read_text() and "_lines" not in stacks.read_text()
 
 
 def test_kinds_of_torch_and_torchvision_that_do_not_go_together(monkeypatch):

@@ -30,17 +30,13 @@ def examine():
     """Yield the Lines of all checks. A check that raises, or that takes too long, is a line, too."""
     from . import cluster, gpus, installed, machine, workers
 
-    # Importing torch takes most of the time: it happens beside the other checks.
     problems = []
-    warming = threading.Thread(target=_warm, args=(problems,), daemon=True)
-    warming.start()
-    lines = []
-    for check in (*installed.CHECKS, *machine.CHECKS, *gpus.CHECKS, *cluster.CHECKS):
-        for line in _within(LIMIT_S, check):
-            lines.append(line)
-            yield line
-    warming.join(LOAD_S)
-    if warming.is_alive():
+    _attempt(problems, _warm)  # the process that workers are forked from imports torch while this one looks around
+    for check in installed.CHECKS:
+        yield from _within(LIMIT_S, check)
+    # Now, and beside no check: as its libraries are loaded the interpreter is held, and from a slow disk that would use
+    # up the time of a check.
+    if not in_time(LOAD_S, lambda: _attempt(problems, _import_torch)):
         problems.append(f"no end within {LOAD_S} s")
     if problems:
         yield Line(
@@ -49,8 +45,15 @@ def examine():
             f"does not load ({problems[0]})",
             "run `make clean` and `make install`; on a network disk, look whether it answers",
         )
+    else:
+        yield from _within(LIMIT_S, installed.data)  # which imports torch
+    lines = []
+    for check in (*machine.CHECKS, *gpus.CHECKS, *cluster.CHECKS):
+        for line in _within(LIMIT_S, check):
+            lines.append(line)
+            yield line
+    if problems:
         return
-    yield from _within(LIMIT_S, installed.data)  # which imports torch
     for check in workers.CHECKS:  # in this thread, from which workers are started; launch has a limit of its own
         yield from _lines(check, lines)
 
@@ -106,12 +109,19 @@ def first_line(error):
     )
 
 
-def _warm(problems):
-    """Start the process that workers are forked from, and import torch here, at the same time."""
+def _attempt(problems, call):
+    """Call it, and add what it raises to the problems."""
     try:
-        from ..launch import warm
-
-        warm()
-        import torch.distributed  # noqa: F401
+        call()
     except Exception as error:
         problems.append(first_line(error))
+
+
+def _warm():
+    from ..launch import warm
+
+    warm()
+
+
+def _import_torch():
+    import torch.distributed  # noqa: F401

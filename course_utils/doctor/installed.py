@@ -1,10 +1,10 @@
 """What is installed: Python, packages at the versions that the course was tested with, data."""
 
+import ast
 import functools
 import json
 import os
 import re
-import runpy
 import sys
 import tomllib
 from importlib import metadata
@@ -84,9 +84,21 @@ def torch():
 
 
 def _version_file(package):
-    """What a package's version.py defines, or None where there is no such package; importing torch takes seconds."""
+    """The constants that a package's version.py defines, or None where there is no such package.
+
+    It is read and not run: torchvision's imports torch, which takes seconds, and minutes from a slow disk.
+    """
     found = find_spec(package)
-    return runpy.run_path(str(Path(found.origin).parent / "version.py")) if found and found.origin else None
+    if not (found and found.origin):
+        return None
+    tree = ast.parse((Path(found.origin).parent / "version.py").read_text())
+    return {
+        target.id: statement.value.value
+        for statement in tree.body
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and isinstance(statement.value, ast.Constant)
+        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+        if isinstance(target, ast.Name)
+    }
 
 
 def data():
