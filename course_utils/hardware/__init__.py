@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import nvml
-from .cuda import full_precision, gpus_in_use, wait_for_gpus
+from .cuda import full_precision, gpus_are_well, gpus_in_use, wait_for_gpus
 from .host import cpu_name, memory_bytes, num_cores, torch_version
 from .nvml import GPU, gpus
 from .report import count, full_lines, gib, memory_of
@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # importing this module must not import torch: that takes sec
 
 __all__ = [
     "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "full_precision", "gpus",
-    "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "torch_version", "wait_for_gpus",
+    "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "torch_version",
+    "wait_for_gpus",
 ]  # fmt: skip
 
 # Of a GPU's memory for each worker that shares it: half a GiB is gone before it computes anything (CUDA's context).

@@ -29,6 +29,16 @@ def gpus_in_use():
     return [torch.device("cuda", i) for i in indices if torch._C._cuda_hasPrimaryContext(i)]
 
 
+def gpus_are_well():
+    """Whether this process can still use its GPUs. Does not wait: after an error in a kernel, no call reaches them."""
+    try:
+        for gpu in gpus_in_use():
+            sys.modules["torch"].cuda.current_stream(gpu).query()
+    except RuntimeError:
+        return False
+    return True
+
+
 def wait_for_gpus():
     """Wait until every GPU in use has done all that it was asked to do."""
     for gpu in gpus_in_use():

@@ -119,10 +119,13 @@ def memory_of_processes() -> dict[int, int]:
     """{pid: bytes of GPU memory} of the processes on the visible GPUs; without those that the driver hides."""
     nvml, _ = _nvml()
     held = {}
-    for handle in visible_handles() if nvml is not None else ():
-        with contextlib.suppress(nvml.NVMLError):
-            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                held[process.pid] = held.get(process.pid, 0) + (process.usedGpuMemory or 0)
+    if nvml is None:
+        return held
+    with contextlib.suppress(nvml.NVMLError):  # a GPU that has fallen off the bus
+        for handle in visible_handles():
+            with contextlib.suppress(nvml.NVMLError):
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                    held[process.pid] = held.get(process.pid, 0) + (process.usedGpuMemory or 0)
     return held
 
 

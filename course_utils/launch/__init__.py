@@ -212,7 +212,7 @@ def launch(
         warm()  # before waiting for a turn, and before torch is imported here too
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
-        gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, _pause))
+        gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, interrupts.sleep))
         started = time.monotonic()
         if on is not None:
             supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd))
@@ -244,11 +244,12 @@ def _supervise(run, supervisor, timeout):
         how = "interrupted"
         raise _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts()) from None
     except (LauncherError, WorkerError) as error:
-        _going_on = None
         if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
+            how = "quit"
             what = f"{run.name} was quit at the prompt of rank {error.rank}"
             others = [fate for fate in error.ranks if fate.rank != error.rank]
             raise _interrupted(run, what, others) from None
+        _going_on = None
         error.run = run
         if isinstance(error, WorkerError):
             held.show_below(error)
@@ -263,7 +264,8 @@ def _supervise(run, supervisor, timeout):
             shutdown()  # the forkserver does not answer: end it, and with it every worker
     if run.failures:
         failed = [fate for fate in supervisor.fates if fate.has_failed]
-        print(*lines_about(sorted(failed, key=lambda fate: fate.blames_another)), sep="\n")  # the cause first
+        failed.sort(key=lambda fate: fate.blames_another)  # the cause first
+        print(lines_about(failed, too="")[0], *lines_about(failed)[1:], sep="\n")
     if supervisor.rows.note:
         print(supervisor.rows.note)
     if supervisor.output.trouble is not None:
@@ -286,7 +288,7 @@ def _turn():
     """Wait until no other thread is in a launch."""
     has_said = False
     while not handle.turn.acquire(blocking=False):
-        _pause(0.1)
+        interrupts.sleep(0.1)
         if not has_said and _going_on is not None and time.monotonic() - _going_on.started > 1:
             print(f"waiting for the launch of {_going_on.name}, which runs in another thread, to end")
             has_said = True
@@ -294,12 +296,6 @@ def _turn():
         yield
     finally:
         handle.turn.release()
-
-
-def _pause(seconds):
-    """Wait a moment, and allow interrupts meanwhile: nothing has been started yet."""
-    with interrupts.allowed():
-        time.sleep(seconds)
 
 
 @contextlib.contextmanager

@@ -31,8 +31,7 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
         raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
     if world_size is not None and world_size < 1:
         raise ValueError(f"world_size is the number of workers, a whole number from 1 up, not {world_size}")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ValueError(f"timeout is a number of seconds above 0, not {_short(timeout)}")
+    require_seconds(timeout)
     with contextlib.suppress(ValueError):  # a builtin without a signature
         signature = inspect.signature(worker)
         try:
@@ -46,6 +45,12 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
         return world_size, hardware.choose_backend(world_size, backend)
     world_size = on.world_size(world_size)
     return world_size, on.place(world_size, backend)
+
+
+def require_seconds(timeout):
+    """Raise ValueError for what is no timeout."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ValueError(f"timeout is a number of seconds above 0, not {_short(timeout)}")
 
 
 def worker_name(worker):

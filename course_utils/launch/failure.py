@@ -52,6 +52,11 @@ class Fate:
         return self.report is not None or self.died is not None
 
     @property
+    def has_quit(self):
+        """Whether the student has left its debugger for good."""
+        return self.report is not None and self.report.type_name == "BdbQuit"
+
+    @property
     def has_lost_connection(self):
         """Whether all it can say is that another rank was gone."""
         report = self.report
@@ -124,7 +129,7 @@ class Interrupted(_Brief, KeyboardInterrupt):
     run = None
 
     def __init__(self, what, fates=()):
-        super().__init__("\n\n".join(filter(None, [what, "\n".join(lines_about(fates))])))
+        super().__init__("\n\n".join(filter(None, [what, "\n".join(lines_about(fates, too=""))])))
 
 
 @contextlib.contextmanager
@@ -163,7 +168,7 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.frames) for fate in fates):
-            head += "\n  gloo aborts when ranks disagree on shape, dtype or order"
+            head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
             advice = f"{asked_by}(…, debug=True) says which ranks disagree."
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
@@ -228,17 +233,21 @@ def _died(code, killed_for_memory=False):
     return f"ended by {_SIGNALS.get(number, f'signal {number} ({signal.strsignal(number)})')}"
 
 
-def lines_about(fates):
-    """Return what became of the ranks: one line for all with the same story, in the order of the first."""
+def lines_about(fates, too=" too"):
+    """Return what became of the ranks: one line for all with the same story, in the order of the first.
+
+    `too` is "" where no failure has been told before.
+    """
     groups = {}
     for fate in fates:
-        groups.setdefault(_story(fate), []).append(fate)
+        groups.setdefault(_story(fate, too), []).append(fate)
     return [
-        f"{names_of([fate.rank for fate in group])} {_story(group[0], len(group) > 1)}" for group in groups.values()
+        f"{names_of([fate.rank for fate in group])} {_story(group[0], too, len(group) > 1)}"
+        for group in groups.values()
     ]
 
 
-def _story(fate, of_many=False):
+def _story(fate, too, of_many=False):
     """What became of a rank, as the rest of a sentence about it, or about several."""
     report = fate.report
     if fate.returned and any(function == "_shutdown" for _, _, function in fate.frames):
@@ -255,14 +264,14 @@ def _story(fate, of_many=False):
         return f"lost {its} connection when {it} {whereabouts(fate.frames, of_many)}"
     if report is not None:
         place = cells.own_line(fate.frames)
-        return f"failed too: {_shortened(_raised(report))}" + (f"\n  at {place}" if place else "")
+        return f"failed{too}: {in_one_line(_raised(report))}" + (f"\n  at {place}" if place else "")
     if fate.died is not None:
         was = "" if fate.died >= 0 else "were " if of_many else "was "
         return was + _died(fate.died)
     return whereabouts(fate.frames, of_many)
 
 
-def _shortened(text, length=120):
+def in_one_line(text, length=120):
     line = text.partition("\n")[0]
     return line if len(line) <= length else f"{line[:length]}…"
 

@@ -114,7 +114,7 @@ def _words(value, levels):
     if kind.__module__ == "numpy" and hasattr(value, "dtype"):
         is_short = not value.shape and not value.dtype.hasobject and value.dtype.itemsize <= _CHARS
         return repr(value) if is_short else f"array {tuple(value.shape)} {value.dtype}"
-    if kind is pathlib.PosixPath or torch is not None and (isinstance(value, torch.dtype | torch.device | torch.Size)):
+    if kind is pathlib.PosixPath or torch is not None and issubclass(kind, (torch.dtype, torch.device, torch.Size)):
         return repr(value)
     return f"a {kind.__name__}"
 

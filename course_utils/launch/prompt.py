@@ -8,6 +8,7 @@ What pdb prints goes where the worker's output goes.
 
 import bdb
 import collections
+import datetime
 import os
 import pdb
 import sys
@@ -18,6 +19,7 @@ from ..processes import interrupts
 from .protocol import Asked, Typed
 
 _ELSEWHERE = "breakpoint() opens a prompt only in workers that launch itself starts: on this machine, without on=…"
+_NOBODY = "breakpoint() needs keyboard input, but there is none here: remove it, or open the notebook"
 _IN_THREAD = "breakpoint() opens a prompt only in the main thread of a worker"
 
 
@@ -28,8 +30,12 @@ def read_line(rank, prompt):
     try:
         with interrupts.allowed():
             return Typed(input(f"[rank {rank}] {prompt}"), "")
-    except (EOFError, RuntimeError):  # nobody can type: nbconvert, nbval, a script without a terminal
-        return Typed(None, "breakpoint() needs keyboard input, but there is none here: remove it, or open the notebook")
+    except EOFError:
+        if sys.stdin is not None and sys.stdin.isatty():  # Ctrl-D, which quits in a debugger
+            return Typed("EOF", "")
+        return Typed(None, _NOBODY)
+    except RuntimeError:  # nobody can type: nbconvert, nbval, a script without a terminal
+        return Typed(None, _NOBODY)
 
 
 def take_over(listener, send):
@@ -46,15 +52,22 @@ def take_over(listener, send):
     sys.breakpointhook, pdb.Pdb = hook, Debugger
     dist = sys.modules.get("torch.distributed")  # another interpreter may lack torch
     if dist is not None:
-        passed = collections.Counter()
+        passed, c10d = collections.Counter(), dist.distributed_c10d
+        set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout  # torch 2.11 has the latter
 
-        def breakpoint(rank=0, skip=0, timeout_s=None):
-            """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it goes on."""
+        def breakpoint(rank=0, skip=0, timeout_s=3600):
+            """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it goes on.
+
+            As in torch, `timeout_s` becomes the timeout of all process groups, unless it is None.
+            """
             frame = sys._getframe(1)
             here = (frame.f_code.co_filename, frame.f_lineno)
             passed[here] += 1
             if passed[here] <= skip:
                 return
+            if timeout_s is not None:  # a short one would end those that wait while the student reads
+                for group in list(c10d._world.pg_map):
+                    set_timeout(datetime.timedelta(seconds=timeout_s), group)
             if dist.get_rank() == rank:
                 _Debugger(listener, send, then=dist.barrier).set_trace(frame)
             else:
@@ -62,6 +75,13 @@ def take_over(listener, send):
                 dist.barrier()
 
         dist.breakpoint = breakpoint
+
+
+def forget_breakpoints():
+    """Stop tracing, and drop breakpoints that were set at a prompt: what runs next was not meant."""
+    if isinstance(getattr(sys.gettrace(), "__self__", None), _Debugger):
+        sys.settrace(None)
+    bdb.Breakpoint.clearBreakpoints()
 
 
 class _Debugger(pdb.Pdb):
@@ -76,6 +96,7 @@ class _Debugger(pdb.Pdb):
         self.prompt = ""  # pdb would print it as well
         self._listener, self._send_message, self._then = listener, send, then
         self._callers, self._refusal = [], ""
+        self._was_interrupted = False
 
     def readline(self):
         """Act as pdb's standard input: return a line from the notebook."""
@@ -103,6 +124,7 @@ class _Debugger(pdb.Pdb):
         own = [i for i, caller in enumerate(stack) if cells.is_own(caller.f_code.co_filename)]
         self._callers = stack[own[-1] + 1 :] if own else []  # of the student's function: the launcher's
         super().set_trace(frame, **options)
+        pdb.Pdb._last_pdb_instance = None  # Python 3.14 would take it again for the next prompt
 
     def stop_here(self, frame):
         if any(frame is caller for caller in self._callers):  # the student's function has come to its end
@@ -115,8 +137,14 @@ class _Debugger(pdb.Pdb):
 
     def _error_exc(self, *args):
         if isinstance(sys.exc_info()[1], KeyboardInterrupt):  # of a command that was typed
+            self._was_interrupted = True
             raise
         super()._error_exc(*args)
+
+    def postcmd(self, stop, line):
+        if self._was_interrupted:  # some commands, such as p, let no exception through
+            raise KeyboardInterrupt
+        return super().postcmd(stop, line)
 
     def interaction(self, frame, *args, **kwargs):
         try:

@@ -40,8 +40,8 @@ Raised = namedtuple("Raised", "time report")
 # Of a rank that persists; with it comes a payload, (function, args, kwargs).
 Ask = namedtuple("Ask", "number can_be_interrupted")
 # `report` is None where it has returned: then a payload comes along, the result. `collectives` is what its process
-# groups have been through.
-Answered = namedtuple("Answered", "number time report collectives")
+# groups have been through; `is_well` says whether its GPU still works: after some errors no call reaches it any more.
+Answered = namedtuple("Answered", "number time report collectives is_well")
 
 Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?
 Described = namedtuple("Described", "frames")

@@ -32,6 +32,7 @@ class Supervisor(Watch):
         self._launch = next(_launches)
         self.handle, self._folder, self.given_fds = handle, folder, (surroundings_fd, call_fd)
         self.channels, self._stacks, self._outputs = {}, {}, {}
+        self._stacks_begin = {}  # rank → where in the file of its stacks those of this request begin
         self._selector = selectors.DefaultSelector()
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
         self.alive = set()
@@ -69,6 +70,7 @@ class Supervisor(Watch):
         self.channels.pop(rank).close()
         os.close(self._outputs.pop(rank))
         os.close(self._stacks.pop(rank))
+        self._stacks_begin.pop(rank, None)
 
     def wait(self, timeout):
         """Return when all ranks have returned and ended; with `keeps_going`, when all have ended and one has returned.
@@ -154,7 +156,7 @@ class Supervisor(Watch):
 
     @property
     def killed_for_memory(self):
-        """Whether the system has killed a process for want of memory since the launch began."""
+        """Whether the system has killed a process for want of memory since the launch, or the request, began."""
         return linux.count_memory_kills() > self._memory_kills
 
     @property
@@ -231,5 +233,10 @@ class Supervisor(Watch):
     def _has_answered(self, rank):
         return bool(self.fates[rank].described or self.fates[rank].has_failed or rank not in self.alive)
 
+    def begin_anew(self):
+        super().begin_anew()
+        self._memory_kills = linux.count_memory_kills()
+        self._stacks_begin = {rank: os.fstat(fd).st_size for rank, fd in self._stacks.items()}
+
     def stacks(self, rank):
-        return os.pread(self._stacks[rank], 1 << 20, 0).decode(errors="replace")
+        return os.pread(self._stacks[rank], 1 << 20, self._stacks_begin.get(rank, 0)).decode(errors="replace")

@@ -10,25 +10,27 @@ from .rows import Rows
 from .streams import Output
 
 # After a first failure, wait for others to report theirs; longer after a lost connection, which has a cause elsewhere.
-_SETTLE_S = 0.1
+_SETTLE_S, _SETTLE_LOST_CONNECTION_S = 0.1, 1.0
 
 
 class Watch:
     """The fates of `world_size` ranks. A subclass delivers their messages, and can ask where they are."""
 
-    settle_lost_connection_s = 1.0
-
     def __init__(self, world_size, stream=None, keeps_going=False):
         self.world_size, self.keeps_going = world_size, keeps_going  # without failed ranks, while any is left
-        self.results = [None] * world_size
-        self.rows = Rows(world_size)
         self.pids = {}  # of the ranks of this machine
-        self.located = {}  # rank → its last Located
         self.display = None  # a Display, which is refreshed while they run
         self.output = Output(world_size, stream)
-        self.fates = [Fate(rank) for rank in range(world_size)]
         self.begun = set()
         self.is_stopping = False
+        Watch.begin_anew(self)
+
+    def begin_anew(self):
+        """Forget what ranks have done so far: they are about to serve a request."""
+        self.results = [None] * self.world_size
+        self.rows = Rows(self.world_size)
+        self.fates = [Fate(rank) for rank in range(self.world_size)]
+        self.located = {}  # rank → its last Located
         self.prompting = {}  # rank → prompt of its debugger, which waits for a line
         self.paused_s = 0.0  # spent at debuggers' prompts, which the timeout does not count
         self.settled = None  # when to stop waiting for further failures
@@ -116,7 +118,7 @@ class Watch:
             self.display.hurry()
         if self.keeps_going and not all(each.has_failed for each in self.fates):
             return
-        settle = self.settle_lost_connection_s if fate.has_lost_connection else _SETTLE_S
+        settle = _SETTLE_LOST_CONNECTION_S if fate.has_lost_connection else _SETTLE_S
         if all(each.has_failed or each.returned for each in self.fates):
             settle = 0
         until = time.monotonic() + settle

@@ -37,7 +37,7 @@ def log(**values):
     runs; `total=` says how many steps there will be, and `samples=` how many samples this one has taken. Takes a few
     microseconds and, but for the wait that reading a CUDA tensor means, delays nothing. Does nothing outside `launch`,
     so that a worker also runs under torchrun. Raises ValueError for a tensor of several elements, and for the names
-    `rank` and `seconds`.
+    `rank` and `seconds`, and RuntimeError in a process that a rank has forked, such as a DataLoader's worker.
     """
     if _channel is None:
         return
@@ -117,6 +117,7 @@ def serve(channel, fds, surround, now=time.monotonic):
     """
     global _channel, _now, listener
     _channel, _now = channel, now
+    os.register_at_fork(after_in_child=_be_no_rank)
     pid = os.getpid()
     doing, is_ours = "starting", True
     try:
@@ -159,6 +160,20 @@ def serve(channel, fds, surround, now=time.monotonic):
 def send(message, fds=()):
     with _sending:
         _channel.send(message, fds)
+
+
+def _be_no_rank():
+    """In a process that a rank has forked: its messages would mix with the rank's, and it hears no answer."""
+    global _channel, _sending
+    _channel, _sending = _NoChannel(), threading.Lock()  # one that no thread of the rank holds
+
+
+class _NoChannel:
+    def send(self, message, fds=()):
+        raise RuntimeError(
+            "log() and breakpoint() work in a rank alone, and this process was started by one, "
+            "as DataLoader(num_workers=…) does: use them in the worker function, or set num_workers=0"
+        )
 
 
 def _take_streams(output_fd):

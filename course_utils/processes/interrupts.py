@@ -7,6 +7,7 @@ raises KeyboardInterrupt in the main one all the same. So for the time of a laun
 import contextlib
 import signal
 import threading
+import time
 
 
 class _Handler:
@@ -72,3 +73,9 @@ def allowed():
         yield
     finally:
         handler.is_allowed = False
+
+
+def sleep(seconds):
+    """Wait, and let interrupts through meanwhile."""
+    with allowed():
+        time.sleep(seconds)

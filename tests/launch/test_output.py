@@ -168,6 +168,24 @@ def fork_and_exit():
             assert "[rank 1] ValueError: in the child" in outcome.stdout
 
 
+@pytest.mark.parametrize("call", ["log(x=1)", "breakpoint()"])
+def test_a_process_that_a_rank_forked_says_that_it_is_no_rank(notebook, call):
+    """Its row would mix with the rank's, and its prompt wait for ever."""
+    notebook.run(
+        f"""
+class Squares(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i):
+        {call}
+        return i * i
+def worker():
+    return len(list(torch.utils.data.DataLoader(Squares(), num_workers=1, multiprocessing_context="fork")))
+""".strip()
+    )
+    outcome = notebook.fail("launch(worker, world_size=2)")
+    assert "RuntimeError" in outcome.message and "set num_workers=0" in outcome.message, outcome.shown
+
+
 def test_messages_from_threads_do_not_mix(notebook):
     """Two threads log while the worker returns a result."""
     notebook.run(

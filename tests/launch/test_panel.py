@@ -1,5 +1,6 @@
 """What is seen of a launch while it runs: the panel in a notebook, the bar in a terminal, and where neither is."""
 
+import contextlib
 import os
 import pty
 import re
@@ -119,6 +120,33 @@ run.results, len(run.history.moments) > 4""")
     assert not watched.workers()
 
 
+def test_a_machine_that_cannot_be_measured_ends_no_launch(watched):
+    outcome = watched.run("""
+import psutil
+usual, psutil.Process.memory_info = psutil.Process.memory_info, None
+try: run = launch(steps, world_size=2)
+finally: psutil.Process.memory_info = usual
+run.results""")
+    assert outcome.value == [None, None]
+    assert outcome.stderr.startswith("What is shown of the ranks could not be drawn: TypeError(")
+
+
+def test_panels_do_not_pile_up(watched):
+    cell = "launch(steps, world_size=1)\nimport ipywidgets\nlen(ipywidgets.widgets.widget._instances)"
+    first, second = (watched.run(cell).value for _ in range(2))
+    assert first == second
+
+
+def test_a_prompt_that_was_quit_is_no_failure(watched):
+    typed = iter("q")
+    outcome = watched.type_into(
+        "def debugged():\n    time.sleep(1.5)\n    breakpoint()\nlaunch(debugged, world_size=1)", lambda _: next(typed)
+    )
+    assert outcome.error == "Interrupted"
+    assert re.match(r"debugged on 1 rank: quit, \d+ s\nrank 0: quit at the prompt", outcome.updates[-1])
+    assert watched.run("latest_run().name").value == "debugged"
+
+
 def test_an_interrupt_is_told(watched):
     watched.run("""
 def printing():
@@ -147,6 +175,19 @@ launch(bars, world_size=2)
 None""")
     assert any('max="100"' in value for _, value in outcome.moved)
     assert "100 of 100" in outcome.updates[-1]
+
+
+def test_a_bar_that_is_full_gives_way_to_later_rows(watched):
+    outcome = watched.run("""
+def loads_and_trains():
+    import tqdm
+    for _ in tqdm.tqdm(range(3)): pass
+    for step in range(60):
+        time.sleep(0.03)
+        log(total=100)
+launch(loads_and_trains, world_size=1)
+None""")
+    assert "60 of 100" in outcome.updates[-1]
 
 
 @pytest.mark.parametrize(
@@ -212,6 +253,32 @@ def test_a_bar_in_a_terminal(script):
     assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", shown), shown
     assert b"| 80/80 [" in shown.rstrip().splitlines()[-1], shown
     assert len(re.findall(rb"[\r\n]\[rank [01]\] a line\r\n", shown)) == 2, shown  # the bar has made way
+
+
+def test_ctrl_d_in_a_terminal_quits_a_prompt(tmp_path):
+    (tmp_path / "script.py").write_text("""
+from course_utils import launch
+def debugged():
+    breakpoint()
+    return 1
+if __name__ == "__main__":
+    launch(debugged, world_size=1)
+""")
+    ours, theirs = pty.openpty()
+    environment = dict(os.environ, PYTHONPATH=str(REPOSITORY))
+    command = [sys.executable, str(tmp_path / "script.py")]
+    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs, stdin=theirs):
+        os.close(theirs)
+        shown = b""
+        while b"(Pdb) " not in shown:
+            shown += os.read(ours, 4096)
+        os.write(ours, b"\x04")
+        with contextlib.suppress(OSError):  # its end
+            while chunk := os.read(ours, 4096):
+                shown += chunk
+    os.close(ours)
+    assert b"debugged was quit at the prompt of rank 0" in shown
+    assert b"needs keyboard input" not in shown
 
 
 def test_silence_where_the_output_is_no_terminal(script):

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import threading
 import time
 
 import pytest
@@ -196,6 +197,7 @@ def test_ranks_that_have_been_through_different_collectives_meet_anew(ranks):
         "%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.broadcast(torch.ones(1), 0, async_op=True)\nNone"
     )
     assert "joined a new process group" in outcome.shown
+    assert "monitoredBarrier" not in outcome.stdout + outcome.stderr  # which the student did not call
     assert kept(ranks) == [True] * 3
 
 
@@ -225,6 +227,39 @@ def test_interrupted_twice(ranks):
     assert kept(ranks) == [False] * 3
 
 
+def test_an_interrupt_while_others_still_compute_does_not_hide_the_failure(ranks):
+    ranks.run("""
+def stop():
+    while not ranks._crew.residents.have_failed: time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)""")
+    kept(ranks)
+    ranks.run("threading.Thread(target=stop).start()")
+    outcome = ranks.fail("%%ranks\nif rank == 1:\n    raise ValueError('no')\nwhile True: sum(range(1000))")
+    assert outcome.shown.startswith("WorkerError: rank 1: ValueError: no\n  at Cell In[")
+    assert "Traceback of rank 1" in outcome.shown
+    assert "ranks 0 and 2 were at Cell In[" in outcome.shown
+    assert outcome.seconds < 10
+    assert kept(ranks) == [True] * 3
+
+
+def test_an_interrupt_while_a_result_is_packed(ranks):
+    ranks.run("""%%ranks
+import time
+class Slow:
+    def __reduce__(self):
+        open(f"begun-{rank}", "w").close()
+        time.sleep(1000)
+slow = Slow()""")
+    begun = [ranks.directory / f"begun-{rank}" for rank in range(3)]
+    message_id = ranks.start("ranks['slow']")
+    wait_until(lambda: all(path.exists() for path in begun), 10, "all pack it")
+    ranks.interrupt()
+    assert ranks.wait(message_id).error == "Interrupted"
+    for path in begun:
+        path.unlink()
+    assert kept(ranks) == [True] * 3
+
+
 def test_time_is_up(ranks):
     ranks.run("ranks.timeout = 0.5")
     outcome = ranks.fail("%%ranks\nwhile rank == 1:\n    pass")
@@ -248,6 +283,16 @@ def test_a_rank_that_ends_itself(ranks, statement, what):
     outcome = ranks.fail(f"%%ranks\nimport os\nif rank == 2:\n    {statement}")
     assert what in outcome.message
     assert kept(ranks)[:2] == [True, True]
+
+
+def test_a_rank_that_dies_is_not_placed_where_it_once_was(ranks):
+    message_id = start_in_all(ranks, "while True: sum(range(1000))")
+    ranks.interrupt()
+    assert "sum(range(1000))" in ranks.wait(message_id).shown
+    outcome = ranks.fail("%%ranks 0\nimport os\nos._exit(3)")
+    assert "rank 0: ended with exit code 3" in outcome.message
+    assert "sum(range(1000))" not in outcome.message
+    assert kept(ranks) == [False, True, True]
 
 
 def test_a_rank_killed_between_cells(ranks):
@@ -286,6 +331,7 @@ NOT_RIGHT = [
     ("list(ranks)", "TypeError: 'Ranks' object is not iterable"),
     ("%%ranks\nimport sys; sys.exit()", "exit code 0 (sys.exit)"),
     ("ranks['unknown']", "NameError: name 'unknown' is not defined"),
+    ("ranks.timeout = None", "ValueError: timeout is a number of seconds above 0, not None"),
 ]  # fmt: skip
 
 
@@ -405,6 +451,43 @@ def test_a_prompt_in_a_cell(ranks):
     assert outcome.shown.startswith("Interrupted: Cell In[")
     assert "a debugger's prompt at Cell In[" in outcome.shown
     assert kept(ranks) == [True] * 3
+
+
+def test_a_breakpoint_set_at_a_prompt_ends_with_its_cell(ranks):
+    lines = iter(["b 5", "c", "c"])
+    outcome = ranks.type_into("%%ranks 1\nx = 1\nbreakpoint()\nx = 2\nx = 3\nx", lambda _: next(lines))
+    assert not outcome.error, outcome.shown
+    assert next(lines, None) is None  # it was met
+    assert ranks.run("%%ranks 1\nimport sys\nsys.gettrace()\n\nx = 4").values == []
+
+
+def test_an_interrupt_of_what_was_typed_at_a_prompt(ranks):
+    begun = ranks.directory / "begun"
+    threading.Thread(
+        target=lambda: (wait_until(begun.exists, 20, "it is evaluated"), ranks.interrupt()), daemon=True
+    ).start()
+    lines = iter(['p open("begun", "w") and __import__("time").sleep(1000)'])
+    outcome = ranks.type_into("%%ranks 1\nbreakpoint()\n1", lambda _: next(lines))
+    begun.unlink()
+    assert outcome.error == "Interrupted"
+    assert kept(ranks) == [True] * 3
+
+
+def test_a_quit_prompt_is_no_failure(ranks):
+    typed = iter("q")
+    outcome = ranks.type_into("%%ranks 1\nprint('here')\nbreakpoint()\n1", lambda _: next(typed))
+    assert outcome.shown.startswith("Interrupted: Cell In[")
+    assert outcome.updates[-1].startswith("rank 1 did not finish:\nhere\n")
+    assert "\nquit at the prompt" in outcome.updates[-1]
+    assert "failed" not in outcome.updates[-1]
+
+
+def test_torchs_breakpoint_leaves_time_to_read(ranks):
+    """As torch's own does: the ranks that wait must not give up after their group's timeout."""
+    typed = iter("c")
+    ranks.type_into("%%ranks\ndist.breakpoint(0)\n1", lambda _: next(typed))
+    told = "dist.group.WORLD._get_backend(torch.device('cpu')).options._timeout.total_seconds()"
+    assert ranks.run(f'ranks["{told}"]').value == [3600] * 3
 
 
 def test_a_rank_that_dies_at_its_prompt(ranks):

@@ -102,12 +102,14 @@ class Column:
             left_out = f"… {len(output) - _CHARS:,} characters left out here; ranks.logs has more …"
             output = f"{output[: _CHARS // 2]}\n{left_out}\n{output[-_CHARS // 2 :]}"
         failure = ""
-        if fate.has_failed:
+        if fate.has_quit:
+            failure = "quit at the prompt" + (f" at {place}" if place else "")
+        elif fate.has_failed:
             failure = how_it_failed(fate) + (f"\n  at {place}" if place else "")
         elif not fate.returned and place:
             failure = f"last seen at {place}"
         text = "\n".join(part for part in (output.rstrip("\n"), logged, value) if part)
-        return cls(fate.rank, text, failure, fate.has_failed)
+        return cls(fate.rank, text, failure, fate.has_failed and not fate.has_quit)
 
     @property
     def state(self):

@@ -19,7 +19,7 @@ class Display:
     def refresh(self):
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + self.pause_s
-            self._sample()
+            self._guard(self._sample)  # even if nothing can be drawn: the history is to be whole
             self._try(self._draw)
 
     def hurry(self):
@@ -32,19 +32,19 @@ class Display:
 
     def finish(self, *how):
         """Leave what is to stay. Says on stderr if something could not be drawn."""
-        try:
-            self._finish(*how)
-        except Exception as error:
-            self.trouble = self.trouble or error
+        self._guard(self._finish, *how)
         if self.trouble is not None:
             print(f"What is shown of the ranks could not be drawn: {self.trouble!r}", file=sys.stderr)
 
     def _try(self, action):
         if self.trouble is None:
-            try:
-                action()
-            except Exception as error:
-                self.trouble = error
+            self._guard(action)
+
+    def _guard(self, action, *args):
+        try:
+            action(*args)
+        except Exception as error:
+            self.trouble = self.trouble or error
 
     def _sample(self):
         pass

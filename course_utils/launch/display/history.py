@@ -49,7 +49,7 @@ class History:
             if process is None or process.pid != pid:
                 process = self._processes[rank] = psutil.Process(pid)
             return process.memory_info().rss
-        except psutil.Error:  # it has just ended
+        except (psutil.Error, OSError):  # it has just ended, or no file can be opened
             return None
 
     @property

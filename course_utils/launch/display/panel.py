@@ -26,7 +26,7 @@ def of(watch, name, started, device_type, is_quiet):
     if is_quiet:
         return Hidden(watch, history)
     if notebook.is_watched() and notebook.is_in_cell():
-        return Panel(watch, history, name, started)
+        return Panel(watch, history, name)
     if sys.stderr is not None and sys.stderr.isatty() and not notebook.is_kernel():
         return Bar(watch, history, name)
     return Hidden(watch, history)
@@ -76,9 +76,9 @@ class Bar(Hidden):
 class Panel(Hidden):
     """A row for each rank and a small plot, below the cell, once the launch has taken a second."""
 
-    def __init__(self, watch, history, name, started):
+    def __init__(self, watch, history, name):
         super().__init__(watch, history)
-        self._name, self._started = name, started
+        self._name, started = name, history.started
         self._handle = self._table = self._image = self._figure = None
         self._silences = [Silence(watch, rank) for rank in range(watch.world_size)]
         self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
@@ -99,7 +99,7 @@ class Panel(Hidden):
 
     def _title(self, how):
         n = self._watch.world_size
-        return f"{self._name} on {n} rank{'s' * (n > 1)}: {how}, {time.monotonic() - self._started:.0f} s"
+        return f"{self._name} on {n} rank{'s' * (n > 1)}: {how}, {time.monotonic() - self.history.started:.0f} s"
 
     def _show(self):
         found, title = statuses(self._watch, self.history, self._silences), self._title("running")
@@ -112,7 +112,7 @@ class Panel(Hidden):
         self._table = ipywidgets.HTML(as_html(found, title))
         self._image = ipywidgets.HTML()
         while _spent:
-            _spent.pop().close()
+            _close(_spent.pop())
         box = ipywidgets.VBox([self._table, self._image])
         # Where widgets cannot be shown, the table as it is now takes their place until the end.
         data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(found, title)}
@@ -140,6 +140,13 @@ class Panel(Hidden):
         found, title = statuses(self._watch, self.history), self._title(how)
         self._handle.update({"text/html": as_html(found, title), "text/plain": as_text(found, title)}, raw=True)
         _spent.extend((self._table, self._image, self._box))
+
+
+def _close(widget):
+    """Close a widget with those that it has made itself."""
+    for each in (widget.layout, getattr(widget, "style", None), widget):
+        if each is not None:
+            each.close()
 
 
 def _timed(draw, is_first, pause_s):

@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from ..failure import how_it_failed, is_in_torch_distributed, lines_about, whereabouts
+from ... import cells
+from ..failure import how_it_failed, in_one_line, is_in_torch_distributed, lines_about, whereabouts
 
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
@@ -13,7 +14,8 @@ _KINDS = ("samples", "total")  # logged for the table's own use
 
 @dataclass(frozen=True)
 class Status:
-    """One rank. `kind` is "starting", "running", "waiting", "returned" or "failed"; the rest is text, "" for nothing.
+    """One rank. `kind` is "starting", "running", "waiting", "returned", "quit" or "failed"; the rest is text, "" for
+    nothing.
 
     `done` and `total` count steps, and are None if the total is not known: then `step` is the last one that was logged.
     `memory_bytes` is None if not known.
@@ -68,10 +70,11 @@ def latest_values(logged):
 
 
 def _state(watch, fate, silence):
+    if fate.has_quit:
+        return "quit", "quit at the prompt"
     if fate.has_failed:
-        (story,) = lines_about([fate])
-        _, _, place = story.partition("\n  at ")
-        return "failed", f"failed: {how_it_failed(fate).partition(chr(10))[0]}" + (f", at {place}" if place else "")
+        place = cells.own_line(fate.frames)
+        return "failed", f"failed: {in_one_line(how_it_failed(fate))}" + (f", at {place}" if place else "")
     if fate.returned:
         return "returned", "returned"
     if fate.frames:
@@ -89,11 +92,12 @@ def _state(watch, fate, silence):
 
 
 def _progress(line, logged, total):
-    if bar := _BAR.search(line):
-        return int(bar[1]), int(bar[2])
-    if logged is not None and isinstance(total, int) and isinstance(logged.step, int) and total > 0:
+    bar = _BAR.search(line)
+    of_bar = (int(bar[1]), int(bar[2])) if bar else (None, None)
+    is_logged = logged is not None and isinstance(total, int) and isinstance(logged.step, int) and total > 0
+    if is_logged and (bar is None or of_bar[0] == of_bar[1]):  # a bar that is full may be one of long ago
         return min(logged.step + 1, total), total
-    return None, None
+    return of_bar
 
 
 def in_short(value):

@@ -1,6 +1,7 @@
 """The processes of `Ranks`: their start, their end, and how they are brought back when some of them are lost."""
 
 import contextlib
+import io
 import os
 import threading
 import time
@@ -33,7 +34,9 @@ class Crew:
         surroundings.current_folder()  # if it has been deleted, nothing is started
         stack, placement = self._stack, self._placement
         with self.turn:
-            self._gpus = stack.enter_context(sharing.reserve("Ranks", self.world_size, placement.device_type, _pause))
+            self._gpus = stack.enter_context(
+                sharing.reserve("Ranks", self.world_size, placement.device_type, interrupts.sleep)
+            )
             self._handle = handle.take()
             stack.callback(self._handle.close)
             stack.callback(self._handle.end)
@@ -96,7 +99,9 @@ class Crew:
         if self._placement.backend == "nccl":  # a barrier that does not end would hold the GPUs
             return False
         meet = rendezvous.still_meet, (suspects, _MEET_S)
-        self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), meet))
+        # gloo says on stderr that a member does not come: the student has called no such function
+        unseen = Output(self.world_size, io.StringIO())
+        self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), meet), unseen)
         return all(residents.results)
 
     def _renew(self, residents, lost):
@@ -121,13 +126,16 @@ class Crew:
         finally:
             os.close(fd)
 
-    def _wait_for_answers(self, residents, requests):
-        """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer."""
+    def _wait_for_answers(self, residents, requests, output=None):
+        """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer.
+
+        What they print goes to `output`, or is shown.
+        """
         fds = {}
         try:
             for rank, (function, args) in requests.items():
                 fds[rank] = call.dump(function, args, {})
-            output = Output(self.world_size)
+            output = output or Output(self.world_size)
             seconds = residents.request(fds, _READY_S, output)
             output.finish()
         finally:
@@ -138,8 +146,3 @@ class Crew:
             raise explain(fates)
         if residents.busy:
             raise explain(fates, timeout=seconds)
-
-
-def _pause(seconds):
-    with interrupts.allowed():
-        time.sleep(seconds)

@@ -63,7 +63,7 @@ class Ranks:
             raise RuntimeError(
                 "Ranks was called inside a worker, which cannot start workers; call it from the notebook"
             )
-        self.timeout = timeout
+        self._timeout = timeout
         self._output = None  # of the latest request
         self._owner, self._crew = os.getpid(), Crew(self.world_size, self.placement, debug)
         if _current is not None:
@@ -76,6 +76,16 @@ class Ranks:
             except BaseException:
                 self.close()
                 raise
+
+    @property
+    def timeout(self):
+        """Seconds that one request may take."""
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, seconds):
+        call.require_seconds(seconds)
+        self._timeout = seconds
 
     def run(self, function, *args, **kwargs):
         """Call `function(*args, **kwargs)` in every rank and return a list of its results.
@@ -109,15 +119,18 @@ class Ranks:
         deadline = time.monotonic() + self.timeout
         error, is_interrupted = None, False
         try:
-            seconds = residents.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
-            if residents.busy and residents.have_failed and not residents.was_quit:
-                residents.wait_for_others(deadline, spins=self.placement.backend == "nccl")
-            if residents.have_failed:
+            try:
+                seconds = residents.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
+                if residents.busy and residents.have_failed and not residents.was_quit:
+                    residents.wait_for_others(deadline, spins=self.placement.backend == "nccl")
+            except KeyboardInterrupt:
+                is_interrupted = True
+            if residents.have_failed:  # which comes first, also where the wait for the others was interrupted
                 error = explain(residents.account(), None, residents.killed_for_memory, "Ranks")
+            elif is_interrupted:
+                error = Interrupted(f"{name} was interrupted", residents.account())
             elif residents.busy:
                 error, is_interrupted = explain(residents.account(), seconds, asked_by="Ranks"), True
-        except KeyboardInterrupt:
-            error, is_interrupted = Interrupted(f"{name} was interrupted", residents.account()), True
         except BaseException:
             was_closed = self._crew.residents is None
             self.close()
@@ -164,7 +177,8 @@ class Ranks:
         if residents.gone:
             ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(residents.gone.items())))
             note = self._recover(is_interrupted=False)
-            raise RanksError(f"Since the last cell {ends}. {note} Run the cell again.")
+            again = " Run the cell again." if self._crew.residents is not None else ""
+            raise RanksError(f"Since the last cell {ends}. {note}{again}")
         return residents
 
     @property

@@ -11,7 +11,7 @@ import time
 
 from ... import cells, hardware
 from ...processes import ending, payload
-from .. import rendezvous, worker
+from .. import prompt, rendezvous, worker
 from ..protocol import Answered, Ask
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
@@ -49,15 +49,18 @@ def _answer(ask, request_fd):
     doing = "loading the function and its arguments"
     try:
         try:
+            _is_busy = ask.can_be_interrupted
             function, args, kwargs = payload.load(request_fd)
-            doing, _is_busy = "", ask.can_be_interrupted
+            doing = ""
             value = function(*args, **kwargs)
+            doing = "waiting for what its GPU still had to do"
             hardware.wait_for_gpus()
+            doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
+            if os.getpid() == pid:
+                fds = [payload.dump(value)]
         finally:
             _is_busy = False
-        doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
-        if os.getpid() == pid:
-            fds = [payload.dump(value)]
+            prompt.forget_breakpoints()
     except BaseException as error:
         if os.getpid() != pid:
             worker.leave_fork(error)
@@ -65,7 +68,8 @@ def _answer(ask, request_fd):
     if os.getpid() != pid:
         worker.leave_fork()
     ending.flush()
-    worker.send(Answered(ask.number, time.monotonic(), report, rendezvous.collectives()), fds)
+    is_well = report is None or hardware.gpus_are_well()
+    worker.send(Answered(ask.number, time.monotonic(), report, rendezvous.collectives(), is_well), fds)
     for fd in [request_fd, *fds]:
         os.close(fd)
 

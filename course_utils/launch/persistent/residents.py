@@ -8,9 +8,8 @@ import time
 
 import psutil
 
-from ..failure import Fate, LauncherError, is_in_torch_distributed
+from ..failure import LauncherError, is_in_torch_distributed
 from ..protocol import Answered, Ask, Raised, Returned, Signal
-from ..rows import Rows
 from ..supervisor import START_S, Supervisor
 
 _LOOK_AGAIN_S = 0.25
@@ -69,13 +68,9 @@ class Residents(Supervisor):
         Returns when all have answered, when time is up, or shortly after a first failure. What they print goes to
         `output`, an Output; `display` is refreshed meanwhile. `can_be_interrupted` says whether `interrupt` stops them.
         """
+        self.begin_anew()
         self._number += 1
-        self.prompting.clear()  # of what has been interrupted
-        self.located.clear()
-        self._asked = tuple(fds)
-        self.fates = [Fate(rank) for rank in range(self.world_size)]
-        self.results, self.settled, self.output, self.display = [None] * self.world_size, None, output, display
-        self.rows, self.paused_s = Rows(self.world_size), 0.0
+        self._asked, self.output, self.display = tuple(fds), output, display
         if display is not None:
             display.begin(self.fates, self.rows)
         for rank, fd in fds.items():
@@ -102,7 +97,7 @@ class Residents(Supervisor):
     @property
     def was_quit(self):
         """Whether a rank has left its debugger for good."""
-        return any(fate.report is not None and fate.report.type_name == "BdbQuit" for fate in self.asked)
+        return any(fate.has_quit for fate in self.asked)
 
     def account(self):
         """The fates of this request's ranks as they are now, and where each is. Bringing ranks back changes `fates`."""
@@ -120,6 +115,8 @@ class Residents(Supervisor):
             super().hear(rank, message, fds)
             return
         self.collectives[rank] = message.collectives
+        if not message.is_well:
+            self.astray.add(rank)
         if message.number != self._number:
             for fd in fds:
                 os.close(fd)
