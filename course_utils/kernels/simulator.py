@@ -14,6 +14,7 @@ import types
 
 from .. import cells
 from ..launch import WorkerError, launch, unannounced
+from ..processes import payload
 from .errors import KernelError
 from .shape import check_shape, num_in
 
@@ -165,9 +166,8 @@ def _is_of_numpy(dtype):
 
 def pickled_kernel(kernel):
     """The kernel as bytes, with the functions and constants of the notebook that it uses. Raises KernelError."""
-    import cloudpickle
 
-    class Pickler(cloudpickle.Pickler):
+    class Pickler(payload.Pickler):
         def reducer_override(self, obj):
             if hasattr(obj, "py_func") and type(obj).__module__.startswith("numba"):  # a decorated helper
                 return _helper, (obj.py_func,)
