@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "planner": set(),
     "plots": {"hardware", "notebook"},
     "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},
-    "kernels": {"cells", "hardware", "launch"},
+    "kernels": {"cells", "hardware", "launch", "processes"},
     "chapter": {"hardware", "launch"},
     "frameworks": {"hardware", "launch", "measure", "parallel", "processes", "recorded"},
     "train_ranks": {"checkpoint", "hardware"},

@@ -23,7 +23,7 @@ class Watch:
         self.output = Output(world_size, stream)
         self.begun = set()
         self.is_stopping = False
-        Watch.begin_anew(self)
+        Watch.begin_anew(self)  # not a subclass's, which is not ready yet
 
     def begin_anew(self):
         """Forget what ranks have done so far: they are about to serve a request."""
