@@ -38,7 +38,7 @@ class Supervisor(Watch):
         self.alive = set()
         self.deaf_until = 0.0  # to interrupts: what brings ranks back takes a moment
         self._refused = None  # the first NotForked
-        self._memory_kills = linux.count_memory_kills()
+        self.forget_memory_kills()
 
     def start(self):
         """Ask the forkserver for the workers."""
@@ -154,6 +154,10 @@ class Supervisor(Watch):
         except LauncherError:
             self.alive.clear()  # the forkserver is gone, and its workers with it
 
+    def forget_memory_kills(self):
+        """Have `killed_for_memory` count from now on."""
+        self._memory_kills = linux.count_memory_kills()
+
     @property
     def killed_for_memory(self):
         """Whether the system has killed a process for want of memory since the launch, or the request, began."""
@@ -235,7 +239,6 @@ class Supervisor(Watch):
 
     def begin_anew(self):
         super().begin_anew()
-        self._memory_kills = linux.count_memory_kills()
         self._stacks_begin = {rank: os.fstat(fd).st_size for rank, fd in self._stacks.items()}
 
     def stacks(self, rank):

@@ -77,6 +77,7 @@ class Residents(Supervisor):
             self.fates[rank].died = self.gone.get(rank)
             with contextlib.suppress(OSError):  # it has just ended, as we shall hear
                 self.channels[rank].send(Ask(self._number, can_be_interrupted), [fd])
+        self.forget_memory_kills()  # while they work: it takes a while
         seconds = self.watch(timeout, START_S)
         self.drain()
         return seconds
