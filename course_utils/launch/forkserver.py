@@ -68,9 +68,7 @@ def _warm_up_behind_an_understudy(channel, kernel):
     me, (ours, theirs) = os.getpid(), socket.socketpair()
     try:
         pid = os.fork()
-    except (
-        OSError
-    ):  # no more processes, no more memory: whoever launches will hear of it; workers are dearer until then
+    except OSError:  # no more processes, no more memory: the next launch reports it; until then forks cost more
         return
     if pid == 0:
         try:
@@ -87,10 +85,9 @@ def _warm_up_behind_an_understudy(channel, kernel):
         finally:
             os._exit(1)
     theirs.close()
-    for step in _warm_up_steps():
-        if not _wait_until_idle(ours):
-            break
+    for step, _ in zip(_warm_up_steps(), _moments(ours)):
         step()
+    ours.setblocking(True)
     with ours, contextlib.suppress(OSError):
         ours.shutdown(socket.SHUT_WR)
         while ours.recv(4096):  # until its last workers have ended
@@ -113,19 +110,24 @@ def _warm_up_steps():
         yield lambda: linux.collapse(address)
 
 
-def _wait_until_idle(understudy):
-    """Wait while its workers run, who want the cores for themselves; return False once it has ended."""
+def _moments(understudy):
+    """Yield whenever a step may be taken, until the understudy has ended.
+
+    While the first launch runs, its workers have the cores for themselves. Later ones do not hold us up: where they
+    follow one another closely, as a check's do, we should never get ready, and each of their workers would import
+    for itself what we are about to import for all.
+    """
     understudy.setblocking(False)
-    said = b""
+    is_busy = has_been_idle = False
     while True:
-        try:
-            said = understudy.recv(4096)[-1:]
+        with contextlib.suppress(BlockingIOError):
+            said = understudy.recv(4096)
             if not said:
-                return False
-        except BlockingIOError:
-            if said != _BUSY:
-                understudy.setblocking(True)
-                return True
+                return
+            is_busy, has_been_idle = said.endswith(_BUSY), has_been_idle or _IDLE in said
+        if has_been_idle or not is_busy:
+            yield
+        else:
             select.select([understudy], [], [])
 
 
