@@ -9,6 +9,7 @@ fails, or whose outputs must not be committed, keeps its old file and its old re
 
 import base64
 import json
+import os
 import re
 import site
 import sys
@@ -28,6 +29,7 @@ PICTURE_FILE = notebooks.ROOT / "data" / "recorded" / "scaling.png"
 
 
 def main(names):
+    os.environ.pop("COURSE_QUICK", None)
     try:
         paths = notebooks.notebook_paths(names)
     except ValueError as error:

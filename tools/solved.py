@@ -1,12 +1,13 @@
 """Run the chapters with their solutions under nbval, each once from top to bottom: part of `make test`, or
 
-    python -m tools.solved [--timeout S] [09 00 ...]
+    python -m tools.solved [--timeout S] [--at-a-time N] [09 00 ...]
 
 A chapter is written with its solutions to build/solved/ and runs there with COURSE_STRICT=1. nbval refuses a cell that
 raises without being tagged, and an output other than the committed one where a cell is marked NBVAL_CHECK_OUTPUT; what
-it would let pass is refused below. That the notebooks go through unsolved as well follows from what
-tests/test_notebook_style.py holds them to: nothing outside an exercise depends on its answer. Beside this machine's
-measurements the chapters find those of a machine that does not exist, as they find those of a real one with a GPU.
+it would let pass is refused below: this module is a plugin of pytest, too. That the notebooks go through unsolved as
+well follows from what tests/test_notebook_style.py holds them to: nothing outside an exercise depends on its answer.
+Beside this machine's measurements the chapters find those of a machine that does not exist, as they find those of a
+real one with a GPU. Where COURSE_QUICK=1 they measure as briefly as they may, and exact claims must hold.
 """
 
 import argparse
@@ -23,6 +24,8 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
+from course_utils.measure.claims import NOT_HERE
+from course_utils.measure.length import is_quick
 from tools import made_up, notebooks
 from tools.processes import ended_afterwards
 
@@ -43,13 +46,14 @@ def main(argv=None):
         metavar="S",
         help="seconds that one cell may take (%(default)s)",
     )
+    parser.add_argument("--at-a-time", type=int, default=1, metavar="N", help="chapters that run beside one another")
     options = parser.parse_args(argv)
     try:
         files = write_solved(notebooks.notebook_paths(options.names))
     except ValueError as error:
         sys.exit(f"solved: {error}")
     with ended_afterwards() as processes:
-        status = run(files, options.timeout)
+        status = run(files, options.timeout, options.at_a_time)
     left = [path.name for path in FOLDER.iterdir() if path not in files]
     if left:
         print(f"solved: the chapters left {', '.join(left)} beside the notebooks: use tempfile", file=sys.stderr)
@@ -127,9 +131,8 @@ def readers_of_answers(nb):
     return sources
 
 
-def run(files, timeout_s):
-    """Run the notebooks; pytest's exit code."""
-    nbval.plugin.RunningKernel = Kernel
+def run(files, timeout_s, at_a_time=1):
+    """Run the notebooks, `at_a_time` beside one another; pytest's exit code."""
     os.environ["COURSE_STRICT"] = "1"
     os.environ.pop("COURSE_RECORD", None)
     shutil.rmtree(RECORDS, ignore_errors=True)
@@ -143,8 +146,10 @@ def run(files, timeout_s):
         "--nbval-current-env",
         f"--nbval-cell-timeout={timeout_s}",
         f"--timeout={timeout_s + GRACE_S}",
+        *("-p", "tools.solved", "-p", "tools.suite.events"),
+        *(("-n", str(at_a_time), "--dist", "loadfile") if at_a_time > 1 else ()),
     ]
-    return pytest.main([*options, *map(str, files)], plugins=[sys.modules[__name__]])
+    return pytest.main([*options, *map(str, files)])
 
 
 class Kernel(nbval.kernel.RunningKernel):
@@ -160,6 +165,10 @@ class Kernel(nbval.kernel.RunningKernel):
                     raise RuntimeError("the kernel died") from None
                 if time.monotonic() >= end_s:
                     raise
+
+
+def pytest_configure():
+    nbval.plugin.RunningKernel = Kernel
 
 
 @pytest.hookimpl(wrapper=True)
@@ -185,6 +194,8 @@ def complaints(committed, shown):
     said = " ".join(text for output in shown["outputs"] for text in notebooks.texts(output))
     if committed.metadata.get("shows", "") not in said:
         yield f"its output holds no {committed.metadata.shows!r}: {said!r}"
+    if is_quick() and NOT_HERE in said:
+        yield f"it claims exactly what does not hold here: {said[said.index(NOT_HERE) :]!r}"
     for sign in notebooks.silent_failures(shown):
         yield f"it failed on stderr ({sign!r}) and went on"
 
