@@ -11,9 +11,9 @@ LAB_ARGS ?=
 ARGS ?=
 DIR ?=
 COLAB ?=
+FULL ?=
 
 python := .venv/bin/python
-first_notebook := notebooks/00_start_here.ipynb
 .PHONY: help lab kernel doctor student site slides test gpu browser elsewhere record bench lock install clean
 
 help: ## list these commands
@@ -46,22 +46,8 @@ site: install ## render the course with its outputs to pages in build/site, with
 slides: install ## render questions, figures and key points to slides in build/slides
 	@$(python) -m tools.site slides
 
-# Two at a time, but not the notebooks, which measure. One of them runs as it is, too, and in the browser, where the tests
-# move what moves; `make browser` gives it all.
-test: install ## install, and run everything that CI runs
-	@status=0; \
-	echo "This takes about half an hour on two cores: the tests 18 minutes, the notebooks 10, the browser 1."; \
-	.venv/bin/ruff check --quiet && .venv/bin/ruff format --check --quiet || { \
-	    echo "Run \`.venv/bin/ruff check\` and \`.venv/bin/ruff format\`."; status=1; }; \
-	echo "Running the tests, two at a time."; \
-	$(python) -m pytest -n 2 tests || status=1; \
-	echo "Running the first notebook as it is."; \
-	$(python) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 $(first_notebook) || status=1; \
-	echo "Running every notebook with its solutions."; \
-	$(python) -m tools.solved || status=1; \
-	echo "Running a notebook in a browser."; \
-	$(python) -m tools.browser --if-available 00 || status=1; \
-	exit $$status
+test: install ## install, and run everything that CI runs; FULL=1 lets the notebooks measure at full length
+	@$(python) -m tools.suite $(if $(FULL),--full)
 
 # Without a GPU that is an error, since nothing was tested. COURSE_DEVICE might keep the course off the GPU.
 gpu: install ## run what needs a GPU: the tests marked gpu, and every notebook with its solutions

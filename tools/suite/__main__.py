@@ -1,0 +1,98 @@
+"""Run everything that CI runs, and say in the end what came of it:
+
+    python -m tools.suite [--full] [STEP ...]
+
+The steps, in order: style, tests (two at a time), notebooks (with their solutions, two at a time), browser, and alone:
+the tests that promise seconds, one at a time. Without --full the notebooks measure as briefly as they can.
+
+A failed test is run once more, alone. If it passes then, the run is green and names it as unsteady: that is for the
+day's work, which should not wait for the weather, and no excuse: such a test is a defect to be mended.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+
+from tools.suite import step, summary
+from tools.suite.step import ROOT
+
+AT_A_TIME = "2"
+MOST_RUN_AGAIN = 20  # if more fail, it is not the weather
+PYTEST = ("pytest", "-p", "tools.suite.events")
+
+
+def style(options):
+    ruff = [sys.executable, "-m", "ruff"]
+    done = [subprocess.run([*ruff, *how, "--quiet"], cwd=ROOT) for how in (["check"], ["format", "--check"])]
+    fault = "run `.venv/bin/ruff check` and `.venv/bin/ruff format`" if any(each.returncode for each in done) else ""
+    return step.Found(fault=fault)
+
+
+def tests(options):
+    return step.run("tests", [*PYTEST, "-n", AT_A_TIME, "--dist", "worksteal", "-m", "not alone", "tests"])
+
+
+def notebooks(options):
+    return step.run("notebooks", ["tools.solved", "--at-a-time", AT_A_TIME], environment=_length(options))
+
+
+def browser(options):
+    print("browser: chapter 00 in JupyterLab in chromium", flush=True)
+    command = [sys.executable, "-m", "tools.browser", "--if-available", "00"]
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | _length(options)).returncode
+    return step.Found(fault=f"`python -m tools.browser 00` ended with {ended}" if ended else "")
+
+
+def alone(options):
+    return step.run("alone", [*PYTEST, "-m", "alone", "tests"])
+
+
+STEPS = {each.__name__: each for each in (style, tests, notebooks, browser, alone)}
+
+
+def run_again(name, names):
+    """Run the failed tests of a step once more, one at a time; Found."""
+    if name == "notebooks":  # a cell needs the cells before it
+        chapters = sorted({test.partition("::")[0] for test in names})
+        return step.run("again", ["tools.solved", *chapters], keep=False)
+    chosen = step.FOLDER / "again.args"
+    chosen.write_text("\n".join(names))
+    return step.run("again", [*PYTEST, f"@{chosen}"], keep=False)
+
+
+def _length(options):
+    return {"COURSE_QUICK": "" if options.full else "1"}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m tools.suite", description="Run everything that CI runs.")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all by default")
+    parser.add_argument("--full", action="store_true", help="measure at full length in the notebooks, as readers do")
+    options = parser.parse_args(argv)
+    if unknown := set(options.steps) - STEPS.keys():
+        parser.error(f"no step is called {', '.join(sorted(unknown))}: there are {', '.join(STEPS)}")
+    begin_s = time.monotonic()
+    steps = {name: STEPS[name](options) for name in options.steps or STEPS}
+    first, again = {}, {}
+    for name, found in list(steps.items()):
+        failed = found.named("failed")
+        first |= failed
+        if failed and len(failed) <= MOST_RUN_AGAIN:
+            second = run_again(name, list(failed))
+            found.fault = found.fault or second.fault
+            again |= second.tests
+    summary.write_failures(first, again)
+    unsteady = [test for test in first if again.get(test, ("failed",))[0] == "passed"]
+    lasting = [test for test in first if test not in unsteady]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print()
+    for line in summary.lines(steps, lasting, unsteady, time.monotonic() - begin_s, used.ru_utime + used.ru_stime):
+        print(line, flush=True)
+    sys.exit(bool(lasting or any(found.fault for found in steps.values())))
+
+
+if __name__ == "__main__":
+    main()
