@@ -95,7 +95,7 @@ def cluster(lines=""):
     finally:
         guard.stdin.close()
         guard.stdout.close()
-        guard.wait(timeout=30)
+        guard.wait(timeout=100)
 
 
 @pytest.fixture(scope="session")

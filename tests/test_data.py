@@ -294,6 +294,7 @@ def test_course_data_must_be_a_directory(tmp_path, monkeypatch, name, kind):
         load_images(name)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "shape"),
     [("mnist", (1, 28, 28)), ("fashion_mnist", (1, 28, 28)), ("cifar10", (3, 32, 32))],
@@ -309,6 +310,7 @@ def test_without_a_network_one_line_and_digits_of_the_same_shape(capsys, name, s
     assert loaded.name == "digits" and loaded.images.shape == (1437, *shape)
 
 
+@pytest.mark.alone
 def test_a_network_that_swallows_everything_is_given_up_soon(monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
         for name in ("http_proxy", "https_proxy"):

@@ -65,7 +65,7 @@ def test_a_failure_is_named_in_a_line_and_the_next_step_begins(tmp_path, monkeyp
 def test_what_a_step_started_ends_with_it(tmp_path, monkeypatch):
     code = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"  # as a kernel is
     (found,) = run(tmp_path, monkeypatch, step("leaves a child", code))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 100
     while os.path.exists(f"/proc/{found['said']}/cwd") and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{found['said']}/cwd")
@@ -87,7 +87,7 @@ gpu_pass.main(["--out", sys.argv[1]])
         time.sleep(0.01)
     process.kill()
     process.wait()
-    psutil.wait_procs(children, timeout=10)
+    psutil.wait_procs(children, timeout=100)
     assert not any(child.is_running() for child in children)  # a step does not go on without the pass
     with (tmp_path / "results.jsonl").open("a") as file:
         file.write('{"step": "second", "stat')  # as if it had been killed in the middle of a line

@@ -1,4 +1,4 @@
-"""Thirty submissions of one chapter, marked as a lecturer does, two at a time:
+"""Submissions of one chapter that differ in kind, marked as a lecturer does, two at a time:
 each gets its own verdicts, whatever others do.
 """
 
@@ -26,7 +26,7 @@ SOLUTIONS = notebooks.read_solutions(CHAPTER)
 NUMBERS = tuple(SOLUTIONS)
 RIGHT = SOLUTIONS["1.4"]
 PASSED = ("passed",) * len(NUMBERS)
-LIMIT_S = 25
+LIMIT_S = 30
 
 
 def submission(answers=None, before="", after="", **other):
@@ -45,11 +45,6 @@ def submission(answers=None, before="", after="", **other):
 def without(nb, number):
     del nb.cells[notebooks.exercises(nb)[number]]
     return nb
-
-
-def last(state):
-    """What is to be found where only exercise 1.4 is not right."""
-    return (*PASSED[:-1], state)
 
 
 def open_port():
@@ -94,58 +89,84 @@ EMPTIED = "import course_utils.checks.chapter_01 as c\nopen(c.__file__, 'w').clo
 
 
 def planned():
-    """{name: (notebook, states of 1.1 to 1.4)}"""
+    """{name: (notebook, states of 1.1 to 1.4)}: each holds four things, where they can be in one notebook."""
     first, second, third = SOLUTIONS["1.1"], SOLUTIONS["1.2"], SOLUTIONS["1.3"]
     body = RIGHT.partition("\n")[2]
-    renamed = RIGHT.replace("model_bytes", "mine") + '\n\ncheck("1.4", mine)'
+    renamed = third.replace("move", "mine") + '\n\ncheck("1.3", mine)'
     uses_helper = "def model_bytes(model, dtype):\n    return helper(model, dtype)"
-    uses_computed = "ONE = one_of_them()\n" + RIGHT.replace("total = 0", "total = ONE - computed")
+    uses_computed = "ONE = one_of_them()\n" + second.replace("return loss", "return (ONE - computed) + loss")
     return {
-        "all right": (submission(), PASSED),
-        "all open": (notebooks.read(CHAPTER), ("open",) * len(NUMBERS)),
-        "wrong": (submission({"1.4": WRONG}), last("wrong")),
-        "raises": (submission({"1.4": CALLED.format("model.nothing")}), last("wrong")),
-        "raises in its cell": (submission({"1.4": f"{RIGHT}\n1 / 0"}), last("wrong")),
-        "no Python": (submission({"1.4": "def model_bytes(model, dtype:"}), last("wrong")),
-        "no Python further down": (submission({"1.4": f"{RIGHT}\nfor"}), last("wrong")),
-        "renamed cell": (submission({"1.4": RIGHT.replace("# Exercise 1.4", "# my own answer")}), PASSED),
-        "renamed function": (submission({"1.4": renamed}), PASSED),
-        "deleted cell": (without(submission(), "1.4"), last("missing")),
-        "answer elsewhere": (submission({"1.4": STUB}, before=body), PASSED),
-        "helper in a cell of its own": (
-            submission({"1.4": uses_helper}, before=body.replace("model_bytes", "helper")),
+        "all open, format of 2014": (notebooks.read(CHAPTER), ("open",) * len(NUMBERS)),
+        "right in other ways": (  # magics; what a cell computes; a cell that lost its first line; a helper's own cell
+            submission(
+                {
+                    "1.1": f"%matplotlib inline\n!ls\n{first}",
+                    "1.2": uses_computed,
+                    "1.3": third.replace("# Exercise 1.3", "# my own answer"),
+                    "1.4": uses_helper,
+                },
+                before=body.replace("model_bytes", "helper") + "\none_of_them = (lambda: 1)\ncomputed = one_of_them()",
+            ),
             PASSED,
         ),
-        "needs what a cell computes": (
-            submission({"1.4": uses_computed}, before="one_of_them = (lambda: 1)\ncomputed = one_of_them()"),
+        "right, with traces": (
+            submission(
+                {
+                    "1.1": f"print('x' * 200_000_000)\n{first}",
+                    "1.2": SLEEPER + second,
+                    "1.3": THREAD + third,
+                    "1.4": CALL_HOME + RIGHT,
+                }
+            ),
             PASSED,
         ),
-        "magics": (submission({"1.4": f"%matplotlib inline\n!ls\n{RIGHT}"}), PASSED),
-        "prints much": (submission({"1.4": f"print('x' * 200_000_000)\n{RIGHT}"}), PASSED),
-        "never ends when called": (
-            submission({"1.3": third.replace("    if isinstance(batch, dict)", ENDLESS)}),
-            ("passed", "passed", "wrong", "passed"),
+        "right elsewhere": (
+            without(submission({"1.3": renamed, "1.4": STUB}, before=body), "1.1"),
+            ("missing", *PASSED[1:]),
         ),
-        "never ends in its cell": (submission({"1.1": f"{first}\nwhile True: pass"}), ("endless", *PASSED[1:])),
-        "os._exit": (submission({"1.1": f"import os\nos._exit(0)\n{first}"}), ("ended", *PASSED[1:])),
-        "os._exit when called": (submission({"1.4": CALLED.format("__import__('os')._exit(0)")}), last("wrong")),
-        "kills itself": (
-            submission({"1.2": f"import os\nos.kill(os.getpid(), 9)\n{second}"}),
-            ("passed", "ended", *PASSED[2:]),
+        "wrong": (
+            submission(
+                {
+                    "1.1": first.replace("model.state_dict()", "model.nothing()"),
+                    "1.2": f"{second}\n1 / 0",
+                    "1.3": third.replace("    if isinstance(batch, dict)", ENDLESS),
+                    "1.4": WRONG,
+                }
+            ),
+            ("wrong",) * 4,
         ),
-        "sys.exit": (submission({"1.4": f"import sys\nsys.exit(0)\n{RIGHT}"}), last("wrong")),
-        "check of its own": (submission({"1.4": f"def check(*_):\n    return 'passed'\n{WRONG}"}), last("wrong")),
-        "evaluate patched": (
-            submission({"1.1": PATCHED + first, "1.4": WRONG}),
-            ("tampered", "passed", "passed", "wrong"),
+        "no Python": (
+            submission({"1.3": f"{third}\nfor", "1.4": "def model_bytes(model, dtype:"}),
+            ("passed", "passed", "wrong", "wrong"),
         ),
-        "tensors patched": (submission({"1.4": PATCHED_TENSOR + WRONG}), last("tampered")),
-        "forged verdicts": (submission({"1.4": FORGED.format(WRONG)}), last("wrong")),
-        "leaves a process": (submission({"1.4": SLEEPER + RIGHT}), PASSED),
-        "a thread that stays": (submission({"1.4": THREAD + RIGHT}), PASSED),
-        "writes into the course": (submission({"1.1": EMPTIED + first}), ("tampered", *PASSED[1:])),
-        "calls home": (submission({"1.4": CALL_HOME + RIGHT}), PASSED),
-        "format of 2014": (submission(), PASSED),
+        "ends": (
+            submission(
+                {
+                    "1.1": f"import os\nos._exit(0)\n{first}",
+                    "1.2": f"import os\nos.kill(os.getpid(), 9)\n{second}",
+                    "1.3": f"import sys\nsys.exit(0)\n{third}",
+                    "1.4": CALLED.format("__import__('os')._exit(0)"),
+                }
+            ),
+            ("ended", "ended", "wrong", "wrong"),
+        ),
+        "never ends in its cell": (
+            submission({"1.1": f"{first}\nimport time\nwhile True: time.sleep(1)"}),
+            ("endless", *PASSED[1:]),
+        ),
+        "patched": (
+            submission({"1.1": PATCHED + first, "1.3": EMPTIED + third, "1.4": PATCHED_TENSOR + WRONG}),
+            ("tampered", "passed", "tampered", "tampered"),
+        ),
+        "forged": (  # a check of its own, and a verdict that it writes itself
+            submission(
+                {
+                    "1.3": "def check(*_):\n    return 'passed'\ndef move(batch, device):\n    return batch",
+                    "1.4": FORGED.format(WRONG),
+                }
+            ),
+            ("passed", "passed", "wrong", "wrong"),
+        ),
     }
 
 
@@ -171,12 +192,12 @@ UNREADABLE = {  # name: (text, what is said)
 
 # One test, so that two that run at a time do not both mark everything.
 @pytest.mark.timeout(900)
-def test_thirty_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
+def test_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     port, visits = open_port()
     for name, (nb, _) in PLANNED.items():
-        version = 3 if name == "format of 2014" else 4
+        version = 3 if name.endswith("format of 2014") else 4
         text = nbformat.writes(nbformat.convert(nb, version), version)
         (inbox / f"{name}.ipynb").write_text(text.replace("PORT", str(port)))
     for name, (text, _) in UNREADABLE.items():
@@ -207,10 +228,10 @@ def test_thirty_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
         assert rows[name][""]["state"] == "unreadable" and words in rows[name][""]["reason"]
         assert any(line.startswith(name) and words in line for line in done.stdout.splitlines())
     line = next(line for line in done.stdout.splitlines() if line.startswith("wrong ") and "of 4" in line)
-    assert line.split()[1:] == ["✓", "✓", "✓", "✗", "3", "of", "4"]
+    assert line.split()[1:] == ["✗", "✗", "✗", "✗", "0", "of", "4"]
     content = json.loads((tmp_path / "marks.json").read_text())["submissions"]
     assert {each["submission"] for each in content} == rows.keys()
-    assert next(each for each in content if each["submission"] == "wrong")["passed"] == 3
+    assert next(each for each in content if each["submission"] == "no Python")["passed"] == 2
 
     assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "4242"]]
     assert set(Path(tempfile.gettempdir()).glob("course-grade-*")) <= folders

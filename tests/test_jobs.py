@@ -19,6 +19,7 @@ def ask(load_s=0.0, late_s=0.0, fixed_s=0.0):
 
 
 # A loader that is late; a rank that is late; what a step costs however few its images are.
+@pytest.mark.alone
 @pytest.mark.parametrize("settings, cause", [
     ({"load_s": 0.3}, "waits for data"), ({"late_s": 0.3}, "unequal ranks"), ({"fixed_s": 0.2}, "small share"),
 ])  # fmt: skip

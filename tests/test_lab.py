@@ -47,13 +47,13 @@ def running(*command, **options):
         else:
             raise AssertionError("".join(said))
         # the address is printed a moment before it listens
-        wait_until(lambda: answers(found[1]), 20, "the server answers")
+        wait_until(lambda: answers(found[1]), 100, "the server answers")
         yield found[1], found[2], "".join(said)
     finally:
         ended = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate()
-        psutil.wait_procs(ended, timeout=20)
+        psutil.wait_procs(ended, timeout=100)
 
 
 def answers(address):
@@ -208,7 +208,7 @@ def test_jupyterlab_as_a_job_of_slurm(slurm, tmp_path):
         tunnel = re.search(r"ssh -N -L (\d+):127\.0\.0\.1:(\d+) -J (\S+)@(\S+) (\S+)@(n1|n2)\n", done.stdout)
         assert tunnel and tunnel[1] == tunnel[2]
         address, token = re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", done.stdout).groups()
-        wait_until(lambda: answers(address), 20, "the server answers")  # a node of the tests is this machine
+        wait_until(lambda: answers(address), 100, "the server answers")  # a node of the tests is this machine
         assert ask(address, token, "contents/00_start_here.ipynb")["type"] == "notebook"
         assert listening(ask_process(address)) == {"127.0.0.1"}
         assert token not in " ".join(" ".join(p.cmdline()) for p in slurm.processes(job))
@@ -229,7 +229,7 @@ def test_an_interrupt_while_the_job_waits_cancels_it(slurm, tmp_path):
         assert said, "it has ended"
         job = (re.search(r"job (\d+)", said, re.IGNORECASE) or [None, None])[1] or job
     process.send_signal(signal.SIGINT)
-    assert f"Job {job} is cancelled." in process.communicate(timeout=20)[1]
+    assert f"Job {job} is cancelled." in process.communicate(timeout=100)[1]
     assert process.returncode == 1 and slurm.wait(job) == "CANCELLED"
 
 

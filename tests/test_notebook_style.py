@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from course_utils.measure.claims import NOT_HERE
+from course_utils.measure.claims import NOT_HERE, NOT_MEASURED
 from tools import notebooks
 
 MAX_CODE_LINES, SHORT_CODE_LINES, MAX_WORDS, MAX_BYTES = 30, 8, 120, 500_000
@@ -287,10 +287,9 @@ def figures_say_what_they_show(chapter):
 def claims_hold(chapter):
     for i, cell in chapter.code:
         for text in (text for output in cell.outputs for text in notebooks.texts(output)):
-            for line in (line for line in text.splitlines() if line.startswith(NOT_HERE)):
+            for line in (line for line in text.splitlines() if line.startswith((NOT_HERE, NOT_MEASURED))):
                 yield (
-                    f"cell {i}: {line[len(NOT_HERE) :]!r} did not hold: record it again, or change what the chapter "
-                    "says"
+                    f"cell {i}: {line!r} was not found: record it again, at full length, or change what the text says"
                 )
 
 

@@ -312,6 +312,7 @@ def train_until_one_dies(rule, num_steps):
     return died_s.item()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rule", [Asynchronous(), BoundedDelay(2), Synchronous()], ids=repr)
 def test_a_worker_is_killed(rule):
     found = run(train_until_one_dies, rule, 100, world_size=4, keep_going=True)

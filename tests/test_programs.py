@@ -1,5 +1,5 @@
 """The programs beside the chapters run as a reader would run them, and say in every line what one
-device would not need.
+device would not need. Torchrun itself starts ddp.py and elastic.py; `launch` makes its environment for the others.
 """
 
 import difflib
@@ -12,6 +12,9 @@ import psutil
 import pytest
 import torch
 
+from course_utils import launch
+from course_utils.launch import unannounced
+from tests.run_program import run_program
 from tools import notebooks
 
 PROGRAMS = notebooks.NOTEBOOKS / "programs"
@@ -60,15 +63,22 @@ def test_every_program_is_tried():
     assert sorted(MARKS) == sorted(path.name for path in PROGRAMS.glob("*.py"))
 
 
+def run_forked(program, *arguments, world_size):
+    """As `run`, in workers that need not import torch first."""
+    with unannounced():
+        done = launch(run_program, program, arguments, world_size == 1, world_size=world_size, backend=None)
+    return re.findall(r"^epoch (\d+): loss (\S+)$", "".join(done.logs), flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", [name for name in MARKS if name != "horovod_digits.py"])  # chapter 15 runs that one
-def test_alone_and_under_torchrun_a_program_ends_at_the_same_loss(name, tmp_path, undisturbed):
+def test_alone_and_together_a_program_ends_at_the_same_loss(name, tmp_path, undisturbed):
     program, files = str(PROGRAMS / name), [str(tmp_path / file) for file in ("alone.pt", "both.pt")]
     first = [[f"{file}.run"] if name == "elastic.py" else [] for file in files]  # its checkpoint
-    alone = run(program, *first[0], files[0])
+    alone = run_forked(program, *first[0], files[0], world_size=1)
     if name == "ddp.py":
         both, files[1] = undisturbed
     else:
-        both = run(*TORCHRUN, program, *first[1], files[1])
+        both = run_forked(program, *first[1], files[1], world_size=2)
     assert [epoch for epoch, _ in alone] == [epoch for epoch, _ in both] == ["0", "1", "2"]  # rank 0 alone reports
     losses = [[float(loss) for _, loss in printed] for printed in (alone, both)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6, rel=0)

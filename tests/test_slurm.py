@@ -232,7 +232,7 @@ def test_scancel_ends_every_process(slurm, tmp_path):
     # besides.
     assert names.count("sleep") == 4 and len(names) >= 4 + 4 + 2 + 2
     assert slurm.run("scancel", job).returncode == 0
-    assert slurm.wait(job, timeout_s=30) == "CANCELLED"
+    assert slurm.wait(job, timeout_s=100) == "CANCELLED"
     assert not slurm.processes(job)
 
 
@@ -240,7 +240,7 @@ def test_the_signal_before_the_end_puts_it_back_into_the_queue(slurm, tmp_path):
     # In the place of the course's program, which would take its time.
     text = str(batch.Job("dp")).replace("-m course_utils.train", "program.py")
     job = hand_in(slurm, tmp_path, text, TWICE)
-    wait_until((tmp_path / "start_0").exists, 60, "the program has started")
+    wait_until((tmp_path / "start_0").exists, 100, "the program has started")
     assert slurm.run("scancel", "--batch", "--signal=USR1", job).returncode == 0
     wait_until(
         lambda: slurm.state(job) == "PENDING" and not slurm.stepds(job),
@@ -276,7 +276,7 @@ def test_two_clusters_at_a_time_and_nothing_of_one_afterwards(slurm, tmp_path):
     (tmp_path / "job.sbatch").write_text("#!/bin/sh\nsleep 600 &\nsrun sleep 600\n")
     with cluster() as second:
         job = second.submit("job.sbatch", tmp_path)
-        wait_until(lambda: len(second.processes(job)) >= 4, 30, "both of its programs run")
+        wait_until(lambda: len(second.processes(job)) >= 4, 100, "both of its programs run")
         assert left_behind(second.folder)
         assert slurm.run("squeue", "--noheader", "--jobs", job).returncode != 0  # the first knows nothing of it
     assert not left_behind(second.folder)
@@ -291,7 +291,7 @@ def test_nothing_is_left_when_the_tests_are_killed(tmp_path):
         from tests.slurm_cluster import cluster, wait_until
         with cluster() as running:
             job = running.submit("job.sbatch", {str(tmp_path)!r})
-            wait_until(lambda: len(running.processes(job)) >= 2, 30, "the job runs")
+            wait_until(lambda: len(running.processes(job)) >= 2, 100, "the job runs")
             print(running.folder, flush=True)
             time.sleep(600)
         """
@@ -300,7 +300,7 @@ def test_nothing_is_left_when_the_tests_are_killed(tmp_path):
     assert {"munged", "slurmctld", "slurmd", "sleep"} <= set(left_behind(folder))
     tests.send_signal(signal.SIGKILL)
     tests.communicate()
-    wait_until(lambda: not left_behind(folder), 30, "everything is gone")
+    wait_until(lambda: not left_behind(folder), 100, "everything is gone")
 
 
 @needs_slurm

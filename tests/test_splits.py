@@ -99,6 +99,7 @@ def spin(_):
         pass
 
 
+@pytest.mark.alone
 def test_every_second_of_a_step_is_put_down_to_a_cause():
     def step(each):
         with each("messages"):

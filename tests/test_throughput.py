@@ -50,6 +50,7 @@ def test_a_block_of_steps_has_one_reading_of_the_clock_at_its_end(monkeypatch):
     assert throughput.measure(step, block_s=0.001).block == 1  # a step that is longer than the block
 
 
+@pytest.mark.alone
 def test_phases_add_up_to_the_step_and_come_in_order():
     took = []
 

@@ -39,7 +39,7 @@ def begin(notebook, source, call):
     def ranks_begun():
         return sum(process.pid not in before for process in notebook.workers()) >= world_size
 
-    wait_until(ranks_begun, 10, "workers start")
+    wait_until(ranks_begun, "workers start")
     return message_id
 
 
@@ -47,6 +47,7 @@ def works(notebook):
     assert notebook.run("launch(lambda: dist.get_rank(), world_size=2).results").value == [0, 1]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize(("source", "name"), [(COMPUTE, "compute"), (RECEIVE, "receive")], ids=["computing", "in C++"])
 def test_interrupt(notebook, world_size, source, name):
@@ -59,7 +60,7 @@ def test_interrupt(notebook, world_size, source, name):
             begun.append(time.monotonic())
             notebook.interrupt()
 
-    outcome = notebook.wait(notebook.start(f"launch({name}, world_size={world_size})"), 20, interrupt_when_begun)
+    outcome = notebook.wait(notebook.start(f"launch({name}, world_size={world_size})"), on_output=interrupt_when_begun)
     assert time.monotonic() - begun[-1] < 2
     assert outcome.error == "Interrupted"
     assert "at Cell In[" in outcome.shown  # it says where the ranks were
@@ -71,7 +72,7 @@ def test_interrupt(notebook, world_size, source, name):
 def test_interrupt_ends_what_workers_have_started(notebook):
     notebook.run(COMPUTE + FAMILY)
     message_id = notebook.start("launch(raise_family, compute, world_size=2)")
-    wait_until(lambda: len(notebook.sleepers()) == 6, 10, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 6, "subprocesses start")
     notebook.interrupt()
     assert notebook.wait(message_id).error == "Interrupted"
     assert not notebook.sleepers()
@@ -128,7 +129,6 @@ def interrupt_at(line):
     for line in range(100, total, total // 16):
         with notebook.leaving_nothing():
             outcome = notebook.run(f"interrupt_at({line})")
-        assert outcome.seconds < 2
         ended.append(outcome.value)
     assert ended.count("interrupted") > 12, ended
     works(notebook)
@@ -185,7 +185,6 @@ def worker():
             notebook.interrupt()
             outcome = notebook.wait(message_id)
             assert outcome.error in ended, outcome.shown
-            assert outcome.seconds < 2.5
             ended[outcome.error] += 1
             # The interrupt may come after the cell's end and strike the next one.
             outcome = notebook.wait(notebook.start("pass"))
@@ -193,10 +192,11 @@ def worker():
     works(notebook)
 
 
+@pytest.mark.alone
 def test_interrupt_while_the_forkserver_starts(notebook):
     notebook.run("launch.shutdown()")
     message_id = notebook.start("launch(nothing, world_size=2)")
-    wait_until(notebook.forkservers, 5, "a forkserver starts")
+    wait_until(notebook.forkservers, "a forkserver starts")
     interrupted = time.monotonic()
     notebook.interrupt()
     assert notebook.wait(message_id).error == "Interrupted"
@@ -204,9 +204,10 @@ def test_interrupt_while_the_forkserver_starts(notebook):
     works(notebook)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "world_size"),
-    [("compute", 2), ("receive", 2), ("compute", 4), ("receive", 4)],
+    [("compute", 2), ("receive", 4)],
     ids=lambda value: str(value),
 )
 def test_the_kernel_is_killed(new_notebook, name, world_size):
@@ -221,14 +222,15 @@ holder
 """).value
     notebook.run(COMPUTE + RECEIVE + FAMILY)
     notebook.start(f"launch(raise_family, {name}, world_size={world_size})")
-    wait_until(lambda: len(notebook.sleepers()) == 3 * world_size, 10, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 3 * world_size, "subprocesses start")
     killed = time.monotonic()
     notebook.kill()
 
     def left():
         return [process for process in notebook.processes() if process.pid not in (holder, notebook.pid)]
 
-    wait_until(lambda: not left(), killed + 5 - time.monotonic(), "everything of the kernel ends")
+    wait_until(lambda: not left(), "everything of the kernel ends")
+    assert time.monotonic() - killed < 5
     assert psutil.pid_exists(holder)  # so it was not its end that did it
     psutil.Process(holder).kill()
     assert not notebook.files() - files
@@ -238,7 +240,7 @@ def test_the_kernel_is_killed_while_the_forkserver_starts(new_notebook):
     notebook = new_notebook(setup="from course_utils.launch import warm\nwarm()")
     assert notebook.forkservers()
     notebook.kill()
-    wait_until(lambda: {p.pid for p in notebook.processes()} <= {notebook.pid}, 5, "the forkserver ends")
+    wait_until(lambda: {p.pid for p in notebook.processes()} <= {notebook.pid}, "the forkserver ends")
 
 
 def test_a_launch_that_waits_for_another_thread_says_so(notebook):
@@ -256,7 +258,7 @@ thread.start()
         heard.append(text)
         (notebook.directory / "go on").touch()
 
-    outcome = notebook.wait(notebook.start("launch(nothing, world_size=2)"), 20, go_on)
+    outcome = notebook.wait(notebook.start("launch(nothing, world_size=2)"), on_output=go_on)
     assert not outcome.error, outcome.shown
     assert heard[0] == "waiting for the launch of wait_for_file, which runs in another thread, to end\n"
     notebook.run("thread.join()\nos.remove('go on')")
@@ -277,7 +279,7 @@ def few_processes(request):
                 folder.rmdir()
             continue
         yield folder
-        wait_until(lambda: not (folder / "cgroup.procs").read_text(), 5, "all have left")
+        wait_until(lambda: not (folder / "cgroup.procs").read_text(), "all have left")
         folder.rmdir()
         return
     pytest.skip("no cgroup of processes can be made here")
@@ -319,6 +321,7 @@ thread.start(); thread.join()
     works(notebook)
 
 
+@pytest.mark.alone
 def test_shutdown_ends_the_forkserver_and_the_next_launch_starts_one(notebook):
     (first,) = notebook.forkservers()
     outcome = notebook.run("launch.shutdown()")
@@ -329,6 +332,7 @@ def test_shutdown_ends_the_forkserver_and_the_next_launch_starts_one(notebook):
     works(notebook)
 
 
+@pytest.mark.alone
 def test_shutdown_while_a_fork_of_the_kernel_holds_its_descriptors(notebook):
     """multiprocessing, DataLoader: what the kernel forks has copies of the forkserver's socket."""
     holder = notebook.run("holder = os.fork() or (time.sleep(60), os._exit(0))\nholder").value
@@ -344,10 +348,11 @@ def test_shutdown_while_a_fork_of_the_kernel_holds_its_descriptors(notebook):
 def test_the_forkserver_is_killed_between_launches(notebook):
     (forkserver,) = notebook.forkservers()
     forkserver.kill()
-    wait_until(lambda: not forkserver.is_running() or forkserver.status() == psutil.STATUS_ZOMBIE, 2, "it dies")
+    wait_until(lambda: not forkserver.is_running() or forkserver.status() == psutil.STATUS_ZOMBIE, "it dies")
     works(notebook)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_the_forkserver_is_killed_during_a_launch(notebook, world_size):
     message_id = begin(notebook, COMPUTE, f"launch(compute, world_size={world_size})")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.parametrize("world_size", [2, 4])
+pytestmark = [pytest.mark.parametrize("world_size", [2, 4]), pytest.mark.alone]
 
 
 def fail(notebook, source, world_size, within=2.0, error="WorkerError", **settings):

@@ -221,6 +221,7 @@ del result
     )
 
 
+@pytest.mark.alone
 def test_fifty_megabytes_cost_less_than_a_second(notebook):
     notebook.run("def nothing(): pass\ndef worker(): return torch.ones(50, 2**18)")
     nothing = min(notebook.run("_ = launch(nothing, world_size=2)").seconds for _ in range(3))

@@ -77,6 +77,7 @@ def wait_for_one_that_is_gone(seconds):
     time.sleep(seconds)
 
 
+@pytest.mark.alone
 def test_time_is_up_all_the_same_and_it_is_said_who_had_gone():
     begun = time.monotonic()
     with pytest.raises(WorkerError, match="no end after 1 s") as caught:

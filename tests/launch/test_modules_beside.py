@@ -33,7 +33,6 @@ def step():
     return random.__name__
 launch(step, world_size=2).results
 """.strip(),
-        timeout=60,
     )
     assert value.value == ["random", "random"]
     notebook.wait_until_warm()

@@ -51,7 +51,7 @@ def test_nothing_listens_beyond_loopback(notebook):
             found.append(notebook.listening())
             notebook.interrupt()
 
-    notebook.wait(notebook.start("launch(stay, world_size=4, on=Nodes(2))"), 30, look)
+    notebook.wait(notebook.start("launch(stay, world_size=4, on=Nodes(2))"), on_output=look)
     kernels_own = {port for _, port in notebook.listening()}
     others = {address for address, port in found[-1] if port not in kernels_own}
     assert others and all(address.startswith("127.") or address == "::1" for address in others)
@@ -86,9 +86,9 @@ def test_the_kernels_death_ends_agents_and_ranks(new_notebook):
         "def stay():\n    subprocess.Popen(['sleep', '1000'])\n    time.sleep(60)"
     )
     notebook.start("launch(stay, world_size=4, on=Nodes(2))")
-    wait_until(lambda: len(notebook.sleepers()) == 4, 20, "all ranks run")
+    wait_until(lambda: len(notebook.sleepers()) == 4, "all ranks run")
     notebook.kill()
-    wait_until(lambda: not notebook.processes(), 5, "all processes have ended")
+    wait_until(lambda: not notebook.processes(), "all processes have ended")
     assert not [name for name in notebook.files() if "course-run-" in name]
 
 
@@ -103,7 +103,7 @@ def test_an_agent_that_is_killed_is_named(notebook):
             agent = next(process for process in notebook.workers() if process.name() == "agent 1")
             os.kill(agent.pid, signal.SIGKILL)
 
-    outcome = notebook.wait(notebook.start("launch(stay, world_size=4, on=Nodes(2))"), 30, kill_agent)
+    outcome = notebook.wait(notebook.start("launch(stay, world_size=4, on=Nodes(2))"), on_output=kill_agent)
     assert outcome.shown.startswith("WorkerError: the agent of node 1 of 2: killed (SIGKILL) by another process")
     assert "ranks 0 and 1 were at Cell In[" in outcome.shown
 

@@ -112,7 +112,7 @@ thread = threading.Thread(target=lambda: launch(wait_for_file, world_size=2))
 thread.start()
 """.strip()
     )
-    wait_until(lambda: len(notebook.workers()) >= 2, 5, "the thread's workers start")
+    wait_until(lambda: len(notebook.workers()) >= 2, "the thread's workers start")
     message_id = notebook.start("print('waiting')\nlaunch(nothing, world_size=2)")
     outcome = notebook.wait(message_id, 10, lambda text: notebook.interrupt())
     assert outcome.error == "Interrupted"
@@ -144,7 +144,7 @@ def launch_together(name, other):
         names = [str(each.directory / "at") for each in notebooks]
         sent = [each.start(f"launch_together({names[i]!r}, {names[1 - i]!r})") for i, each in enumerate(notebooks)]
         for each, message_id in zip(notebooks, sent, strict=True):
-            outcome = each.wait(message_id, 60)
+            outcome = each.wait(message_id)
             assert not outcome.error, outcome.shown
 
 
@@ -165,11 +165,11 @@ def times(n):
     for _ in range(n): launch(worker, world_size=2)
 """.strip()
     )
-    notebook.run("times(20)", timeout=30)
+    notebook.run("times(20)")
     notebook.wait_until_warm()  # a forkserver that takes over has other descriptors
     before = notebook.run("size()").value
     shared_memory = notebook.files()
-    notebook.run("times(80)", timeout=60)
+    notebook.run("times(80)")
     after = notebook.run("size()").value
     for index in (1, 3, 4):  # descriptors and threads; the fixture compares the kernel's descriptors
         assert after[index] <= before[index], (before, after)

@@ -76,6 +76,7 @@ def test_cells_of_the_notebook_and_modules_beside_it(there):
     assert there.run("launch(use, 1, on=THERE)[0]").value == 11
 
 
+@pytest.mark.alone
 def test_a_failure_names_the_line_and_ends_the_others(there):
     started = time.monotonic()
     outcome = there.fail("launch(fail, world_size=2, on=THERE)")
@@ -101,7 +102,7 @@ def test_interrupt_ends_what_it_has_started(there):
             begun.append(time.monotonic())
             there.interrupt()
 
-    outcome = there.wait(there.start("launch(raise_sleepers, on=THERE)"), 20, interrupt_when_begun)
+    outcome = there.wait(there.start("launch(raise_sleepers, on=THERE)"), on_output=interrupt_when_begun)
     assert outcome.error == "Interrupted"
     assert 'in wait:  print("begun", flush=True); time.sleep(100)' in outcome.shown
     assert not there.sleepers()
@@ -112,9 +113,9 @@ def test_the_kernel_is_killed(new_notebook, other):
     notebook = new_notebook(COURSE_ELSEWHERE=str(other))
     notebook.run(SETUP)
     notebook.start("launch(raise_sleepers, world_size=2, on=Environment('tensorflow'))")
-    wait_until(lambda: len(notebook.sleepers()) == 4, 20, "subprocesses start")
+    wait_until(lambda: len(notebook.sleepers()) == 4, "subprocesses start")
     notebook.kill()
-    wait_until(lambda: {process.pid for process in notebook.processes()} <= {notebook.pid}, 5, "everything ends")
+    wait_until(lambda: {process.pid for process in notebook.processes()} <= {notebook.pid}, "everything ends")
 
 
 CRASH = """

@@ -13,7 +13,7 @@ def worker():
         for i in range(200_000): print("line", i)
 """.strip()
     )
-    outcome = notebook.run("run = launch(worker, world_size=2)", timeout=30)
+    outcome = notebook.run("run = launch(worker, world_size=2)")
     excerpt = outcome.stdout.splitlines()
     assert "[rank 1] line 0" in excerpt[:3]
     assert excerpt[-1] == "[rank 1] line 199999"
@@ -34,7 +34,7 @@ def worker():
     for i in range(100_000): print("line", i)
 """.strip()
     )
-    outcome = notebook.run(f"run = launch(worker, world_size={world_size})", timeout=60)
+    outcome = notebook.run(f"run = launch(worker, world_size={world_size})")
     assert len(outcome.stdout.splitlines()) < 500
     assert len(outcome.stdout) < 50_000
     assert notebook.run("all(log == ''.join(f'line {i}\\n' for i in range(100_000)) for log in run.logs)").value is True
@@ -94,7 +94,7 @@ def worker():
         if "".join(seen).count("] from") == 4:
             (notebook.directory / "go on").touch()
 
-    outcome = notebook.wait(notebook.start("launch(worker, world_size=2, timeout=20)"), 30, watch)
+    outcome = notebook.wait(notebook.start("launch(worker, world_size=2, timeout=20)"), on_output=watch)
     assert not outcome.error, outcome.shown
     (notebook.directory / "go on").unlink()
 
@@ -114,6 +114,7 @@ def worker():
     assert notebook.run("sys.last_value.run.logs[1]").value == "before 1\n"
 
 
+@pytest.mark.alone
 def test_workers_that_treat_their_output_badly(notebook):
     notebook.run(
         """

@@ -41,7 +41,7 @@ def start_in_all(notebook, statement):
     """Start a cell whose fourth line is `statement`, and return when all ranks have come to it."""
     message_id = notebook.start(f"%%ranks\nimport os\nopen(f'begun-{{rank}}', 'w').close()\n{statement}")
     begun = [notebook.directory / f"begun-{rank}" for rank in range(3)]
-    wait_until(lambda: all(path.exists() for path in begun), 10, "all have begun")
+    wait_until(lambda: all(path.exists() for path in begun), "all have begun")
     for path in begun:
         path.unlink()
     return message_id
@@ -105,6 +105,7 @@ None;""")
     assert ranks.run("len(ranks.logs[0].splitlines())").value == 9001
 
 
+@pytest.mark.alone
 def test_columns_appear_while_a_cell_runs(ranks):
     outcome = ranks.run(
         "%%ranks\nimport os, time\nfor step in range(10):\n    print(step, flush=True)\n    time.sleep(0.15)\nstep"
@@ -126,6 +127,7 @@ def test_an_error_outside_a_collective_costs_nothing(ranks):
     assert kept(ranks) == [True] * 3
 
 
+@pytest.mark.alone
 def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
     outcome = ranks.fail("%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.barrier()")
     assert outcome.shown.startswith("WorkerError: rank 1: ValueError: no\n")
@@ -136,6 +138,7 @@ def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
     assert kept(ranks) == [False, True, False]
 
 
+@pytest.mark.alone
 def test_waiting_is_told_from_computing_also_outside_of_torch_distributed(ranks):
     ranks.run("%%ranks\nwork = dist.all_reduce(torch.ones(1), async_op=True) if rank else None")
     outcome = ranks.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\nwork.wait()")
@@ -227,6 +230,7 @@ def test_interrupted_twice(ranks):
     assert kept(ranks) == [False] * 3
 
 
+@pytest.mark.alone
 def test_an_interrupt_while_others_still_compute_does_not_hide_the_failure(ranks):
     ranks.run("""
 def stop():
@@ -252,7 +256,7 @@ class Slow:
 slow = Slow()""")
     begun = [ranks.directory / f"begun-{rank}" for rank in range(3)]
     message_id = ranks.start("ranks['slow']")
-    wait_until(lambda: all(path.exists() for path in begun), 10, "all pack it")
+    wait_until(lambda: all(path.exists() for path in begun), "all pack it")
     ranks.interrupt()
     assert ranks.wait(message_id).error == "Interrupted"
     for path in begun:
@@ -298,7 +302,7 @@ def test_a_rank_that_dies_is_not_placed_where_it_once_was(ranks):
 def test_a_rank_killed_between_cells(ranks):
     pids = ranks.run("ranks.run(os.getpid)").value
     os.kill(pids[1], signal.SIGKILL)
-    wait_until(lambda: pids[1] not in {process.pid for process in ranks.workers()}, 5, "it is gone")
+    wait_until(lambda: pids[1] not in {process.pid for process in ranks.workers()}, "it is gone")
     outcome = ranks.fail("%%ranks\nmark")
     assert "rank 1" in outcome.message
     assert "killed (SIGKILL)" in outcome.message
@@ -310,7 +314,7 @@ def test_their_forkserver_is_killed(notebook):
     notebook.run(IMPORT + "ranks = Ranks(2)")
     pid = notebook.run("ranks._crew._handle._process.pid").value
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not any(name.startswith("rank") for name in notebook.names()), 5, "the ranks end with it")
+    wait_until(lambda: not any(name.startswith("rank") for name in notebook.names()), "the ranks end with it")
     outcome = notebook.fail("%%ranks\n1")
     assert outcome.shown.startswith("LauncherError: the process that starts workers has ended (signal 9)")
     outcome = notebook.fail("ranks['x']")
@@ -353,6 +357,7 @@ def test_before_there_are_ranks(notebook):
     assert outcome.shown.rstrip() == "RanksError: there are no persistent ranks: run `ranks = Ranks(4)` first"
 
 
+@pytest.mark.alone
 def test_closed_by_another_thread(ranks):
     outcome = ranks.fail("threading.Timer(1, ranks.close).start()\nranks.run(time.sleep, 1000)")
     assert outcome.shown.startswith("RanksError: these ranks have ended")
@@ -373,7 +378,6 @@ while not os.path.exists("begun"): time.sleep(0.02)
 os.unlink("begun")
 with Ranks(2) as ranks: outcomes.append(ranks["rank"])
 thread.join()""",
-        timeout=60,
     )
     assert [None, None] in (outcomes := notebook.run("outcomes").value)
     assert [0, 1] in outcomes
@@ -431,7 +435,7 @@ def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(n
     assert not list(tmp_path.iterdir())
     notebook.run("ranks = Ranks(2)\nranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
     notebook.start("exit()")  # an end in order is theirs, too
-    wait_until(lambda: not [p for p in notebook.processes() if p.pid != notebook.pid], 5, "all is gone")
+    wait_until(lambda: not [p for p in notebook.processes() if p.pid != notebook.pid], "all is gone")
 
 
 def test_a_prompt_in_a_cell(ranks):
@@ -464,7 +468,7 @@ def test_a_breakpoint_set_at_a_prompt_ends_with_its_cell(ranks):
 def test_an_interrupt_of_what_was_typed_at_a_prompt(ranks):
     begun = ranks.directory / "begun"
     threading.Thread(
-        target=lambda: (wait_until(begun.exists, 20, "it is evaluated"), ranks.interrupt()), daemon=True
+        target=lambda: (wait_until(begun.exists, "it is evaluated"), ranks.interrupt()), daemon=True
     ).start()
     lines = iter(['p open("begun", "w") and __import__("time").sleep(1000)'])
     outcome = ranks.type_into("%%ranks 1\nbreakpoint()\n1", lambda _: next(lines))
@@ -492,7 +496,7 @@ def test_torchs_breakpoint_leaves_time_to_read(ranks):
 
 def test_a_rank_that_dies_at_its_prompt(ranks):
     def late(_):
-        wait_until(lambda: len([name for name in ranks.names() if name == "rank 1"]) == 0, 10, "it is gone")
+        wait_until(lambda: len([name for name in ranks.names() if name == "rank 1"]) == 0, "it is gone")
         return "c"
 
     outcome = ranks.type_into(
@@ -515,7 +519,7 @@ def test_two_notebooks_at_once_and_the_end_of_one(ranks, new_notebook):
     assert other.run("ranks['mark']").value == ["theirs"] * 2
     other.run("ranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
     other.kill()
-    wait_until(lambda: not [p for p in other.processes() if p.pid != other.pid], 5, "all is gone")
+    wait_until(lambda: not [p for p in other.processes() if p.pid != other.pid], "all is gone")
     assert kept(ranks) == [True] * 3
 
 
@@ -523,12 +527,12 @@ def test_two_notebooks_at_once_and_the_end_of_one(ranks, new_notebook):
 def test_on_a_gpu(notebook):
     """CUDA tensors stay between cells; ranks that hang in NCCL come back, all of them."""
     notebook.run(IMPORT + "ranks = Ranks(1 if torch.cuda.device_count() < 2 else 2, timeout=60)")
-    notebook.run("%%ranks\nfrom course_utils import rank_device\nt = torch.ones(3, device=rank_device())", timeout=60)
-    outcome = notebook.run("%%ranks\ndist.all_reduce(t)\nt.device.type, t.sum().item() == 3 * world_size", timeout=60)
+    notebook.run("%%ranks\nfrom course_utils import rank_device\nt = torch.ones(3, device=rank_device())")
+    outcome = notebook.run("%%ranks\ndist.all_reduce(t)\nt.device.type, t.sum().item() == 3 * world_size")
     assert "('cuda', True)" in outcome.values[0]
-    outcome = notebook.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\ndist.all_reduce(t)", timeout=90)
+    outcome = notebook.fail("%%ranks\nif rank == 0:\n    raise ValueError('no')\ndist.all_reduce(t)")
     assert "ValueError: no" in outcome.shown
     if "2" in notebook.run("str(len(ranks))").value:  # one rank has nobody to wait for
         assert "have been restarted" in outcome.shown
-    notebook.run("%%ranks\nu = torch.ones(1, device=torch.cuda.current_device())\ndist.all_reduce(u)", timeout=60)
+    notebook.run("%%ranks\nu = torch.ones(1, device=torch.cuda.current_device())\ndist.all_reduce(u)")
     notebook.run("ranks.close()")

@@ -97,13 +97,13 @@ def test_a_notebook_in_a_loop_of_launches_does_not_keep_another_waiting(new_note
     message_id = looping.start(
         f"n = 0\nwhile not os.path.exists({str(stop)!r}): launch(nothing, world_size=2); n += 1\nn"
     )
-    wait_until(lambda: list(locks.iterdir()), 10, "the loop has begun")
+    wait_until(lambda: list(locks.iterdir()), "the loop has begun")
     for _ in range(3):
         asked = looping_count(locks)
         assert other.run("launch(nothing, world_size=2).results").value == ["done", "done"]
         assert looping_count(locks) - asked <= 3  # tickets: the one that was being served, ours, and the one after
     stop.touch()
-    assert not looping.wait(message_id, 30).error
+    assert not looping.wait(message_id).error
 
 
 def looping_count(locks):
@@ -125,7 +125,7 @@ def test_the_second_notebook_waits_also_for_a_holder_that_is_killed(new_notebook
 
         before = {process.pid for process in first.workers()}
         message_id = first.start(f"launch(hold, {str(file)!r}, world_size=2)")
-        wait_until(lambda: len({p.pid for p in first.workers()} - before) >= 2, 60, "the holder's workers start")
+        wait_until(lambda: len({p.pid for p in first.workers()} - before) >= 2, "the holder's workers start")
         outcome = second.wait(second.start("launch(nothing, world_size=2).results"), 60, said)
         assert outcome.value == ["done", "done"], outcome.shown
         assert f"runs hold (process {first.pid})" in "".join(heard)

@@ -35,7 +35,7 @@ def notebook(cluster_notebook, slurm):
     def is_clear():
         return not slurm.run("squeue", "--noheader").stdout and not runs(cluster_notebook)
 
-    wait_until(is_clear, 20, "the queue and the folder are empty")
+    wait_until(is_clear, "the queue and the folder are empty")
 
 
 def runs(notebook):
@@ -64,7 +64,7 @@ def when_all_have_begun(notebook, call, then):
 
 def test_results_logs_and_metrics_come_back(notebook, slurm):
     notebook.run(PLACE)
-    outcome = notebook.run("run = launch(place, 10, on=two); run.results", timeout=90)
+    outcome = notebook.run("run = launch(place, 10, on=two); run.results")
     assert outcome.value == [([0, 0, 0, 4, 2], 60), ([1, 1, 0, 4, 2], 60), ([2, 0, 1, 4, 2], 60), ([3, 1, 1, 4, 2], 60)]
     assert all(f"[rank {rank}] rank {rank} is here" in outcome.stdout for rank in range(4))
     assert re.search(r"Slurm job \d+: running on n\[1-2\]", outcome.stdout)
@@ -74,14 +74,14 @@ def test_results_logs_and_metrics_come_back(notebook, slurm):
 
 def test_a_ranks_own_line(notebook):
     notebook.run("def fail():\n    if dist.get_rank() == 2: raise ValueError('no such file')\n    dist.barrier()")
-    outcome = notebook.fail("launch(fail, on=two)", timeout=90)
+    outcome = notebook.fail("launch(fail, on=two)")
     assert outcome.shown.startswith("WorkerError: rank 2: ValueError: no such file\n  at Cell In[")
     assert re.search(r"ranks 0, 1 and 3 were in barrier at Cell In\[\d+\], line 3, in fail:", outcome.shown)
 
 
 def test_a_rank_that_dies(notebook):
     notebook.run("def die():\n    if dist.get_rank() == 3: os.kill(os.getpid(), signal.SIGKILL)\n    dist.barrier()")
-    outcome = notebook.fail("launch(die, on=two)", timeout=90)
+    outcome = notebook.fail("launch(die, on=two)")
     assert outcome.shown.startswith("WorkerError: rank 3: killed (SIGKILL)")
 
 
@@ -113,7 +113,7 @@ def test_a_folder_that_nodes_do_not_see(notebook, slurm, tmp_path):
     blocker = tmp_path / "job.sbatch"
     blocker.write_text("#!/bin/bash\n#SBATCH --nodes=2 --exclusive\nsleep 600\n")
     job = slurm.submit(blocker, tmp_path)
-    wait_until(lambda: slurm.state(job) == "RUNNING", 20, "the other job runs")
+    wait_until(lambda: slurm.state(job) == "RUNNING", "the other job runs")
     seen = []
 
     def remove(text):

@@ -74,6 +74,7 @@ def test_few_lines_are_all_shown_in_order_with_their_ranks(pipe):
     assert (output.log(0), output.log(1)) == ("c\n", "a\nbb\n\n")
 
 
+@pytest.mark.alone
 def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_length(pipe):
     output, stream = shown()
     line = b"x" * 40_000_000

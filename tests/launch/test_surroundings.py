@@ -120,6 +120,7 @@ threads
     assert value == [2, 2]
 
 
+@pytest.mark.alone
 def test_a_data_loader_with_processes_of_its_own(notebook):
     notebook.run(
         """
@@ -184,7 +185,7 @@ def worker():
         during.update(notebook.listening())
         (notebook.directory / "go on").touch()
 
-    outcome = notebook.wait(notebook.start("launch(worker, world_size=4)"), 30, look)
+    outcome = notebook.wait(notebook.start("launch(worker, world_size=4)"), on_output=look)
     (notebook.directory / "go on").unlink()
     assert not outcome.error, outcome.shown
     assert len(during - kernel_alone) >= 2  # the store's, gloo's
@@ -247,7 +248,6 @@ def test_the_same_file_under_torchrun(notebook):
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     # Not its exit code: torch 2.15 with gloo now and then aborts a process that is ending, after its work is done.
@@ -271,7 +271,6 @@ launch(fail, world_size=2)
         [sys.executable, script],
         capture_output=True,
         text=True,
-        timeout=60,
         env={"PYTHONPATH": str(REPOSITORY)},
         check=False,
     )
@@ -296,13 +295,13 @@ os.sched_setaffinity(0, {min(cores)})
 """.strip()
     )
     try:
-        changed = notebook.run("launch(look, world_size=2).results", timeout=90).value  # a new forkserver, on one core
+        changed = notebook.run("launch(look, world_size=2).results").value  # a new forkserver, on one core
     finally:
         notebook.run(
             "del os.environ['TORCH_COMPILE_DISABLE'], os.environ['OMP_NUM_THREADS']\nos.sched_setaffinity(0, cores)"
         )
     assert changed == [(True, 1, 1)] * 2
-    assert notebook.run("launch(look, world_size=2).results == usual", timeout=90).value
+    assert notebook.run("launch(look, world_size=2).results == usual").value
     notebook.run("os.environ['OMP_NUM_THREADS'] = 'many'")
     assert notebook.run("len(launch(look, world_size=2).results)").value == 2
     notebook.run("del os.environ['OMP_NUM_THREADS']")
@@ -371,6 +370,7 @@ launch(worker, world_size=2).results, launch(multiprocessing.get_start_method, w
     assert value == ([140, 140], "fork")
 
 
+@pytest.mark.alone
 def test_host_names_are_looked_up_as_usual_after_a_launch_and_within_it_only_for_a_moment(notebook):
     value = notebook.run(
         """
@@ -406,7 +406,6 @@ print(os.getpid(), launch(os.getpid, world_size=2, backend=None).results)
         [*begin, sys.executable, script],
         capture_output=True,
         text=True,
-        timeout=60,
         env=dict(os.environ, PYTHONPATH=str(REPOSITORY)),
         check=False,
     )

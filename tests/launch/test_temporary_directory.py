@@ -41,7 +41,7 @@ def test_launch_does_without(new_notebook, request, tmp_path, state):
     else:
         disk = tmp_path / "nowhere"
     notebook = new_notebook(setup=SETUP.strip(), TMPDIR=str(disk))
-    outcome = notebook.wait(notebook.start("[r.numel() for r in launch(worker, world_size=2)]"), 60)
+    outcome = notebook.wait(notebook.start("[r.numel() for r in launch(worker, world_size=2)]"))
     if outcome.error:
         assert outcome.error in ("WorkerError", "LauncherError", "OSError"), outcome.shown
         assert "temporary" in outcome.message, outcome.shown
