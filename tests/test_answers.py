@@ -92,11 +92,14 @@ def test_an_answer_runs_with_what_its_chapter_defines():
         (RIGHT + "# %% wrong\n# nothing → something\n", 1, "answers: answers.py, line 6: 'nothing' stands 0 times"),
     ],
 )
-def test_the_command_shows_what_was_judged_wrongly(tmp_path, text, status, said):
-    command = [sys.executable, "-m", "tools.answers", "0.1", written(tmp_path, text)]
-    ended = subprocess.run(command, cwd=notebooks.ROOT, capture_output=True, text=True, timeout=200)
-    assert ended.returncode == status, ended.stderr
-    assert said in ended.stdout + ended.stderr
+def test_the_command_shows_what_was_judged_wrongly(text, status, said, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        answers.main(["0.1", str(written(tmp_path, text))])
+    if status:
+        assert ended.value.code
+    else:
+        assert not ended.value.code
+    assert said in capsys.readouterr().out + str(ended.value.code)
 
 
 def test_the_command_knows_its_exercises():

@@ -129,7 +129,7 @@ for way in (all_reduce_through_0, all_reduce_tree, all_reduce_doubling):
 on_gpus(time_ways, "nccl", make_step, [1, 4096], 1, 2, world_size=2)
 on_gpus(time_ways, "gloo", make_step, [1, 4096], 1, 2, world_size=2)
 """),
-    "09": ("digits test", """
+    "09": ("digits test ROUNDS SCALING_ROUNDS NUM_EPOCHS", """
 images, labels = digits.images.double()[:128], digits.labels[:128]
 on_gpus(time_averaging, world_size=2)
 for cap in (0.1, 25):
@@ -142,7 +142,7 @@ SIZES, BATCH, BLOCK = (1,), 8, 2
 cases = [("no DDP", 1), ("strong", 1)]
 assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=1)[0].values()] == [6, 6]
 """),
-    "10": ("digits images labels", """
+    "10": ("digits images labels ROUNDS", """
 images, labels = images[:128], labels[:128]
 for stage in (Replica, Stage1, Stage2, Stage3):
     on_gpus(train, stage, images, labels, world_size=2)
@@ -162,7 +162,7 @@ truth = train(make_model())
 for parameters in on_gpus(train_net, None, world_size=2):
     torch.testing.assert_close(parameters, truth, rtol=1e-9, atol=1e-12)
 """),
-    "16": ("BATCH PARTS", """
+    "16": ("BATCH PARTS ROUNDS", """
 for found in on_gpus(hold, "DDP", world_size=2):
     assert found["peak"] > found["parameters"] > 0
 assert all(0 <= share <= 1 for found in on_gpus(ask, 8, world_size=2) for share in found.values())

@@ -14,15 +14,16 @@ FILE = "COURSE_TEST_EVENTS"
 
 
 def pytest_configure(config):
-    if FILE in os.environ and not hasattr(config, "workerinput"):  # xdist's workers report to the process that has them
-        config.pluginmanager.register(Events(os.environ[FILE], config.rootpath), "course-events")
+    path = os.environ.pop(FILE, None)  # not for what tests start
+    if path is not None and not hasattr(config, "workerinput"):  # xdist's workers report to the process that has them
+        config.pluginmanager.register(Events(path), "course-events")
 
 
 class Events:
     """Writes the file."""
 
-    def __init__(self, path, root):
-        self._file, self._found, self._root = open(path, "a", buffering=1), {}, root
+    def __init__(self, path):
+        self._file, self._found = open(path, "a", buffering=1), {}
 
     def pytest_collection_finish(self, session):
         if session.items:  # under xdist, workers collect
