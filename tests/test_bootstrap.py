@@ -104,6 +104,7 @@ class Checkout:
         ours = ("PIP_", "UV_", "COURSE_", "MAKE", "MFLAGS", "PYTHON", "TORCH_INDEX")
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index.as_uri()}
+        self.env |= {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0"}  # who does not answer here never will
         self.programs = folder / "programs"  # before all others
         self.programs.mkdir()
         self.env["PATH"] = f"{self.programs}{os.pathsep}{self.env['PATH']}"
