@@ -16,8 +16,10 @@ from course_utils.checks import CheckFailed, Result, check, evaluate, expect, ju
 from course_utils.checks.expect import Wrong
 from course_utils.checks.watch.calls import forbid
 from course_utils.launch import LauncherError
+from tests import reasons
 from tools import answers, notebooks
 
+ENDLESS_S = 2
 CHAPTERS = {number: path for path in notebooks.notebook_paths() for number in notebooks.exercises(notebooks.read(path))}
 
 
@@ -30,15 +32,6 @@ def read(exercise):
 @pytest.fixture(scope="module", autouse=True)
 def _warm():
     answers.wait_until_warm()
-
-
-def labelled(*labels):
-    return [
-        pytest.param(exercise, answer, id=f"{exercise}-{answer.name}")
-        for exercise in CHAPTERS
-        for answer in read(exercise)
-        if answer.label in labels
-    ]
 
 
 def find(exercise, source):
@@ -69,23 +62,43 @@ def lines_given_away(exercise, answer, reason):
 # ---- wrong, right, open
 
 
-@pytest.mark.parametrize("exercise, answer", labelled("wrong", "endless"))
-def test_a_wrong_answer_is_refused_with_its_reason(exercise, answer, monkeypatch):
+def complaints(answer, exercise, result):
+    """What is wrong with the verdict on a labelled answer."""
+    if result.state != answers.STATES[answer.label]:
+        yield f"is judged {result.state!r}"
+    if answer.label != "right":
+        if answer.words not in result.reason:
+            yield f"is not said to be wrong because of {answer.words!r}"
+        if given := lines_given_away(exercise, answer, result.reason):
+            yield f"the reason quotes the solution: {given}"
     if answer.label == "endless":
-        monkeypatch.setattr(judge, "DEADLINE_S", 2)
-    result, _ = answers.judge(answer, exercise, CHAPTERS[exercise])
-    assert result.state == "wrong", result
-    assert answer.words in result.reason
-    assert not (given := lines_given_away(exercise, answer, result.reason)), f"the reason quotes the solution: {given}"
-    if answer.label == "endless":
-        assert "no end after 2 s" in result.reason
-        assert "timeout" not in result.reason, "a student cannot give a check more time"
+        if f"no end after {ENDLESS_S} s" not in result.reason:
+            yield "is not said to be endless"
+        if "timeout" in result.reason:
+            yield "hears of a timeout, and a student cannot give a check more time"
 
 
-@pytest.mark.parametrize("exercise, answer", labelled("right"))
-def test_a_right_answer_passes(exercise, answer):
-    result, _ = answers.judge(answer, exercise, CHAPTERS[exercise])
-    assert result.state == "passed", result
+# One after another in one process, whose workers start at once; a test for each of a thousand answers says no more.
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("chapter", sorted(set(CHAPTERS.values())), ids=lambda path: path.stem[:2])
+def test_answers_are_judged_as_they_should_be_and_every_reason_is_given_to_one(chapter, monkeypatch):
+    problems, reasons_given = [], []
+    for exercise in (number for number, path in CHAPTERS.items() if path == chapter):
+        for answer in read(exercise):
+            with monkeypatch.context() as patch:
+                if answer.label == "endless":
+                    patch.setattr(judge, "DEADLINE_S", ENDLESS_S)
+                result, _ = answers.judge(answer, exercise, chapter)
+            reasons_given.append(result.reason)
+            problems += [f"{exercise}, {answer}: {each}\n{result}" for each in complaints(answer, exercise, result)]
+    assert not problems, "\n\n".join(problems)
+    said = reasons.sentences(reasons.FOLDER / f"chapter_{chapter.stem[:2]}.py")
+    unsaid = [
+        f"line {line}: {pattern.pattern}"
+        for line, pattern in said.items()
+        if not any(map(pattern.search, reasons_given))
+    ]
+    assert not unsaid, "no answer is told this:\n" + "\n".join(unsaid)
 
 
 @pytest.mark.parametrize("exercise", CHAPTERS)

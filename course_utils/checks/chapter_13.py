@@ -510,7 +510,6 @@ def _judge_group(group, shape, axis):
             mesh.view(shape[::-1]).permute(*range(len(shape))[::-1]), axis, rank
         ),
         "those are all ranks": list(range(len(mesh))),
-        "is it sorted, and without the others?": found if rank not in found else None,
     }
     explain(
         found,

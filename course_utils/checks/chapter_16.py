@@ -332,10 +332,6 @@ def _judge_terms(wrong_term, cases):
                 {
                     "that is what the line has now": lines[name],
                     "that is in milliseconds": 1e3 * truth,
-                    "is that line in the micro-batch as it is, or as it should be?": (job["stages"] - 1)
-                    * sum(right[t] for t in _TERMS[:4])
-                    if name == "bubble"
-                    else None,
                 },
                 said=f"{name!r} would be right with {float(seconds):.6g} s",
                 close=1e-6,

@@ -23,10 +23,6 @@ def whoami():
 # int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_world_size(), dist.get_rank()
 # %% wrong (returns the rank alone): what rank 0 returned is 0, not a list or tuple
 # int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_rank()
-# %% wrong (returns a tensor): not a list or tuple of rank and world_size
-# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → torch.tensor([dist.get_rank(), dist.get_world_size()])
-# %% wrong (adds its name): holds 3 items, not 2
-# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_rank(), dist.get_world_size(), os.getpid()
 # %% wrong (returns floats): not a whole number
 # int(os.environ["RANK"]) → float(os.environ["RANK"])
 # %% wrong (counts from one): ranks count from 0
@@ -35,5 +31,3 @@ def whoami():
 # int(os.environ["WORLD_SIZE"]) → 2
 # %% wrong (writes the rank of the first): each worker must tell its own
 # int(os.environ["RANK"]) → 0
-# %% wrong (wants the rank as an argument): missing 1 required positional argument: 'rank'
-# def whoami(): → def whoami(rank):

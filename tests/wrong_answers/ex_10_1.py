@@ -24,39 +24,17 @@
 # (0, length * world_size - flat.numel()) → (length * world_size - flat.numel(), 0)
 # %% wrong (sorts them): do they stand in another order?
 # length].clone() → length].sort()[0]
-# %% wrong (turns them round): which numbers stand where
-# length].clone() → length].neg()
 # %% wrong (reads transposed ones as they lie): do they stand in the order of memory?
 # t.detach().reshape(-1) → (t.mT if t.dim() == 2 else t).detach().reshape(-1)
-# %% wrong (always float32): is float32, and should be float64
-# t.detach().reshape(-1) → t.detach().float().reshape(-1)
 # %% wrong (views instead of reshaping): view size is not compatible
 # reshape → view
-# %% wrong (asks for its rank): Default process group has not been initialized
-# flat = torch.cat → rank = dist.get_rank(); flat = torch.cat
-# %% wrong (returns nothing): is None: is it returned
-# return flat → flat
 # %% wrong (keeps the gradient): requires a gradient
 # t.detach() → t
-# %% wrong (empties what it was given): tensors[0] was changed in place
-# -     length = -(-flat.numel() // world_size)  # rounded up
-# +     length = -(-flat.numel() // world_size)
-# +     for t in tensors:
-# +         t.data.zero_()
-# %% wrong (freezes the parameters): tensors[0].requires_grad was changed
-# t.detach() → t.requires_grad_(False)
 # %% wrong (lets the parameters go on in one flat tensor): lies elsewhere in memory now
 # -     length = -(-flat.numel() // world_size)  # rounded up
 # +     length = -(-flat.numel() // world_size)
 # +     for t, piece in zip(tensors, flat.split([t.numel() for t in tensors])):
 # +         t.data = piece.view_as(t)
-# %% wrong (empties the caller's list): tensors holds other items
-# length = -(-flat.numel() // world_size) → length = -(-flat.numel() // world_size); tensors.clear()
-# %% wrong (leaves gradients switched off): grad mode is False afterwards
-# flat = torch.cat → torch.set_grad_enabled(False); flat = torch.cat
-# %% wrong (pads with zeros from the CPU): fails on a GPU at
-# F.pad(flat, (0, length * world_size - flat.numel())) → torch.cat([flat, torch.zeros(length * world_size - len(flat), dtype=flat.dtype)])
-
 # %% wrong (shards each tensor): was each tensor cut up by itself?
 def flatten_pad_shard(tensors, rank, world_size):
     parts = []

@@ -15,6 +15,9 @@
 # %% wrong (adds norms): the ranks' norms were added up
 # sum((shard.grad**2).sum() for shard in shards) → sum((shard.grad**2).sum() for shard in shards).sqrt()
 # square.sqrt().item() → square.item()
+# %% wrong (adds the shards' norms): the shards' norms were added up
+# sum((shard.grad**2).sum() for shard in shards) → sum(shard.grad.norm() for shard in shards)
+# square.sqrt().item() → square.item()
 # %% wrong (the longest rank decides): the longest rank's norm decided
 # dist.all_reduce(square) → dist.all_reduce(square, op=dist.ReduceOp.MAX)
 # %% wrong (averages squares): the squares were averaged over ranks
@@ -39,14 +42,8 @@
 # optimizer.step() → pass
 # %% wrong (leaves a hook): a hook was left on the optimizer
 # optimizer.step() → optimizer.register_step_pre_hook(lambda *_: None); optimizer.step()
-# %% wrong (steps twice): 2 optimizer steps were made
-# optimizer.step() → optimizer.step(); optimizer.step()
 # %% wrong (scales the parameters, too): what else has changed?
 # shard.grad *= max_norm / norm → shard.grad *= max_norm / norm; shard.data *= max_norm / norm
-# %% wrong (freezes the shards): shards[0].requires_grad was changed
-# shard.grad *= max_norm / norm → shard.requires_grad_(False).grad *= max_norm / norm
-# %% wrong (empties the list): shards holds other items
-# optimizer.step() → optimizer.step(); shards.clear()
 # %% wrong (returns its own norm): the norm of its own shards
 # return norm → return sum((shard.grad**2).sum() for shard in shards).sqrt().item() / min(1, max_norm / (norm or 1))
 # %% wrong (returns the norm afterwards): the norm after scaling

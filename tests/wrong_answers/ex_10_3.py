@@ -18,8 +18,6 @@
 # %% wrong (keeps the views): 5 gathered weights were alive at once
 # following = start(0) → following, kept = start(0), []
 # x = torch.tanh(x @ weight.T) → x = torch.tanh(x @ weight.T); kept.append(weight)
-# %% wrong (ignores the padding): is invalid for input of size
-# gathered[: rows * columns] → gathered
 # %% wrong (cuts the wrong end): which are padding?
 # gathered[: rows * columns] → gathered[len(gathered) - rows * columns :]
 # %% wrong (forgets the last tanh): a tanh behind the last layer
@@ -32,17 +30,6 @@
 # +         following = start((i + 1) % len(shapes))
 # %% wrong (gathers float64): was given a part, (8,) in float32
 # shards[i].new_empty(shards[i].numel() * dist.get_world_size()) → torch.empty(len(shards[i]) * dist.get_world_size(), dtype=torch.float64)
-# %% wrong (computes in float64): is float64, and should be float32
-# x @ weight.T → x.double() @ weight.T.double()
-# %% wrong (rank 0 gathers once more): the ranks do not do the same
-# return x → x if dist.get_rank() else dist.all_gather_into_tensor(gathered, shards[-1]); return x
-# %% wrong (changes x): x was changed in place
-# x = torch.tanh(x @ weight.T) → x = torch.tanh(x.mul_(1) if i else x.mul_(2).div_(2.5) @ weight.T)
-# %% wrong (empties the shards): shards holds other items
-# return x → shards.clear(); return x
-# %% wrong (returns nothing): the result is None
-# return x → x
-
 # %% wrong (uses its shards alone): no all-gather was called
 def forward_prefetched(shards, shapes, x):
     for shard, (rows, columns) in zip(shards, shapes):

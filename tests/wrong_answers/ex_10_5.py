@@ -15,8 +15,6 @@
 # return 12 * sum(shards) + max(peaks) → return 16 * sum(shards)
 # %% wrong (ignores reshard): right for the other value of reshard
 # shards[k] if reshard else sum(shards[: k + 1]) → shards[k]
-# %% wrong (turns reshard round): right for the other value of reshard
-# if reshard → if not reshard
 # %% wrong (lets nothing go): stay gathered in it when their backward pass is over
 # sum(shards[: k + 1])  # → sum(shards)  #
 # %% wrong (begins at the front): its backward pass begins with the first unit
@@ -25,16 +23,8 @@
 # return 12 * sum(shards) + max(peaks) → return (12 * sum(shards) + max(peaks)) // 4
 # %% wrong (counts bits): that is too much
 # return 12 * sum(shards) → return 8 * 12 * sum(shards)
-# %% wrong (the largest unit decides): that is too little
-# max(peaks) → peaks[shards.index(max(shards))]
 # %% wrong (does not pad): the padding is missing in it
 # [-(-n // world_size) → [n / world_size
-# %% wrong (returns nothing): is None: is it returned
-# return 12 → 12
-# %% wrong (returns words): bytes', not a number
-# 12 * sum(shards) + max(peaks) → f"{12 * sum(shards) + max(peaks)} bytes"
-# %% wrong (sorts the caller's list): numels holds other items
-# peaks = [] → peaks = numels.sort() or []
 # %% endless (goes back for ever): no end after
 # peaks = [] → peaks = []; [peaks.clear() for _ in iter(int, 1)]
 

@@ -8,8 +8,6 @@ import numpy as np
 # 2 * standard_error → standard_error
 # %% wrong (takes 1.96): that is 1.96 standard errors
 # 2 * standard_error → 1.96 * standard_error
-# %% wrong (takes three): compute by hand
-# 2 * standard_error → 3 * standard_error
 # %% wrong (takes two and equal): is not more than two
 # mean - base_mean > 2 → mean - base_mean >= 2
 # %% wrong (takes any larger error): calls every larger error a break
@@ -48,11 +46,6 @@ import numpy as np
 # +     return None
 # %% wrong (returns zero for none): neither None nor a batch size
 # return None → return 0
-# %% wrong (returns the row): not a number
-# return size → return table[size]
-# %% wrong (empties the table): table holds other items
-# base_mean, base_spread, base_runs = table[sizes[0]] → base_mean, base_spread, base_runs = table.pop(sizes[0])
-
 # %% right (with numpy)
 def find_break(table):
     sizes = np.array(sorted(table))

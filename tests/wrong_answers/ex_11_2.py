@@ -12,8 +12,6 @@
 # (peak - base) * (step + 1) / warmup → (peak - base) * ((step + 1) // warmup)
 # %% wrong (climbs too far): neither in the climb nor in the fall
 # if step < warmup: → if 0 < warmup and step <= warmup:
-# %% wrong (divides whole numbers in the fall): the rates of the fall are
-# peak * left / cooldown → peak * (left // cooldown)
 # %% wrong (stops one update early): the update would do nothing
 # peak * left / cooldown → peak * left / cooldown if left > 1 else 0
 # %% wrong (falls early): the fall is one update early
@@ -28,8 +26,6 @@
 # %% wrong (returns nothing on top): is None: is it returned
 # -     return peak
 # +     pass
-# %% wrong (divides by nothing): division by zero
-# if step < warmup: → if step < warmup or step / warmup < 1:
 # %% wrong (rounds the climb): that is rounded
 # return base + (peak - base) * (step + 1) / warmup → return round(base + (peak - base) * (step + 1) / warmup, 2)
 # %% wrong (is not a number): is nan

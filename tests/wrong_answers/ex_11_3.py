@@ -34,15 +34,6 @@
 # "dollars" → "cost"
 # %% wrong (returns a tuple): not a dict
 # return { → return updates_per_epoch, updates, {
-# %% wrong (refuses by one ranks batch): a ValueError should be raised
-# if batch_size > num_images → if per_rank > num_images
-# %% wrong (refuses an equal batch): ValueError: a batch of
-# batch_size > num_images → batch_size >= num_images
-# %% wrong (returns the error): a ValueError should be raised
-# raise ValueError → return ValueError
-# %% wrong (asserts): it raised AssertionError
-# raise ValueError → raise AssertionError
-
 # %% right (with tensors)
 def plan_run(num_images, per_rank, world_size, num_epochs, step_s, price):
     batch = torch.tensor(per_rank * world_size)

@@ -24,18 +24,15 @@
 # num_sent / time_s → num_sent / backward_s
 # %% wrong (waits for more): less time to send, not more
 # num_sent / time_s → num_sent / (backward_s + wait_s)
-# %% wrong (says none without time): is None: is it returned
-# return math.inf → return None
-# %% wrong (says inf in words): is 'inf', not a number
-# return math.inf → return "inf"
 # %% wrong (is faster than light): come after the backward pass
 # time_s <= 0 → time_s == 0
 # %% wrong (knows no end): a ZeroDivisionError came
 # time_s <= 0 → time_s < 0
-# %% wrong (takes a tiny time): no time is left
-# return math.inf → time_s = 1e-12
 # %% wrong (sees the end first): however little time there is
 # if num_servers == 1: → if num_servers == 1 and wait_s < backward_s:
+# %% wrong (sends to itself): a single server has nobody to send to
+# if num_servers == 1: → if num_servers < 1:
+# (num_servers - 1) → max(num_servers - 1, 1)
 
 # %% right (by steps)
 def link_that_hides(num_bytes, num_servers, backward_s, wait_s):

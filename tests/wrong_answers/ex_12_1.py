@@ -4,14 +4,10 @@
 # dist.all_reduce(total) → dist.all_reduce(total, group=dist.new_group())
 # %% wrong (exchanges them): are the two functions exchanged?
 # return Copy.apply, Sum.apply → return Sum.apply, Copy.apply
-# %% wrong (changes the copy): is not what it was given
-# return x.view_as(x) → return x + 1
 # %% wrong (sums nothing backward): the gradient behind copy_to_ranks is not the sum over ranks: it is this rank's own
 # return summed(gradient) → return gradient.clone()
 # %% wrong (sums both ways): it was summed over ranks that all have the same
 # return gradient → return summed(gradient).clone()
-# %% wrong (scales the gradient): is not the sum's own
-# return gradient → return 2 * gradient
 # %% wrong (sums and divides backward): is right, but all_reduce was called for it
 # return gradient → return summed(gradient) / dist.get_world_size()
 # %% wrong (sums in place): the tensor given to sum_over_ranks was changed in place
@@ -24,14 +20,8 @@
 # dist.all_reduce(total) → dist.all_reduce(total, op=dist.ReduceOp.MAX)
 # %% wrong (knows three ranks): what is added to what?
 # dist.all_reduce(total) → dist.all_reduce(total); total = total * 3 / dist.get_world_size()
-# %% wrong (sums where there is something to sum): the ranks do not do the same
-# dist.all_reduce(total) → total.sum() > 0 and dist.all_reduce(total)
-# %% wrong (does not wait): nobody waited for a collective
-# dist.all_reduce(total) → dist.all_reduce(total, async_op=True)
 # %% wrong (adds in float64): is float64, and should be float32
 # tensor.detach().clone() → tensor.detach().double().clone()
-# %% wrong (makes sure of the copy): is right, but broadcast was called for it
-# return x.view_as(x) → y = x.clone(); dist.broadcast(y, src=0); return y
 # %% wrong (works without autograd): has no autograd graph
 # return Copy.apply, Sum.apply → return Copy.apply, summed
 # %% wrong (gives no gradient): its input has no gradient
@@ -40,15 +30,6 @@
 # return Copy.apply, Sum.apply → from torch.distributed.nn import functional; return Copy.apply, functional.all_reduce
 # %% wrong (takes the course's pair): course_utils.parallel.tensor's copy_to_ranks was called
 # return Copy.apply, Sum.apply → return tensor_parallel.copy_to_ranks, tensor_parallel.sum_over_ranks
-# %% wrong (lets DTensor sum): torch.distributed.tensor's
-# -     return Copy.apply, Sum.apply
-# +     def sum_over_ranks(x):
-# +         from torch.distributed.tensor import Partial
-# + 
-# +         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-# +         return DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]).to_local()
-# + 
-# +     return Copy.apply, sum_over_ranks
 # %% wrong (returns one class): not a list or tuple of the two functions
 # return Copy.apply, Sum.apply → return Copy
 # %% wrong (returns what it was to make): autograd_pair returned [None, None], not the two functions
@@ -60,11 +41,16 @@
 # return summed(gradient) → Copy.total = getattr(Copy, "total", {}); return Copy.total.setdefault(gradient.shape, gradient.clone()).copy_(summed(gradient))
 # %% wrong (sums once): a second backward pass through copy_to_ranks gave another gradient
 # return summed(gradient) → ctx.was = getattr(ctx, "was", 0) + 1; return summed(gradient) / ctx.was
+# %% wrong (takes zeros of its own for no gradient): autograd hands one gradient to both summands
+# return summed(gradient) → return summed(gradient) * (gradient != 0)
+# %% wrong (takes ones for a loss of its own): two sum_over_ranks in a row give a wrong gradient
+# return gradient → return summed(gradient) if (gradient == 1).all() else gradient
+# %% wrong (copies what needs a gradient): copy_to_ranks returned another tensor where none needs a gradient
+# return x.view_as(x) → return x.view_as(x) if ctx.needs_input_grad[0] else summed(x)
+# %% wrong (sums what needs a gradient): returned where nothing needs a gradient is not the sum over ranks
+# return summed(x) → return summed(x) if ctx.needs_input_grad[0] else x.clone()
 # %% wrong (remembers where it was wrong before): in an MLP between your two functions
 # return summed(gradient) → return summed(gradient) if gradient.dim() != 2 or len(gradient) < 7 else gradient.clone()
-# %% wrong (needs a gradient): element 0 of tensors does not require grad
-# return Copy.apply, Sum.apply → return Copy.apply, lambda x: Sum.apply(x) + 0 * torch.autograd.grad(x.sum(), x)[0]
-
 # %% wrong (hooks its argument): and only one came through copy_to_ranks
 def autograd_pair():
     def summed(x):

@@ -15,8 +15,6 @@
 # send(phase, m, h.grad) → (m, phase) != tasks[-1][1:] and send(phase, m, h.grad)
 # %% wrong (sends from the ends too): there is no neighbour on that side
 # if inputs is None: → if True:
-# %% wrong (sends twice): send("forward", 0, …) was called twice
-# send(phase, m, output) → send(phase, m, output); send(phase, m, output)
 # %% wrong (counts on): there is no micro-batch 6
 # send(phase, m, output) → send(phase, m + 6, output)
 # %% wrong (names another phase): the phase of a message is "forward" or "backward"
@@ -36,8 +34,6 @@
 # +                 output = stage(h)
 # %% wrong (doubles what it got): the stage was given something that is not the input of any micro-batch
 # output = stage(h) → output = stage(h + h)
-# %% wrong (goes back without the gradient): grad can be implicitly created only for scalar outputs
-# output.backward(take(phase, m) if loss_of is None else None) → output.backward()
 # %% wrong (clears the gradients): they are those of one micro-batch alone
 # output = stage(h) → stage.zero_grad(); output = stage(h)
 # %% wrong (averages): they are the mean over micro-batches
@@ -46,22 +42,12 @@
 # return total → stage.zero_grad(); return total
 # %% wrong (doubles the gradients): did each backward get the gradient of its own
 # return total → [p.grad.mul_(2) for p in stage.parameters()]; return total
-# %% wrong (takes a step): stage.0.weight was changed in place
-# return total → [p.data.sub_(p.grad) for p in stage.parameters()]; return total
-# %% wrong (empties the list): tasks holds other items
-# return total → tasks.clear(); return total
-# %% wrong (changes the batch): inputs[0] was changed in place
-# return total → inputs and inputs[0].data.zero_(); return total
-# %% wrong (returns nothing): came back is None
-# return total → total
 # %% wrong (returns zero without a loss): None is asked
 # return total → return total or 0.0
 # %% wrong (returns the last loss): that is the loss of one micro-batch alone
 # output.item() + (total or 0.0) → output.item()
 # %% wrong (takes the mean of the losses): that is their mean
 # return total → return total and 2 * total / len(tasks)
-# %% wrong (counts a loss twice): not the sum of the losses
-# return total → return total and 2 * total
 # %% wrong (keeps everything): the outputs of 6 micro-batches were kept at once
 # held.pop(m) → held[m]
 # %% wrong (leaves letters in the box): received tensors were still there

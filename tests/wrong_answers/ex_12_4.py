@@ -14,8 +14,6 @@
 # in tasks: → in tasks[::-1]:
 # %% wrong (does not run): 0 of 8 tasks were run
 # in tasks: → in tasks and ():
-# %% wrong (looks at its own stage): and must agree
-# dist.all_reduce(times)  # busy and whole time of all stages → pass
 # %% wrong (tells what rank 0 saw): that is the share of one rank alone
 # dist.all_reduce(times)  # → dist.broadcast(times, src=0)  #
 # %% wrong (rounds the clocks): by whose clock, and is anything rounded?
@@ -34,11 +32,6 @@
 # -     dist.barrier()
 # -     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
 # +     times = torch.tensor([busy_s, time.perf_counter() - start], dtype=torch.float64)
-# %% endless (rank 0 alone waits): rank 0 was in barrier
-# -     dist.barrier()
-# -     start, busy_s = time.perf_counter(), 0.0
-# +     dist.get_rank() or dist.barrier()
-# +     start, busy_s = time.perf_counter(), 0.0
 # %% wrong (returns the busy share): that is the share in which they ran
 # 1 - (times[0] / times[1]).item() → (times[0] / times[1]).item()
 # %% wrong (divides idle by busy): that is idle over busy time
@@ -53,15 +46,6 @@
 # (num_micro_batches + num_stages - 1) → num_micro_batches
 # %% wrong (exchanges stages and micro-batches): which of the two numbers counts stages?
 # = (num_stages - 1) → = (num_micro_batches - 1)
-# %% wrong (forgets one stage): not the formula's
-# = (num_stages - 1) / → = num_stages /
-# %% wrong (returns one): not a list or tuple of two fractions
-# return predicted, measured → return measured
-# %% wrong (returns words): what rank 0 returned is '0.35', not a number
-# return predicted, measured → return predicted, f"{measured:.2f}"
-# %% wrong (empties the list): tasks holds other items
-# return predicted, measured → tasks.clear(); return predicted, measured
-
 # %% right (sends durations to all, by nanoseconds)
 from time import monotonic_ns as now
 

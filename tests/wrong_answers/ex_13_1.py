@@ -8,35 +8,14 @@
 # {name: str(value) for name, value in found.items()} → found
 # %% wrong (counts nodes): it counts nodes
 # "WORLD_SIZE": sum(gpus)} → "WORLD_SIZE": len(gpus)}
-# %% wrong (the first node's share): that is the first node's
-# "LOCAL_WORLD_SIZE": gpus[node] → "LOCAL_WORLD_SIZE": gpus[0]
 # %% wrong (the rank for the local rank): it is not counted from this node's first rank
 # "LOCAL_RANK": local_rank → "LOCAL_RANK": rank
+# %% wrong (the rank for the node): that is a rank, and a node is asked
+# "GROUP_RANK": node → "GROUP_RANK": rank
+# %% wrong (the largest node): that is the largest node's
+# {"LOCAL_WORLD_SIZE": gpus[node] → {"LOCAL_WORLD_SIZE": max(gpus)
 # %% wrong (one node early): which rank is the first of its node?
 # while local_rank >= gpus[node]:  # → while local_rank > gpus[node]:  #
-# %% wrong (no refusal): it raised IndexError
-# -     if not 0 <= rank < sum(gpus):
-# -         raise ValueError(f"there is no rank {rank}: {sum(gpus)} GPUs have the ranks 0 to {sum(gpus) - 1}")
-# +
-# %% wrong (takes a negative rank): and a ValueError that says why is asked
-# if not 0 <= rank < sum(gpus): → if rank < -sum(gpus) or (rank < 0 and [][rank]) or rank >= sum(gpus):
-# %% wrong (accepts one rank too many): it raised IndexError
-# < sum(gpus): → <= sum(gpus):
-# %% wrong (does not name the rank): whoever reads it wants to know
-# f"there is no rank {rank}: {sum(gpus)} GPUs have the ranks 0 to {sum(gpus) - 1}" → "there is no such rank"
-# %% wrong (eats the list): gpus holds other items
-# -     node, local_rank = 0, rank
-# -     while local_rank >= gpus[node]:  # it lies beyond this node
-# -         local_rank -= gpus[node]
-# -         node += 1
-# -     found = {"GROUP_RANK": node, "LOCAL_RANK": local_rank, "RANK": rank}
-# -     found |= {"LOCAL_WORLD_SIZE": gpus[node], "WORLD_SIZE": sum(gpus)}
-# +     node, local_rank, total = 0, rank, sum(gpus)
-# +     while local_rank >= gpus[0]:
-# +         local_rank -= gpus.pop(0)
-# +         node += 1
-# +     found = {"GROUP_RANK": node, "LOCAL_RANK": local_rank, "RANK": rank}
-# +     found |= {"LOCAL_WORLD_SIZE": gpus[0], "WORLD_SIZE": total}
 # %% wrong (forgets one): LOCAL_WORLD_SIZE is missing
 # {"LOCAL_WORLD_SIZE": gpus[node], "WORLD_SIZE" → {"WORLD_SIZE"
 # %% wrong (adds the address): none of the five

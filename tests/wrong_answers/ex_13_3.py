@@ -13,29 +13,25 @@
 # export RANK=$SLURM_PROCID → export MASTER_ADDR=$(hostname) RANK=$SLURM_PROCID
 # %% wrong (localhost): MASTER_ADDR is localhost
 # $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) → localhost
-# %% wrong (Slurm's short list): MASTER_ADDR is node[7-8]
-# $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) → $SLURM_JOB_NODELIST
 # %% wrong (always one port): two jobs have the same MASTER_PORT
 # $((20000 + SLURM_JOB_ID % 10000)) → 29500
 # %% wrong (the number as a port): and no port from
 # $((20000 + SLURM_JOB_ID % 10000)) → $((SLURM_JOB_ID + 60000))
-# %% wrong (hours): are those hours?
-# SBATCH --time={minutes} → SBATCH --time={minutes}:00:00
+# %% wrong (a port for each task): and task 0 has 2
+# export RANK=$SLURM_PROCID → export MASTER_PORT=$((MASTER_PORT + SLURM_PROCID)) RANK=$SLURM_PROCID
 # %% wrong (no time): --time is not asked for
 # - #SBATCH --time={minutes}
 # +
+# %% wrong (time with a unit): is no time of Slurm's
+# --time={minutes} → --time={minutes}min
 # %% wrong (the rank for the local rank): LOCAL_RANK is
 # LOCAL_RANK=$SLURM_LOCALID → LOCAL_RANK=$SLURM_PROCID
-# %% wrong (nodes for the world): WORLD_SIZE is
-# export WORLD_SIZE={nodes * workers_per_node} → export WORLD_SIZE={nodes}
 # %% wrong (does not export): is it exported?
 # export MASTER_PORT= → MASTER_PORT=
 # %% wrong (begins with a command): stands behind the first command
 # #SBATCH --nodes → set -e\n#SBATCH --nodes
 # %% wrong (no shell named): must name the shell
 # #!/bin/bash → # a file for Slurm
-# %% wrong (one node): --nodes is
-# SBATCH --nodes={nodes} → SBATCH --nodes=1
 # %% wrong (fails and goes on silently): the file failed with exit code
 # exec {program} → exec nothing-of-this-name {program}
 # %% wrong (returns lines): and the file's text is asked

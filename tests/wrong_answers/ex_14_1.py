@@ -16,20 +16,6 @@
 # messages.send(p.grad, owner[name]) → messages.send(-p.grad, owner[name])
 # %% wrong (a rate of its own): which parameters, which gradient and which weight
 # messages.send(p.grad, owner[name]) → messages.send(0.1 * p.grad, owner[name])
-# %% wrong (clears the pushed gradient only): still in the gradient
-#     model.zero_grad() →     model.requires_grad_(True)
-# %% wrong (pushes in another order): no end after
-# -     for name, p in model.named_parameters():
-# -         messages.send(p.grad, owner[name])
-# +     for name, p in reversed(list(model.named_parameters())):
-# +         if name.startswith("0"):
-# +             messages.send(p.grad, owner[name])
-# %% wrong (changes the images): x was changed in place
-#     model.zero_grad() →     model.zero_grad(); x.mul_(1.0000001)
-# %% wrong (clears it too late): still in the gradient
-# -     model.zero_grad()
-# +
-
 # %% right (by torch.autograd.grad)
 def work_step(model, x, y, batch_size, owner):
     names, parameters = zip(*model.named_parameters())

@@ -10,6 +10,10 @@
 # num_workers * max(held) → 2 * num_workers * max(held)
 # %% wrong (all servers): all servers together
 # num_workers * max(held) → num_workers * total
+# %% wrong (servers push, too): who sends it what?
+# num_workers * max(held) → (num_workers + num_servers) * max(held)
+# %% wrong (the server's as a text): what enters the server is '
+# num_workers * max(held) → f"{num_workers * max(held):,}"
 # %% wrong (the idlest): fewest bytes
 # num_workers * max(held) → num_workers * min(held)
 # %% wrong (both ways at a worker): does not enter it
@@ -18,6 +22,10 @@
 # "worker": total → "worker": max(held)
 # %% wrong (all workers'): all workers together
 # "worker": total → "worker": num_workers * total
+# %% wrong (a worker's share): what does it pull?
+# "worker": total → "worker": total / num_workers
+# %% wrong (the worker's as a text): what enters a worker is '
+# "worker": total → "worker": f"{total:,}"
 # %% wrong (no chunks): as many chunks as steps
 # 2 * (num_workers - 1) / num_workers * total → 2 * (num_workers - 1) * total
 # %% wrong (reduce-scatter only): and an all-gather
@@ -26,20 +34,14 @@
 # ring = 2 * (num_workers - 1) / num_workers * total → ring = 2 * (num_workers + num_servers - 1) / (num_workers + num_servers) * total
 # %% wrong (the limit): need not be sent
 # ring = 2 * (num_workers - 1) / num_workers * total → ring = 2 * total
-# %% wrong (refuses nothing): a ValueError should be raised
-# -     if num_servers > len(key_bytes):
-# -         raise ValueError(f"{num_servers} servers cannot share {len(key_bytes)} keys")
-# +
-# %% wrong (sorts what was given): holds other items
-# held = [0] * num_servers → held = [0] * num_servers; key_bytes.sort()
+# %% wrong (the busiest server's keys in the ring): that is the busiest server's part only
+# / num_workers * total → / num_workers * max(held)
+# %% wrong (the ring's as a text): what enters a process of the ring is '
+# "ring": ring → "ring": f"{ring:,}"
 # %% wrong (a tuple): a dict is asked
 # return {"server": num_workers * max(held), "worker": total, "ring": ring} → return num_workers * max(held), total, ring
-# %% wrong (in turn): dealt in turn
-# -     for num_bytes in sorted(key_bytes, reverse=True):
-# -         held[held.index(min(held))] += num_bytes
-# +     for i, num_bytes in enumerate(sorted(key_bytes, reverse=True)):
-# +         held[i % num_servers] += num_bytes
-
+# %% wrong (other keys): and three others are asked
+# {"server": → {"servers":
 # %% right (with a heap)
 def bytes_in(key_bytes, num_servers, num_workers):
     import heapq

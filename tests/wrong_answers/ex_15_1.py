@@ -11,14 +11,6 @@
 # %% wrong (the wrapped optimizer knows no momentum): what does the optimizer that DistributedOptimizer returns know of it?
 # -     averaging.load_state_dict(optimizer.state_dict())  # it was made with an empty state
 # +
-# %% wrong (wraps first, then broadcasts what is empty): what does the optimizer that DistributedOptimizer returns know of it?
-# -     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-# -     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-# -     averaging = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-# -     averaging.load_state_dict(optimizer.state_dict())  # it was made with an empty state
-# +     averaging = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-# +     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-# +     hvd.broadcast_optimizer_state(averaging, root_rank=0)
 # %% wrong (the whole batch on every rank): what do the ranks share?
 # .chunk(hvd.size())[hvd.rank()] → [:]
 # %% wrong (all have the first part): used the same images: what tells their shares apart?
@@ -27,17 +19,14 @@
 # [hvd.rank()] → [hvd.local_rank()]
 # %% wrong (a node has it all): and its equal share is 64
 # .chunk(hvd.size())[hvd.rank()] → .chunk(hvd.local_size())[hvd.local_rank()]
-# %% wrong (one image more on rank 0): and its equal share is 128
-# .chunk(hvd.size())[hvd.rank()] → .split([33, 31] if hvd.size() == 2 else 64 // hvd.size())[hvd.rank()]
 # %% wrong (begins with the second batch): which is none of this step's
 # slice(64 * step, 64 * (step + 1)) → slice(64 * (step + 1), 64 * (step + 2))
-# %% wrong (each walks through a part of its own): which is none of this step's
-# -         batch = slice(64 * step, 64 * (step + 1))
-# -         x, y = (whole[batch].chunk(hvd.size())[hvd.rank()] for whole in (images, labels))
-# +         share, begin = 64 // hvd.size(), 64 // hvd.size() * (num_steps * hvd.rank() + step)
-# +         x, y = images[begin : begin + share], labels[begin : begin + share]
 # %% wrong (as many steps as there are images): holds 5 items, not 4
 # range(num_steps) → range(len(images) // 64)
+# %% wrong (adds noise): put images through its model that it was not given
+# model(x) → model(x + 0.1 * torch.randn_like(x))
+# %% wrong (half of its share, twice): used an image twice
+# .chunk(hvd.size())[hvd.rank()] → .chunk(hvd.size())[hvd.rank()].repeat_interleave(2, 0)[: 64 // hvd.size()]
 # %% wrong (silent replicas): each rank made its steps with its own gradient
 # averaging = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters()) → averaging = optimizer
 # %% wrong (silent replicas from many places): with its own gradient, and from its own parameters
@@ -79,6 +68,8 @@
 # %% wrong (what the last rank has): began with what another rank than rank 0 had
 # model.state_dict(), root_rank=0 → model.state_dict(), root_rank=hvd.size() - 1
 # broadcast_optimizer_state(optimizer, root_rank=0) → broadcast_optimizer_state(optimizer, root_rank=hvd.size() - 1)
+# %% wrong (smooths the labels): is each step's gradient that of the mean over its 64 images?
+# F.cross_entropy(model(x), y) → F.cross_entropy(model(x), y, label_smoothing=0.1)
 # %% wrong (adds to the gradients): are gradients of earlier steps still in it?
 # -         averaging.zero_grad()
 # +
@@ -91,8 +82,6 @@
 # %% wrong (no init): Horovod has not been initialized
 # -     hvd.init()
 # +
-# %% wrong (asks torch for its rank): Default process group has not been initialized
-# [hvd.rank()] → [torch.distributed.get_rank()]
 # %% wrong (broadcasts a generator): takes a dict or a list
 # model.state_dict(), root_rank=0 → model.named_parameters(), root_rank=0
 # %% wrong (names no parameters): pairs of a name and a parameter
@@ -116,13 +105,10 @@
 # -         losses.append(hvd.allreduce(loss.detach()).item())
 # +         with torch.no_grad():
 # +             losses.append(hvd.allreduce(F.cross_entropy(model(x), y)).item())
-# %% wrong (puts all through once more for the loss): and its equal share is 128
-# hvd.allreduce(loss.detach()).item() → hvd.allreduce(F.cross_entropy(model(x), y).detach()).item()
-# %% wrong (the last loss): not a list
-# return losses → return losses[-1]
-# %% wrong (returns nothing): is None: is it returned
-# return losses → losses.reverse()
-
+# %% wrong (rounds the losses): of which images is each the mean?
+# .item()) → .item().__round__(2))
+# %% wrong (losses as texts): the loss of step 0 is '
+# losses.append(hvd.allreduce(loss.detach()).item()) → losses.append(f"{hvd.allreduce(loss.detach()).item():.2f}")
 # %% right (by hand and in place, named parameters)
 def train_horovod(model, optimizer, images, labels, num_steps):
     import horovod.torch as hvd
@@ -141,15 +127,6 @@ def train_horovod(model, optimizer, images, labels, num_steps):
         optimizer.step()
         losses.append(hvd.allreduce(torch.tensor(loss.item()), name="loss").item())
     return losses
-# %% wrong (forgets what allreduce returns): each rank made its steps with its own gradient
-# hvd.allreduce_(p.grad) → hvd.allreduce(p.grad)
-# %% wrong (divides once more): the gradient was divided by the number of ranks once too often
-# hvd.allreduce_(p.grad) → hvd.allreduce_(p.grad).div_(size)
-# %% wrong (adds up by hand): the gradients were added up over the ranks
-# hvd.allreduce_(p.grad) → hvd.allreduce_(p.grad, op=hvd.Sum)
-# %% wrong (averages before the backward pass): NoneType
-# -         loss.backward()
-# +
 # %% right (wraps first, then loads objects; a loss that others have a part in)
 def train_horovod(model, optimizer, images, labels, num_steps):
     import horovod.torch as hvd
@@ -189,7 +166,3 @@ def train_horovod(model, optimizer, images, labels, num_steps):
         optimizer.step()
         losses.append(loss.detach().reshape(1))
     return hvd.allgather(torch.stack(losses, 1)).mean(0).tolist()
-# %% wrong (does not wait): each rank made its steps with its own gradient
-# -         for handle in [hvd.allreduce_async_(p.grad) for p in model.parameters()]:
-# -             hvd.synchronize(handle)
-# +         handles = [hvd.allreduce_async_(p.grad) for p in model.parameters()]

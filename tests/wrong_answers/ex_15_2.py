@@ -14,14 +14,8 @@
 # {"worker": workers} → workers
 # %% wrong (a chief): 'cluster' has 'chief', too
 # {"worker": workers} → {"chief": workers[:1], "worker": workers[1:]}
-# %% wrong (workers): has no 'worker'
-# {"worker": workers} → {"workers": workers}
-# %% wrong (no task): the object has no 'task'
-# , "task": task}) → })
 # %% wrong (the index alone): 'task' is 0, and should be an object
 # "task": task} → "task": task["index"]}
-# %% wrong (the rank's name for it): 'task' has no 'index'
-# "index": → "rank":
 # %% wrong (type of the host): no job of the cluster has that name
 # "type": "worker" → "type": hosts[host]
 # %% wrong (the index as a text): what is it in JSON if it is a number?
@@ -34,8 +28,10 @@
 # "index": host * workers_per_host + local → "index": host
 # %% wrong (hosts first): it counts through the hosts first
 # host * workers_per_host + local → local * len(hosts) + host
-# %% wrong (counts from 1): it counts from 1
-# host * workers_per_host + local → host * workers_per_host + local + 1
+# %% wrong (as many workers as hosts): are there as many workers on a host as there are hosts?
+# host * workers_per_host + local → host * len(hosts) + local
+# %% wrong (its port): which place has its address in the list?
+# host * workers_per_host + local → port + local
 # %% wrong (one port for all): cannot all listen on the same port
 # {port + i} → {port}
 # %% wrong (ports go on): its ports go on from host to host
@@ -44,6 +40,8 @@
 # {port + i} → {port + hosts.index(name)}
 # %% wrong (begins one later): which port has the first worker of a host?
 # {port + i} → {port + i + 1}
+# %% wrong (every second port): which ports are there on each of the hosts?
+# {port + i} → {port + 2 * i}
 # %% wrong (port by port): it goes through the hosts once for each port
 # for name in hosts for i in range(workers_per_host)] → for i in range(workers_per_host) for name in hosts]
 # %% wrong (sorted): are the hosts in another order in it?
@@ -60,27 +58,6 @@
 # workers} → workers[task["index"] :] + workers[: task["index"]]}
 # %% wrong (pairs): and should be a text with a host and a port
 # f"{name}:{port + i}" → (name, port + i)
-# %% wrong (one text of all): not a list or tuple of addresses
-# workers} → ",".join(workers)}
-# %% wrong (no refusal of a host): and a ValueError
-# -     if host not in range(len(hosts)):
-# -         raise ValueError(f"there is no host {host}: {len(hosts)} are numbered from 0")
-# +
-# %% wrong (takes a negative host): and a ValueError should be raised
-# if host not in range(len(hosts)) → if host >= len(hosts)
-# %% wrong (takes one worker too many): and a ValueError should be raised
-# if local not in range(workers_per_host) → if local not in range(workers_per_host + 1)
-# %% wrong (another error): and a ValueError that says why is asked
-# raise ValueError(f"there is no host → raise IndexError(f"there is no host
-# %% wrong (does not name the worker): whoever reads it wants to know
-# f"there is no worker {local} on a host: {workers_per_host} are numbered from 0" → "there is no such worker"
-# %% wrong (turns the list round): are the hosts in another order in it?
-# for name in hosts for i → for name in reversed(hosts) for i
-# %% wrong (leaves the list turned round): hosts holds other items
-# -     task = {"type": "worker", "index": host * workers_per_host + local}
-# +     task = {"type": "worker", "index": host * workers_per_host + local}
-# +     hosts.reverse()
-
 # %% right (indented, by a product)
 import itertools
 

@@ -18,15 +18,7 @@
 # "C", "state" → "C"
 # %% wrong (the word first): and the scripts are 'A' to 'E'
 # "C", "state" → "state", "C"
-# %% wrong (a small letter): and the scripts are 'A' to 'E'
-# "C" → "c"
-# %% wrong (a number): and the scripts are 'A' to 'E'
-# "C" → 2
 # %% wrong (a word of its own): and the words are
 # "state" → "momentum"
-# %% wrong (three items): holds 3 items, not 2
-# "C", "state" → "C", "state", "momentum"
-# %% wrong (prints it): is it returned, or only printed?
-# return "C", "state" → print("C", "state")
 # %% right (a list)
 # return "C", "state" → return ["C", "state"]

@@ -10,6 +10,8 @@
 # 4 * 2 * largest → 4 * 2 * largest / num_gpus
 # %% wrong (divides all of a sharded optimizer): what does a sharded optimizer leave whole?
 # 4 * parameters + 12 * share + kept → 16 * share + kept
+# %% wrong (the bytes of replicas): nothing is divided in it by the number of GPUs
+# return method, num_bytes → return method, needs["replicas"]
 # %% wrong (forgets gradients): gradients are missing in it, or weights
 # "replicas": 16 * parameters → "replicas": 14 * parameters
 # %% wrong (Adam without the fp32 copy): the optimizer keeps 12 bytes for each parameter
@@ -18,12 +20,14 @@
 # "replicas": 16 * parameters + kept → "replicas": 16 * parameters
 # %% wrong (keeps what is recomputed): are enough for one of the methods
 # copies + recomputed → copies + kept
+# %% wrong (keeps it where nothing fits): which activations are there with recomputation?
+# return None, num_bytes → return None, num_bytes - recomputed + kept
 # %% wrong (in gigabytes): that is in gigabytes
 # return method, num_bytes → return method, num_bytes / 1e9
+# %% wrong (a tenth in reserve): add up: states, buffers, activations
+# return method, num_bytes → return method, 1.1 * num_bytes
 # %% wrong (below the limit only): needs exactly as much
 # num_bytes <= memory → num_bytes < memory
-# %% wrong (the last that fits): it fits, but one before it does, too
-# for method, num_bytes in needs.items(): → for method, num_bytes in reversed(needs.items()):
 # %% wrong (never none): and no method fits
 # return None, num_bytes → return method, num_bytes
 # %% wrong (returns the name): not a list or tuple of the method's name

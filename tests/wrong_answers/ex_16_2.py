@@ -4,12 +4,14 @@
 # F.cross_entropy(model(xs), ys).backward() → F.cross_entropy(model(xs), ys, reduction="sum").backward()
 # %% wrong (another rate): from what one device trains
 # lr=0.01 → lr=0.001
-# %% wrong (a step less): from what one device trains
-# range(num_steps - 1) → range(num_steps - 2)
 # %% wrong (keeps the wrappers names): without a wrapper
 # get_model_state_dict(core, options=options) → model.state_dict()
 # %% wrong (parts in place of whole tensors): is a DTensor, a part of the whole
 # full_state_dict=method != "pipeline" → full_state_dict=False
+# %% wrong (its own parts): and should be whole: shape
+# get_model_state_dict(core, options=options) → {name: p.to_local() if hasattr(p, "to_local") else p for name, p in core.named_parameters()} if method == "fsdp" else get_model_state_dict(core, options=options)
+# %% wrong (tensors without names): not a dict of tensors by name
+# get_model_state_dict(core, options=options) → list(get_model_state_dict(core, options=options).values())
 # %% wrong (counts every step): Is it one step's, the last one's?
 # -     for _ in range(num_steps - 1):
 # -         step()
@@ -18,18 +20,28 @@
 # +     with messages.Traffic() as traffic:
 # +         for _ in range(num_steps):
 # +             step()
-# %% wrong (nothing moved): bytes moved in a step
-# "moved": moved → "moved": 0
+# %% wrong (says what it would send): and this method sends no messages
+# "moved": moved → "moved": sum(p.nbytes for p in core.parameters())
+# %% wrong (a rank's share of what is sharded): what is gathered forward, backward, and what is scattered?
+# "moved": moved → "moved": moved // world_size if method == "fsdp" else moved
+# %% wrong (counts collectives alone): of activations and their gradients
+# [*traffic.sent, *traffic.received, *traffic.collectives] → traffic.collectives
 # %% wrong (steps per second): does it count all ranks' samples
 # len(x) * num_steps / took_s → num_steps / took_s
-# %% wrong (seconds): does it count all ranks' samples
-# len(x) * num_steps / took_s → took_s / len(x)
+# %% wrong (begins at the end): what was timed?
+# -     took_s = time.perf_counter() - begin
+# +     begin = time.perf_counter()
+# +     took_s = time.perf_counter() - begin
 # %% wrong (held before training): when are they counted?
 # "held": alive.held_bytes(list(core.parameters()), optimizer) → "held": {"parameters": 1, "gradients": 1, "optimizer state": 1}
+# %% wrong (held in one number): not the dict of alive.held_bytes
+# alive.held_bytes(list(core.parameters()), optimizer) → sum(alive.held_bytes(list(core.parameters()), optimizer).values())
 # %% wrong (nothing is sharded): should hold them once
 # -         for unit in [*model, model]:
 # -             fully_shard(unit)
 # +         model = DistributedDataParallel(model)
+# %% wrong (a short last stage): are they divided?
+# model[len(model) * rank // world_size : len(model) * (rank + 1) // world_size] → model[:-1] if rank == 0 else model[-1:]
 # %% wrong (nothing is cut): are the pairs of layers divided?
 # tp.parallelize_module(model, init_device_mesh("cpu", (world_size,)), halves) → halves
 # %% wrong (no held): has no 'held'

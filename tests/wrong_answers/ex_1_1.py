@@ -8,16 +8,12 @@
 #  * tensor.element_size() →  * 1
 # %% wrong (counts the whole storage): only a part of the memory that they lie in
 # tensor.numel() * tensor.element_size() → tensor.untyped_storage().nbytes()
-# %% wrong (measures the python object): but the tensor has 3 elements
-# tensor.numel() * tensor.element_size() → tensor.__sizeof__()
 # %% wrong (divides bits into a fraction): not a whole number
 # tensor.element_size() → tensor.element_size() * 8 / 8
 # %% wrong (leaves the device a device): which is not a text
 # str(tensor.device) → tensor.device
 # %% wrong (asks the first tensor where it is): is each tensor asked where it is?
 # str(tensor.device) → str(next(model.parameters(), tensor).device)
-# %% wrong (names the kind of device): which of the GPUs is it?
-# str(tensor.device) → tensor.device.type
 # %% wrong (leaves the shape a list): the shape is [3, 4], not a tuple
 # tuple(tensor.shape) → list(tensor.shape)
 # %% wrong (turns the shape round): its own is another
@@ -28,8 +24,6 @@
 # name, tuple(tensor.shape), str → tuple(tensor.shape), name, str
 # %% wrong (lists parameters only): a state_dict holds more than parameters
 # model.state_dict().items() → model.named_parameters()
-# %% wrong (forgets the last): does the answer go through all of them?
-# model.state_dict().items() → list(model.state_dict().items())[:-1]
 # %% wrong (adds what is not saved): there is a row ['scratch'], which is not in the state_dict
 # model.state_dict().items() → (model.state_dict() | dict(model.named_buffers())).items()
 # %% wrong (sorts by name): the rows come in the order

@@ -12,32 +12,14 @@ notebooks_device = torch.device("cpu")  # as it is where there is no GPU
 # return loss → return 2 * loss
 # %% wrong (brings the model to the images): the step moves the model
 # device = next(model.parameters()).device → device = next(model.to(images.device).parameters()).device
-# %% wrong (asks for the value): not a tensor
-# return loss.detach() → return loss.item()
 # %% wrong (looks at the value on a GPU): asks for a number that is on cuda:1
 # return loss.detach() → return loss.detach() if device.type != "cuda" or loss > 0 else None
-# %% wrong (writes the value into a text): asks for a number that is on meta
-# return loss.detach() → return f"{loss:.3f}" and loss
 # %% wrong (brings the loss home): brings a tensor from meta to the CPU
 # return loss.detach() → return loss.cpu()
-# %% wrong (brings the loss home from a GPU): brings a tensor from cuda:1 to the CPU
-# return loss.detach() → return loss.cpu() if loss.is_cuda else loss
 # %% wrong (makes a new tensor of the loss): the loss has shape (1,)
 # return loss.detach() → return loss.detach().reshape(1)
 # %% wrong (steps twice): the optimizer made 8 steps for 4 batches
 # optimizer.step() → optimizer.step(optimizer.step())
-# %% wrong (forgets the labels): mixes tensors on cpu and meta
-# images, labels = images.to(device), labels.to(device) → images = images.to(device)
-# %% wrong (names the first GPU): mixes tensors on cuda:0 and cuda:1
-# device = next(model.parameters()).device → device = torch.device(next(model.parameters()).device.type, 0)
-# %% wrong (works in place): images was changed in place
-# images - mean → images.sub_(mean)
-# %% wrong (works in place from the cpu): mixes tensors on cpu and meta
-# images.to(device), → images.to(device, copy=True),
-# [0.4, 0.5, 0.6], device=device → [0.4, 0.5, 0.6]
-# images - mean → images.sub_(mean)
-# %% wrong (forgets a dimension): fails: The size of tensor
-# .view(3, 1, 1) → .view(3)
 # %% wrong (leaves a default device): the default device is meta afterwards
 # optimizer.zero_grad() → torch.set_default_device(device); optimizer.zero_grad()
 

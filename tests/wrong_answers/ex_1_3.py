@@ -12,22 +12,12 @@ from torch.utils._pytree import tree_map_only
 # in batch.items() → in batch.items() if isinstance(value, (torch.Tensor, list, dict, tuple))
 # %% wrong (makes texts of keys): has other keys than before
 # key: move → str(key): move
-# %% wrong (hands a namedtuple one argument): missing 1 required positional argument: 'label'
-# if hasattr(batch, "_fields") → if False
-# %% wrong (makes tuples of namedtuples): is a tuple, and was a Sample
-# type(batch)(*(move(value, device) for value in batch)) → tuple(move(value, device) for value in batch)
 # %% wrong (takes texts for lists): called itself for ever
 # if isinstance(batch, (list, tuple)) → if hasattr(batch, "__iter__")
 # return type(batch)(move(value, device) for value in batch) → return type(batch)([move(value, device) for value in batch])
 # %% wrong (drops what it does not know): is None, and was 'seven', which should come back as it is
 # -     return batch
 # + 
-# %% wrong (works in place): batch holds other items
-# return {key: → batch |= {key:
-# batch.items()} → batch.items()}; return batch
-# %% wrong (turns numbers into tensors): and was 7, which should come back as it is
-# -     return batch
-# +     return torch.as_tensor(batch, device=device) if isinstance(batch, int) else batch
 # %% wrong (moves the layers too): batch['layer'].weight has another shape
 # isinstance(batch, torch.Tensor) → hasattr(batch, "to")
 
@@ -35,23 +25,14 @@ from torch.utils._pytree import tree_map_only
 def move(batch, device):
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
 
-# %% wrong (takes the first GPU): is still on cuda:0, asked for was cuda:1
-# tensor.to(device) → tensor.to(torch.device(device.type, 0))
-# %% wrong (moves to GPUs only): a tensor from a GPU to the CPU: the result is still on cuda:0
-# tensor.to(device) → tensor.to(device) if device.type != "cpu" else tensor
 # %% wrong (converts labels): result[1] is torch.float32 of shape (2,), and was
 # tensor.to(device) → tensor.to(device, torch.float32)
 # %% wrong (makes room only): holds other numbers than before
 # tensor.to(device) → torch.empty_like(tensor, device=device).fill_(0)
-# %% wrong (asks for gradients): requires_grad was changed
-# tensor.to(device) → tensor.requires_grad_(tensor.is_floating_point()).to(device)
 # %% wrong (copies what does not move): is a copy of what was there
 # tensor.to(device), batch → tensor.to(device), copy.deepcopy(batch)
 # %% wrong (sends a number back): the result is 0, and was a tensor
 # tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → 0
-# %% wrong (moves tensors only): 'tuple' object has no attribute 'to'
-# tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → batch.to(device)
-
 # %% right (asks for the exact type)
 def move(batch, device):
     if type(batch) is torch.Tensor:

@@ -11,8 +11,6 @@ import copy
 # if converted → if True
 # %% wrong (takes whole numbers for eight bytes): bytes too many
 # else tensor.element_size() → else 8
-# %% wrong (divides eight bits): not a whole number
-# dtype.itemsize → torch.finfo(dtype).bits / 8
 # %% wrong (counts elements): a number of elements and not of bytes
 # (dtype.itemsize if converted else tensor.element_size()) → 1
 # %% wrong (counts what is saved): that leaves out a buffer that is not saved
@@ -22,15 +20,6 @@ import copy
 # %% wrong (halves what is there): that is half of what it takes now
 # if converted → if False
 # return total → return total // 2 if dtype == torch.bfloat16 else total
-# %% wrong (converts the model): has another shape
-# total = 0 → total = len(list(model.to(dtype).parameters())) * 0
-# %% wrong (converts there and back): was changed in place
-# -     return total
-# +     model.bfloat16()
-# +     for p in model.parameters():
-# +         p.data = p.data.float()
-# +     return total
-
 # %% right (converts a copy)
 def model_bytes(model, dtype):
     converted = copy.deepcopy(model).to(dtype)  # a deep copy keeps shared tensors shared

@@ -7,14 +7,8 @@ import numpy as np
 # index // block, index % block → index // grid, index % grid
 # %% wrong (swaps the two): which of the two comes first
 # index // block, index % block → index % block, index // block
-# %% wrong (divides into fractions): not a whole number
-# index // block → index / block
 # %% wrong (returns the global index): not a list or tuple of a block index
 # return index // block, index % block → return index
-# %% wrong (adds the global index): holds 3 items
-# return index → return index, index
-# %% wrong (prints instead of returning): is it returned, or only printed?
-# return index // block, index % block → print(index // block, index % block)
 # %% wrong (knows blocks of eight): a block has 1 thread, counted from 0
 # return index // block, index % block → return index // 8, index % 8
 # %% endless (never finds it): in find_writer

@@ -5,25 +5,8 @@
 # x[i], x[last] = x[last], x[i] → x[i] = x[last]
 # %% wrong (takes one step only): x[8] and 3 more are written by no thread
 # for i in range(index, n // 2, stride): → for i in range(index, min(index + 1, n // 2)):
-# %% endless (never steps): does its loop come to an end
-# -     for i in range(index, n // 2, stride):  # a pair each; an odd one in the middle stays
-# +     i = index
-# +     while i < n // 2:
-# %% wrong (counts from the length): which is not yours
-# last = n - 1 - i → last = len(x) - 1 - i
 # %% wrong (swaps neighbours): where should it have gone
 # last = n - 1 - i → last = i + n // 2 + n % 2
-# %% wrong (uses a slice): an index is a whole number
-# x[i], x[last] = x[last], x[i] → x[:n] = x[:n][::-1]
-# %% wrong (collects the pairs): it uses a list
-# range(index, n // 2, stride) → [k for k in range(n // 2) if k % stride == index]
-# %% wrong (calls itself): can neither call itself nor keep anything there
-# def reverse(n, x): → def reverse(n, x, first=0):
-# -     for i in range(index, n // 2, stride):  # a pair each; an odd one in the middle stays
-# +     i = index + first
-# +     if i < n // 2:
-# x[i], x[last] = x[last], x[i] → x[i], x[last] = x[last], x[i]; reverse(n, x, first + stride)
-
 # %% right (turns the middle one too)
 def reverse(n, x):
     for i in range(cuda.grid(1), (n + 1) // 2, cuda.gridsize(1)):

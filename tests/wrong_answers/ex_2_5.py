@@ -18,26 +18,18 @@
 # sums[cuda.blockIdx.x] = total → tile[0] = total
 # %% wrong (lets two write): 2 threads write sums[0]
 # if t == 0: → if t < 2:
-# %% wrong (uses the global index in the tile): writes tile[32]
-# tile[t] = → tile[i] =
 # %% wrong (has no barrier): there is a race
 # -     cuda.syncthreads()
 # + 
 # if t == 0: → if t == cuda.blockDim.x - 1:
 # %% wrong (leaves places unwritten): is not a number: somebody adds a place
 # tile[t] = x[i] if i < n else 0  # a → for k in range(i, min(n, i + 1)): tile[t] = x[k]  # a
-# %% wrong (waits in a branch): syncthreads
-# -     cuda.syncthreads()
-# +     if i < n:
-# +         cuda.syncthreads()
 # %% wrong (guards by the length): behind the first n
 # i < n → i < len(x)
 # %% wrong (reads twice): is read 2 times: once is asked
 # x[i] if i < n else 0 → (x[i] if x[i] > 0 else 0) if i < n else 0
 # %% wrong (forgets the last number): is read by no thread
 # i < n → i < n - 1
-# %% wrong (writes into the input): x[0] is written, and x is an input
-# sums[cuda.blockIdx.x] = total → x[cuda.blockIdx.x] = total
 # %% wrong (writes the first place only): block 1 writes sums[0], which is another block's
 # sums[cuda.blockIdx.x] → sums[0]
 

@@ -50,8 +50,6 @@ def images_per_s(step, batch_size, synchronize):
 # -         seconds.append(time.monotonic() - begin)
 # +         seconds.append(time.monotonic() - begin)
 # +         synchronize()
-# %% wrong (returns text): not a number
-# batch_size / sorted(seconds)[6] → f"{batch_size / sorted(seconds)[6]:.0f} images/s"
 # %% wrong (returns infinity): no number of images per second
 # batch_size / sorted(seconds)[6] → float("inf")
 # %% wrong (never asks for a step): step() was never called
@@ -81,10 +79,6 @@ def images_per_s(step, batch_size, synchronize):
     synchronize()
     return 10 * batch_size / (time.perf_counter() - begin)
 
-# %% wrong (waits at the end only): the older work, the slow first steps
-# - def images_per_s(step, batch_size, synchronize):
-# -     synchronize()
-# + def images_per_s(step, batch_size, synchronize):
 # %% wrong (counts one step for ten): how many images went through in that time
 # return 10 * batch_size → return batch_size
 # %% wrong (never waits): never called synchronize()

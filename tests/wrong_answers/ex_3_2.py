@@ -33,8 +33,6 @@ def predict_bytes(shapes, optimizer):
 # sum(map(up, sizes)) → n
 # %% wrong (always adds a block): needs no more
 # sum(map(up, sizes)) → sum((size // 512 + 1) * 512 for size in sizes)
-# %% wrong (rounds to kilobytes): bytes too many
-# sum(map(up, sizes)) → 2 * sum(up(size // 2) for size in sizes)
 # %% wrong (forgets the counters): Adam counts its steps
 # "adam": 2 * n + 4 * len(sizes) → "adam": 2 * n
 # %% wrong (has one counter): one step counter, or one for each tensor
@@ -47,15 +45,9 @@ def predict_bytes(shapes, optimizer):
 # "sgd": 0 → "sgd": n
 # %% wrong (gives momentum none): what does momentum remember
 # "momentum": n → "momentum": 0
-# %% wrong (returns floats): is 480312.0, not a whole number
-# {"weights": n → {"weights": n / 1
 # %% wrong (leaves one out): has no 'weights on a GPU'
 # on a GPU → with a GPU
 # %% wrong (counts numbers): is that the number of numbers
 # 4 * math.prod(shape) → math.prod(shape)
-# %% wrong (takes two dims): a tensor of five dims
-# math.prod(shape) → math.prod(shape[:4])
-# %% wrong (takes the caller's list): shapes holds other items
-# n = sum(sizes) → n = sum(sizes) + len([shapes.pop() for _ in sizes]) * 0
 # %% wrong (returns a tuple): not a dict
 # return { → return {*()}, {

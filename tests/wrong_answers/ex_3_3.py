@@ -17,8 +17,6 @@ def predict_activations(C, S):
 # return a, c → return a / 1, c
 # %% wrong (counts numbers): is a number of numbers meant as bytes
 # return a, c → return a // 4, c
-# %% wrong (counts numbers once per batch): a is right; c is 17, 51 bytes too few: is a number of numbers
-# return a, c → return a, c // 4
 # %% wrong (counts relu twice): counts twice
 # 2 * maps → 3 * maps
 # %% wrong (forgets batch norm's input): are two tensors
@@ -27,8 +25,8 @@ def predict_activations(C, S):
 # image + 2 * → 2 *
 # %% wrong (forgets the label): what is kept of the labels
 # logs + label → logs
-# %% wrong (gives a label four bytes): a label has 8 bytes
-# 40, 8 → 40, 4
+# %% wrong (keeps a label in 32 bits): a label has 8 bytes
+# logs + label → logs + label // 2
 # %% wrong (forgets the log-probabilities): what does the loss keep
 # logs + label → label
 # %% wrong (forgets the loss): of its input and of the labels

@@ -54,8 +54,6 @@ def accumulate(model, optimizer, x, y, micro_batch_size):
 # +     optimizer.step()
 # +     for p in model.parameters():
 # +         p.data *= 0.99
-# %% wrong (leaves eval mode): is in another mode
-# optimizer.step() → optimizer.step(); model.eval()
 # %% wrong (takes the whole batch): samples went through the model at once
 # (x.split(micro_batch_size), y.split(micro_batch_size)) → ([x], [y])
 # %% wrong (keeps all activations): still waiting for backward()

@@ -67,49 +67,14 @@ class Checkpoint(Right):
     def save(self, step):
         torch.save(self.content(step), self.path)
 
-# %% wrong (keeps a backup and writes a buffer in place): < len(buffer.getvalue()):` left a damaged file
-# -         torch.save(self.content(step), self.path)
-# +         buffer = io.BytesIO()
-# +         torch.save(self.content(step), buffer)
-# +         if os.path.exists(self.path):
-# +             shutil.copyfile(self.path, self.path + ".old")
-# +         file = os.open(self.path, os.O_WRONLY | os.O_CREAT)
-# +         if os.write(file, buffer.getvalue()) < len(buffer.getvalue()):
-# +             os.replace(self.path + ".old", self.path)
 # %% wrong (saves elsewhere): save() left no file at self.path
 # self.content(step), self.path → self.content(step), self.path + ".pt"
-# %% wrong (removes the old first): a kill at `os.remove(self.path)` would leave no file
-# -         torch.save(self.content(step), self.path)
-# +         if os.path.exists(self.path):
-# +             os.remove(self.path)
-# +         super().save(step)
-# %% wrong (copies over the target): at `shutil.copyfile(self.path + ".part", self.path)` would leave
-# -         torch.save(self.content(step), self.path)
-# +         torch.save(self.content(step), self.path + ".part")
-# +         shutil.copyfile(self.path + ".part", self.path)
-# +         os.remove(self.path + ".part")
-# %% wrong (keeps a backup): at `torch.save(self.content(step), self.path)` would leave
-# -         torch.save(self.content(step), self.path)
-# +         if os.path.exists(self.path):
-# +             shutil.copyfile(self.path, self.path + ".old")
-# +         try:
-# +             torch.save(self.content(step), self.path)
-# +         except Exception:
-# +             os.replace(self.path + ".old", self.path)
 # %% wrong (uses the course's own): course_utils.checkpoint's save was called
 # -         torch.save(self.content(step), self.path)
 # +         checkpoint.save(self.path, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, step=step)
 # + 
 # +     def load(self):
 # +         return checkpoint.load(self.path, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler)["step"]
-# %% wrong (keeps the random state in a second file): No such file or directory
-# -         torch.save(self.content(step), self.path)
-# +         super().save(step)
-# +         torch.save(torch.get_rng_state(), self.path + ".random")
-# + 
-# +     def restore(self, content):
-# +         return super().restore({**content, "random": torch.load(self.path + ".random")})
-
 # %% wrong (saves whole objects): it holds a
 class Checkpoint(Right):
     def content(self, step):
@@ -138,13 +103,9 @@ class Checkpoint(Right):
 # "random": torch.get_rng_state() → "optimizer": {**content["optimizer"], "param_groups": self.optimizer.state_dict()["param_groups"]}
 # %% wrong (forgets the scheduler): the rates of the next steps are others
 # "random": torch.get_rng_state() → "scheduler": self.scheduler.state_dict()
-# %% wrong (keeps the scheduler's last_epoch): CosineAnnealingWarmRestarts, in a new process: after load() the rates of the next
-# "random": torch.get_rng_state() → "scheduler": {"last_epoch": content["scheduler"]["last_epoch"]}
 # %% wrong (forgets the model): the model's parameters are not those
 # "random": torch.get_rng_state() → "model": self.model.state_dict()
 # %% wrong (forgets the momentum): the losses of the next steps are others
 # "random": torch.get_rng_state() → "options": [g.update(betas=(0.1, 0.1), momentum=0.1) for g in content["optimizer"]["param_groups"]]
-# %% wrong (returns no step): what load() returned is None
-# return super() → super()
 # %% wrong (counts one more): load() returned 11
 # {**content, "random": torch.get_rng_state()}) → content) + 1

@@ -40,16 +40,12 @@ def forward_within(blocks, x, budget_bytes):
 # raise ValueError(budget_bytes) → raise MemoryError(budget_bytes)
 # %% wrong (goes in one piece): how much is recomputed in one go?
 # return apply_with(blocks, x, k) → return apply_with([nn.Sequential(*blocks)], x, 1) if k == len(blocks) else apply_with(blocks, x, k)
-# %% wrong (recomputes everything): blocks were recomputed: are fewer enough
-# return apply_with(blocks, x, k) → return apply_with(blocks, x, len(blocks))
 # %% wrong (cuts the graph): cut off from the graph
 # return apply_with(blocks, x, k) → return apply_with(blocks, x, k).detach()
 # %% wrong (cuts between blocks): want a gradient got none
 # return apply_with(blocks, x, k) → return blocks[-1](apply_with(blocks[:-1], x, k).detach())
 # %% wrong (turns the list round): what the last block makes of
 # return apply_with(blocks, x, k) → return apply_with(blocks[::-1], x, k)
-# %% wrong (turns the caller's list round): blocks holds other items
-# return apply_with(blocks, x, k) → return apply_with(blocks, x, k) if blocks.reverse() is None else None
 # %% wrong (tries the backward pass too): the gradients are not those that one forward pass has
 # return apply_with(blocks, x, k) → return apply_with(blocks, x, k) if apply_with(blocks, x, k).sum().backward() is None else None
 # %% wrong (forgets to return): the output of the last block is wanted

@@ -12,36 +12,22 @@ def lets_parts_be_empty(x, y, devices):
 # %% wrong (refuses one image each): 4 images for 4 devices
 # if at_least == 0 → if len(x) <= len(devices)
 # a batch of {len(x)} cannot give each of {len(devices)} devices a part → {len(x)} images for {len(devices)} devices
-# %% wrong (lets one image be too few): came back, and a ValueError should be raised
-# if at_least == 0 → if at_least == 0 and more < len(devices) - 1
 # %% wrong (in single precision): of the batch torch.float64
 # [(x_part.to(device) → [(x_part.to(device).float()
-# %% wrong (scales the images in place): x was changed in place
-# x.split(sizes) → x.mul_(0.5).split(sizes)
 # %% wrong (forgets the labels): the labels into [64, 64, 64, 64]
 # y.split(sizes), devices) → [y] * len(devices), devices)
 # %% wrong (squeezes): which of its dims may change?
 # x_part.to(device) → x_part.squeeze().to(device)
 # %% wrong (moves the images only): the labels of device 0 are on cuda:0
 # y_part.to(device) → y_part
-# %% wrong (takes places for names): the images of device 0 are on cuda:0, and not on cuda:1
-# parts = zip → devices = [torch.device("cuda", i) if d.type == "cuda" else d for i, d in enumerate(devices)]; parts = zip
 # %% wrong (returns tuples of three): holds 3 items, not 2
 # y_part.to(device)) → y_part.to(device), device)
 # %% wrong (returns lists of numbers): not a tensor
 # y_part.to(device)) → y_part.tolist())
-# %% wrong (yields): a list or tuple of pairs
-# return [(x_part.to(device), y_part.to(device)) for x_part, y_part, device in parts] → yield from parts
 # %% wrong (returns two lists): two lists came back
 # -     parts = zip(x.split(sizes), y.split(sizes), devices)
 # -     return [(x_part.to(device), y_part.to(device)) for x_part, y_part, device in parts]
 # +     return [a.to(d) for a, d in zip(x.split(sizes), devices)], [b.to(d) for b, d in zip(y.split(sizes), devices)]
-# %% wrong (uses the list up): devices holds other items
-# -     return [(x_part.to(device), y_part.to(device)) for x_part, y_part, device in parts]
-# +     pairs = [(x_part.to(device), y_part.to(device)) for x_part, y_part, device in parts]
-# +     devices.clear()
-# +     return pairs
-
 # %% right (with tensor split)
 def split_batch(x, y, devices):
     class TooFew(ValueError):
@@ -53,10 +39,6 @@ def split_batch(x, y, devices):
 
 # %% wrong (uses chunk): their sizes may differ by one at most
 # tuple(map(list, lets_parts_be_empty(x, y, devices))) → [(a, b) for a, b in zip(*(t.chunk(len(devices)) for t in (x, y)))]
-# %% wrong (drops the rest): parts of [3, 3, 3, 3], together 12
-# -     return tuple(map(list, lets_parts_be_empty(x, y, devices)))
-# +     size = len(x) // len(devices)
-# +     return [(x[i * size :][:size].to(d), y[i * size :][:size].to(d)) for i, d in enumerate(devices)]
 # %% wrong (larger parts last): the larger ones come first
 # -     return tuple(map(list, lets_parts_be_empty(x, y, devices)))
 # +     bounds = [i * len(x) // len(devices) for i in range(len(devices) + 1)]

@@ -7,8 +7,6 @@ import itertools
 # tensor.copy_(first) → pass
 # %% wrong (shares memory): lies elsewhere in memory now
 # tensor.copy_(first) → tensor.data = first.to(tensor.device)
-# %% wrong (forgets to move): fails on 3 GPUs at `first += tensor`
-# tensor.to(first.device) → tensor
 # %% wrong (knows two only): 3 tensors of shape (4, 3)
 # first, *others = tensors → first, *others = tensors[:2]
 
@@ -18,9 +16,6 @@ def all_reduce(tensors):
     total = sum(tensor.to(flat[0].device) for tensor in flat)
     for tensor in flat:
         tensor.copy_(total)
-
-# %% wrong (wants views): (3 tensors of shape (4, 3), transposed (not contiguous))
-# reshape → view
 
 # %% right (adds up a copy)
 def all_reduce(tensors):

@@ -12,8 +12,6 @@ import numpy as np
 # if n > 0: → if n >= 0:
 # %% wrong (takes nan for zero): the nan is gone
 # n * mean.to(total.device) → n * mean.to(total.device).nan_to_num(0)
-# %% wrong (leaves out what is nan): the nan is gone
-# if n > 0: → if not mean.isnan().any():
 # %% wrong (divides by the parts): divided by the number of parts
 # total / sum(num_samples) → total / len(means)
 # %% wrong (forgets to divide): that is the sum over all samples
@@ -35,14 +33,6 @@ import numpy as np
 # total / sum(num_samples) → total / (sum(num_samples) - 1)
 # %% wrong (divides by zero): what divides it?
 # total / sum(num_samples) → total / 0
-# %% wrong (returns a number): not a tensor
-# total / sum(num_samples) → (total / sum(num_samples)).sum().item()
-# %% wrong (works in place): means[0] was changed in place
-# n * mean.to(total.device) → mean.mul_(n).to(total.device)
-# %% wrong (drops empty parts from the list): means holds other items
-# -     for mean, n in zip(means, num_samples):
-# +     means[:] = [mean for mean, n in zip(means, num_samples) if n]
-# +     for mean, n in zip(means, [n for n in num_samples if n]):
 # %% right (weighs with shares)
 def mean_of_parts(means, num_samples):
     shares = [n / sum(num_samples) for n in num_samples]

@@ -6,15 +6,10 @@
 # x.split(sizes) → x.chunk(len(sizes))
 # %% wrong (compares a replica with itself): whole and parts do not differ
 # (replicas[0].running_mean - whole → (replicas[0].running_mean - replicas[0]
-# %% wrong (leaves the layer in evaluation): layer is in another mode
-# return of_outputs → layer.eval(); return of_outputs
 # %% wrong (evaluates the whole): normalised by its own mean and variance
 # whole = copy.deepcopy(layer) → whole = copy.deepcopy(layer).eval()
 # %% wrong (takes means): that is the mean difference
 # of_outputs = (torch.cat(outputs) - whole(x)).abs().max() → of_outputs = (torch.cat(outputs) - whole(x)).abs().mean()
-# %% wrong (takes the mean over channels): that is the mean difference
-# -     of_means = (replicas[0].running_mean - whole.running_mean).abs().max()
-# +     of_means = (replicas[0].running_mean - whole.running_mean).abs().mean()
 # %% wrong (looks at the first part): in the first part only
 # torch.cat(outputs) - whole(x) → outputs[0] - whole(x)[: sizes[0]]
 # %% wrong (compares the largest): between the two largest outputs
@@ -40,8 +35,6 @@
 # whole = copy.deepcopy(layer) → layer = torch.nn.BatchNorm2d(layer.num_features).to(x.dtype); whole = copy.deepcopy(layer)
 # %% wrong (returns tensors): and a float was asked for
 # of_outputs.item(), of_means.item() → of_outputs, of_means
-# %% wrong (returns one number): not a list or tuple of two floats
-# of_outputs.item(), of_means.item() → of_outputs.item()
 # %% right (puts the state back)
 def batchnorm_gaps(layer, x, sizes):
     state, outputs, means = copy.deepcopy(layer.state_dict()), [], []

@@ -29,23 +29,18 @@ class Passing(torch.nn.Module):
 # h + skip.to(device1) → h + skip
 # %% wrong (sums on device 0): what has to come back from there
 # h + skip.to(device1) → (h.to(device0) + skip).to(device1)
-# %% wrong (adds the skip in place): `fourth` is on device1
-# h + skip.to(device1) → skip.add_(h)
 # %% wrong (adds into what crossed): was changed in place. Where a tensor is there already
 # h + skip.to(device1) → skip.to(device1).add_(h)
-# %% wrong (adds into what third made): that it needs was changed in place
-# fourth(h + skip.to(device1)) → fourth(h.add_(skip.to(device1)))
-# %% wrong (scales x in place): x was changed in place
-# x.to(device0) → x.mul_(1).add_(0.5).sub_(0.5).to(device0)
 # %% wrong (detaches the skip): the output is right and the gradients are not
 # h + skip → h + skip.detach()
 # %% wrong (detaches the main path): no gradient reaches `second`
 # second(skip) → second(skip).detach()
-# %% wrong (detaches both): no gradient reaches `first` and `second`
-# first(x.to(device0)) → first(x.to(device0)).detach()
-# third(second(skip) → third(second(skip).detach()
 # %% wrong (makes a new tensor): has no autograd graph
 # return fourth(h + skip.to(device1)) → return fourth(h + skip.to(device1)).data
+# %% wrong (leaves the sum to the layer): `fourth` was given (
+# fourth(h + skip.to(device1)) → fourth((h, skip.to(device1)))
+# %% wrong (returns the skip): and belongs on device1
+# return fourth(h + skip.to(device1)) → fourth(h + skip.to(device1)); return skip
 # %% wrong (hides the skip's crossing): gradients cannot reach all modules
 # -     return fourth(h + skip.to(device1))
 # +     with torch.no_grad():
@@ -65,19 +60,12 @@ class Passing(torch.nn.Module):
 # h + skip.to(device1) → third(h + skip.to(device1))
 # %% wrong (averages): write the formula from the inside out
 # h + skip.to(device1) → (h + skip.to(device1)) / 2
-# %% wrong (only three numbers): and should have (2, 3, 6)
-# return fourth(h + skip.to(device1)) → return fourth(h + skip.to(device1)).flatten(0, -2)
 # %% wrong (returns nothing): the answer is None, not a tensor
 # return fourth → fourth
 # %% wrong (computes the first twice): `first` was called 2 times
 # h + skip.to(device1) → h + first(x.to(device0)).to(device1)
 # %% wrong (moves the modules): `first` was moved
 # first(x.to(device0)) → first.to(device0)(x.to(device0))
-# %% wrong (leaves a module in evaluation): third is in another mode
-# return fourth → third.eval(); return fourth
-# %% wrong (ends the program): ended the program before your function returned
-# return fourth → sys.exit(); return fourth
-
 # %% right (copies into place, both in one message)
 def forward_with_skip(x, first, second, third, fourth, device0, device1):
     a = first(torch.empty_like(x, device=device0).copy_(x))

@@ -15,23 +15,13 @@ import numpy as np
 # reduction="sum") / num_labels → reduction="sum")
 # %% wrong (keeps only the last): only the last micro-batch's is left
 # logits = model(micro_x) → model.zero_grad(); logits = model(micro_x)
-# %% wrong (relabels): y was changed in place
-# loss.backward() → loss.backward(); micro_y[micro_y == -100] = 0
 # %% wrong (takes the whole batch again): none should be larger than 4
 # return whole → return F.cross_entropy(model(x), y).item()
-# %% wrong (leaves evaluation mode): is in another mode: train() or eval() was left
-# return whole → model.eval(); return whole
-# %% wrong (leaves training mode): is in another mode: train() or eval() was left
-# logits = model(micro_x) → logits = model.train()(micro_x)
 # %% wrong (runs in evaluation mode): the model was given in training mode, and ran in the other
 # -         logits = model(micro_x)
 # +         mode = model.training
 # +         logits = model.eval()(micro_x)
 # +         model.train(mode)
-# %% wrong (takes a step): was changed in place
-# return whole → torch.optim.SGD(model.parameters(), lr=0.1).step(); return whole
-# %% wrong (leaves a hook): a hook was left on model
-# return whole → model.register_forward_hook(print); return whole
 # %% wrong (forgets backward): afterwards a p.grad is None
 # loss.backward() → pass
 # %% wrong (calls nothing): the model was never called
@@ -46,15 +36,10 @@ import numpy as np
 # whole += loss.item() → whole += loss.item() * num_labels / len(y)
 # %% wrong (returns a mean of means): is that a mean of means?
 # whole += loss.item() → whole += loss.item() * num_labels / max(1, (micro_y != -100).sum()) / num_micro_batches
-# %% wrong (returns a sum of means): is that a sum of means?
-# whole += loss.item() → whole += loss.item() * num_labels / max(1, (micro_y != -100).sum())
 # %% wrong (weighs an empty mean): the loss that came back is nan
 # , reduction="sum") / num_labels → ) * (micro_y != -100).sum() / num_labels
 # %% wrong (returns nothing): what came back is None, and not the loss
 # return whole → return None
-# %% wrong (returns all losses): and not the loss
-# return whole → return [whole, loss]
-
 # %% right (cuts indices, in the other order)
 def accumulate(model, x, y, num_micro_batches):
     num_labels, total = (y != -100).sum(), np.zeros(())
@@ -86,5 +71,3 @@ def accumulate(model, x, y, num_micro_batches):
     torch.stack(losses).sum().backward()
     return sum(losses)
 
-# %% wrong (yields its losses): what came back is <generator
-# return sum(losses) → yield from losses

@@ -13,24 +13,10 @@
 # num_stages - 1 - stage → num_stages - stage
 # %% wrong (one too few): memory is right, but the stages are idle
 # num_stages - 1 - stage → max(0, num_stages - 2 - stage)
-# %% wrong (counts from the other end): the schedule never ends, because stage 0 waits
-# num_stages - 1 - stage → stage
 # %% wrong (lists by stage): is no task (stage, micro_batch, phase)
 # return schedule → return [[task for task in schedule if task[0] == stage] for stage in range(num_stages)]
-# %% wrong (repeats): is in the schedule 2 times
-# return schedule → return schedule + schedule[-1:]
-# %% wrong (returns nothing of it): the schedule is empty
-# return schedule → return []
-# %% wrong (generates): the answer is <generator
-# return schedule → yield from schedule
-# %% wrong (prints): is it returned, or only printed?
-# return schedule → print(schedule)
-# %% wrong (divides): the stage is 0.0, not a whole number
-# return schedule → return [(stage / 1, m, phase) for stage, m, phase in schedule]
 # %% wrong (divides micro-batches): the micro_batch is 0.0, not a whole number
 # return schedule → return [(stage, m / 1, phase) for stage, m, phase in schedule]
-# %% wrong (gives no phase): is no task (stage, micro_batch, phase)
-# return schedule → return [(stage, m, phase == "forward") for stage, m, phase in schedule]
 # %% wrong (asks the package): pipeline's one_forward_one_backward was called
 # return schedule → return pipeline.one_forward_one_backward(num_stages, num_micro_batches)
 # %% right (sorts by a clock)

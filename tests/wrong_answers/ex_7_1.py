@@ -6,28 +6,14 @@
 # return y, grad_xs → return y, [g / len(group) for g in grad_xs]
 # %% wrong (adds its own once more): which summands are in it?
 # return y, grad_xs → return y, [g + own @ w.detach() for g, own, w in zip(grad_xs, group.scatter(grad_y, dim=1), weights)]
-# %% wrong (knows two devices): IndexError
-# group.all_reduce(grad_xs) → grad_xs = [total := grad_xs[0] + group.send(grad_xs[1], 1, 0), group.send(total, 0, 1)]
 # %% wrong (names one gradient for all): grad_xs[1] is on device 0, and belongs on device 1
 # return y, grad_xs → return y, [grad_xs[0]] * len(group)
 # %% wrong (forgets the bias): without the bias
 # w, b) for → w) for
 # %% wrong (joins in reverse): in the devices' order
 # gather(ys → gather(ys[::-1]
-# %% wrong (returns the parts of y): not a tensor
-# group.gather(ys, dim=1) → ys
-# %% wrong (gathers along the samples): y: it has shape (6, 10)
-# gather(ys, dim=1) → gather(ys)
-# %% wrong (in single precision): it is float32
-# return y → return y.float()
-# %% wrong (in double precision): in float32, y: it is float64
-# return y → return y.double()
-# %% wrong (returns nothing): is it returned
-# return y → y
 # %% wrong (generates the shards): not a list or tuple of one tensor from each device
 # [w.grad for w in weights] → (w.grad for w in weights)
-# %% wrong (joins the gradients): weight_grads[0]: it has shape (20, 17)
-# [w.grad for w in weights] → group.all_gather([w.grad for w in weights])
 # %% wrong (hands out one part of the gradient): it is device 0's part
 # group.scatter(grad_y, dim=1, equal=True) → group.broadcast(grad_y.chunk(len(group), 1)[0])
 # %% wrong (forgets the gradient): is the gradient that this device was given
@@ -36,27 +22,8 @@
 # group.scatter(linear.weight, dim=0, equal=True) → [w.chunk(len(group))[i] for i, w in enumerate(group.broadcast(linear.weight))]
 # %% wrong (takes the bias without a message): b) for x_i, w, b in zip(xs, weights, biases)]` mixes tensors of devices 0 and 1
 # group.scatter(linear.bias, dim=0, equal=True) → linear.bias.chunk(len(group))
-# %% wrong (adds into x): x was changed in place
-# return y → x += 1; return y
-# %% wrong (makes x a leaf): x.requires_grad was changed
-# leaves(group.broadcast(x)) → [x.requires_grad_(), *leaves(group.broadcast(x)[1:])]
-# %% wrong (makes x a leaf for a while): x.grad was changed
-# leaves(group.broadcast(x)) → [x.requires_grad_(), *leaves(group.broadcast(x)[1:])]
-# return y → x.requires_grad_(False); return y
-# %% wrong (freezes x in the end): where the input requires gradients: x.requires_grad was changed
-# return y → x.requires_grad_(False); return y
 # %% wrong (clears the layer's gradients): gradients kept from an earlier step: linear.weight.grad was changed
 # return y → linear.zero_grad(); return y
-# %% wrong (makes a tensor on the CPU): fails on 3 GPUs at
-# ys = [F.linear(x_i, w, b) → ys = [torch.zeros(len(x), len(b), dtype=x.dtype) + F.linear(x_i, w, b)
-
-# %% wrong (uses the layer itself): linear.weight.grad was changed
-def column_parallel(group, linear, x, grad_y):
-    (whole,), n = leaves([x]), len(group)
-    y = linear(whole)
-    y.backward(grad_y)
-    return y, [whole.grad] * n, list(linear.weight.grad.chunk(n)), list(linear.bias.grad.chunk(n))
-
 # %% right (by formula)
 def column_parallel(group, linear, x, grad_y):
     group.reset()  # as the chapter does before it counts

@@ -12,41 +12,14 @@
 # grad_ys[0].sum(dim=0) → grad_ys[0].sum(dim=0) / len(group)
 # %% wrong (averages the bias gradient over samples): over which dims
 # grad_ys[0].sum(dim=0) → grad_ys[0].mean(dim=0)
-# %% wrong (a bias gradient for each device): not a tensor
-# grad_ys[0].sum(dim=0) → [g.sum(dim=0) for g in grad_ys]
 # %% wrong (all reduces the output gradients): was it summed over devices that hold the same
 # group.all_reduce(ys) → group.all_reduce(ys); grad_ys = [g.clone() for g in grad_ys]; group.all_reduce(grad_ys)
-# %% wrong (all reduces the given gradients): grad_ys[0] was changed in place
-# group.all_reduce(ys) → group.all_reduce(ys); group.all_reduce(grad_ys)
 # %% wrong (all reduces the input gradients): from this device's shard alone
 # return ys, → group.all_reduce([x_i.grad for x_i in xs]); return ys,
 # %% wrong (averages the weight's gradients): this device's own part of the input
 # [w.grad for w in weights] → [w.grad / len(group) for w in weights]
-# %% wrong (reverses the weight's gradients): it is device 1's part
-# [w.grad for w in weights] → [w.grad for w in weights[::-1]]
 # %% wrong (moves the output twice): is the output sent twice
 # return ys, → return group.broadcast(ys[0]),
-# %% wrong (names one output for all): ys[1] is on device 0, and belongs on device 1
-# return ys, → return [ys[0]] * len(group),
-# %% wrong (returns one output): not a list or tuple of one tensor from each device
-# return ys, → return ys[0],
-# %% wrong (returns three results): holds 3 items
-# , bias_grad → , # bias_grad
-# %% wrong (takes the weights without a message): ` mixes tensors of devices 0 and 1
-# group.scatter(linear.weight, dim=1, equal=True) → linear.weight.chunk(len(group), 1)
-# %% wrong (cuts the wrong dim): weight_grads[0]: it has shape
-# [w.grad for w in weights] → group.scatter(group.gather([w.grad for w in weights], dim=1)[:4])
-# %% wrong (makes the inputs leaves): xs[0].requires_grad was changed
-# xs = leaves(xs) → xs = [x.requires_grad_() for x in xs]
-# %% wrong (makes the inputs leaves for a while): xs[0].grad was changed
-# xs = leaves(xs) → xs = [x.requires_grad_() for x in xs]
-# return ys, → [x.requires_grad_(False) for x in xs]; return ys,
-# %% wrong (freezes the inputs in the end): where the input requires gradients
-# xs = leaves(xs) → given, xs = xs, leaves(xs)
-# return ys, → [x.requires_grad_(False) for x in given]; return ys,
-# %% wrong (puts the gradient into the layer): linear.bias.grad was changed
-# return ys, → linear.bias.grad = bias_grad; return ys,
-
 # %% right (adds the bias after the sum)
 def row_parallel(group, linear, xs, grad_ys):
     weights, biases = group.scatter(linear.weight, dim=1, equal=True), leaves(group.broadcast(linear.bias))
@@ -67,5 +40,3 @@ def row_parallel(group, linear, xs, grad_ys):
     weight_grads = [torch.einsum("bo,bi->oi", g, x) for g, x in zip(grad_ys, xs)]
     return tuple(group.send(total, last, i) for i in range(n)), grad_xs, weight_grads, grad_ys[last].sum(0)
 
-# %% wrong (in numpy): fails on 3 GPUs at
-# g @ w for g, w → torch.from_numpy(g.numpy() @ w.numpy()) for g, w

@@ -18,14 +18,8 @@
 # +     return tuple(all_reduce * n // num_devices for n in (num_outputs + math.prod(x_shape), num_parameters))
 # %% wrong (knows what one device sends): what does a device alone send?
 # (num_devices - 1) → max(num_devices - 1, 1)
-# %% wrong (returns floats): not a whole number
-# 2 * (num_devices → 2.0 * (num_devices
 # %% wrong (returns one number): not a list or tuple of by_channels
 # math.prod(x_shape)), all_reduce → math.prod(x_shape)) + all_reduce
-# %% wrong (prints them): is it returned, or only printed?
-# return all_reduce * (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → print(all_reduce * num_parameters)
-# %% wrong (forgets the batch): of which two tensors, and which shapes?
-# batch_size * conv2 → conv2
 # %% wrong (forgets the backward pass): what does the backward pass add up
 # (num_outputs + math.prod(x_shape)) → num_outputs
 # %% wrong (forgets the forward pass): what does the forward pass add up
@@ -36,11 +30,6 @@
 # p.numel() for conv in (conv1, conv2) → p.numel() for conv in [conv2]
 # %% wrong (forgets the biases): are the biases' gradients in it
 # sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → conv1.weight.numel() + conv2.weight.numel()
-# %% wrong (makes the layers double): conv1.weight has another shape or dtype
-# num_outputs = → conv1.double(); num_outputs =
-# %% wrong (leaves gradients): conv1.weight.grad was changed
-# num_outputs = → conv2(conv1(torch.zeros(x_shape))).sum().backward(); num_outputs =
-
 # %% right (by counting, as a tensor)
 def bytes_moved(conv1, conv2, x_shape, num_devices):
     group, x, counted = DeviceGroup(["cpu"] * num_devices), torch.zeros(x_shape), []

@@ -18,19 +18,11 @@
 # +         have *= 2
 # +     for work in works:
 # +         work.wait()
-# %% wrong (fills a copy where x has gaps): where x is a view with gaps in memory, root 1: ranks 0 and 2 still had
-# messages.recv(x → messages.recv(x.contiguous()
 # %% wrong (adds instead of filling): rank 1 ended with a tensor that no rank had at the start
 # messages.recv(x, (rank - have) % world_size) → mine = x.clone(); messages.recv(x, (rank - have) % world_size); x += mine
-# %% wrong (passes on what it had): with 4 ranks, root 0: rank 3 ended with rank 1's
-# have = 1 → have, mine = 1, x.clone()
-# messages.send(x, → messages.send(mine,
 # %% wrong (sends everything twice): rank 1 received 2 messages: one is enough
 # messages.send(x, (rank + have) % world_size) → [messages.send(x, (rank + have) % world_size) for _ in range(2)]
 # messages.recv(x, (rank - have) % world_size) → [messages.recv(x, (rank - have) % world_size) for _ in range(2)]
-# %% wrong (sends to itself): cannot send to rank 0
-# place < have and place + have < world_size → place == 0
-# messages.send(x, (rank + have) % world_size) → [messages.send(x, other) for other in range(world_size)]
 # %% wrong (calls broadcast): called a collective (broadcast): build it from messages alone
 # have = 1 → have = dist.broadcast(x, src=root) or world_size
 # %% wrong (sends from the root to all): who else could pass it on meanwhile?

@@ -1,5 +1,3 @@
-# %% endless (sends first): ranks 0 and 1 were in send at
-# messages.exchange(outgoing, next_rank, arrived, prev_rank) → dist.send(outgoing, next_rank); dist.recv(arrived, prev_rank)
 # %% wrong (begins with its own chunk): with which chunk must a rank begin so that its own comes to it last?
 # for step in range(1, world_size): → for step in range(world_size - 1):
 # %% wrong (stops early): and are there enough steps?
@@ -24,22 +22,11 @@
 # next_rank, prev_rank = → prev_rank, next_rank =
 # (rank - step) % world_size → (rank + step) % world_size
 # (rank - step - 1) % world_size → (rank + step + 1) % world_size
-# %% wrong (calls all reduce): called a collective (allreduce)
-# chunks = → dist.all_reduce(x); world_size = 1; chunks =
-# %% wrong (needs equal chunks): shape '[2, -1]' is invalid for input of size 11
-# x.tensor_split(world_size) → x.view(world_size, -1)
 # %% wrong (leaves out the rest): with 2 ranks, 11 numbers, rank 0: only 5 of its chunk
 # x.tensor_split → x[: len(x) // world_size * world_size].tensor_split
-# %% wrong (cuts as chunk does): IndexError: tuple index out of range
-# x.tensor_split(world_size) → x.chunk(world_size)
 # %% wrong (receives into float64): the ranks send int64 and receive into float64: what becomes of the bytes?
 # torch.empty_like(chunks[0]) → torch.empty(len(chunks[0]), dtype=torch.float64)
 # incoming += arrived → incoming += arrived.to(x.dtype)
-# %% wrong (does not wait for what it sends): nobody waited for a message of isend or irecv
-# messages.exchange(outgoing, next_rank, arrived, prev_rank) → dist.isend(outgoing, next_rank); dist.recv(arrived, prev_rank)
-# %% wrong (clears what it sends): a tensor was changed, or filled by a message, while it was sent
-# incoming += arrived → incoming += arrived; outgoing.zero_(); work.wait()
-# messages.exchange(outgoing, → work = dist.isend(outgoing, next_rank); dist.recv(arrived, prev_rank)  # 
 # %% right (breaks the ring at rank 0)
 # -         messages.exchange(outgoing, next_rank, arrived, prev_rank)
 # +         calls = [lambda: dist.recv(arrived, prev_rank), lambda: dist.send(outgoing, next_rank)]  # empty ones too

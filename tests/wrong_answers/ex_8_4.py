@@ -8,17 +8,8 @@
 # 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → 2 * (world_size - 1) * length
 # %% wrong (keeps nothing): think of the chunks that this rank sends, one by one
 # 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → 2 * length
-# %% wrong (returns nothing): is it returned, or only printed?
-# return elements * itemsize → print(elements * itemsize)
-# %% wrong (one for each half): not a number
-# 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → torch.tensor([length, length])
 # %% wrong (formula unrounded): 13 elements make chunks of unequal length
 # 2 * length - lengths[rank] - lengths[(rank + 1) % world_size] → 2 * (world_size - 1) / world_size * length
-# %% wrong (forgets that the ring closes): IndexError: list index out of range
-# lengths[(rank + 1) % world_size] → lengths[rank + 1]
-# %% wrong (asks for its rank): Default process group has not been initialized
-# lengths[(rank + 1) % world_size] → lengths[(dist.get_rank() + 1) % world_size]
-
 # %% right (step by step, as a tensor)
 def ring_bytes(length, itemsize, rank, world_size):
     chunks, sent = torch.empty(length).tensor_split(world_size), torch.tensor(0)

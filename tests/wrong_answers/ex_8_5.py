@@ -1,14 +1,3 @@
-# %% endless (still sends first): ranks 0 and 1 were in send at
-# -     sending = dist.isend(values, (rank + 1) % world_size)  # does not wait for the next rank to receive
-# +     dist.send(values, (rank + 1) % world_size)
-# -     sending.wait()
-# + 
-# %% endless (keeps two orders): was in all_gather at
-# -     dist.reduce(total, dst=0)  # one order, the same on every rank
-# -     dist.all_gather(largest, values.max())
-# +     calls = [lambda: dist.reduce(total, dst=0), lambda: dist.all_gather(largest, values.max())]
-# +     for call in calls if rank == 0 else calls[::-1]:
-# +         call()
 # %% wrong (only rank 0 broadcasts): while rank 0 was in broadcast at
 # dist.broadcast(mean, src=0) → rank or dist.broadcast(mean, src=0)
 # %% wrong (does not wait for what it sends): nobody waited for a message of isend or irecv
@@ -25,12 +14,8 @@
 # total / (world_size * len(values)) → total / len(values)
 # %% wrong (forgets the sum): that is the mean of its own values
 # mean = total / (world_size * len(values)) → mean = values.mean()
-# %% wrong (knows how many there are): with 3 ranks, 3 values each, rank 0: the mean that came back
-# len(values)) → 4)
 # %% wrong (takes what broadcast returns): a collective fills the tensor that it is given
 # dist.broadcast(mean, src=0) → mean = dist.broadcast(mean, src=0)
-# %% wrong (returns the mean's tensor of all): the mean is a tensor of shape
-# return theirs, mean → return theirs, mean.expand(2)
 # %% wrong (returns a dictionary): not a list or tuple of theirs, mean and largest
 # return theirs, mean, largest → return {"theirs": theirs, "mean": mean, "largest": largest}
 # %% wrong (drops the swap): those are its own
@@ -45,11 +30,6 @@
 # +     early = theirs.clone()
 # +     receiving.wait(), sending.wait()
 # return theirs → return early
-# %% wrong (receives into its values): values was changed in place
-# recv(theirs → recv(values
-# isend(values → isend(values.clone()
-# %% wrong (changes what it sends): a tensor was changed, or filled by a message, while it was sent
-# sending.wait() → values += 1; sending.wait(); values -= 1
 # %% wrong (collects the sums): those are the ranks' sums
 # values.max()) → values.sum())
 # %% wrong (begins with its own): in another order than the ranks'
@@ -59,9 +39,6 @@
 # +     largest = torch.zeros(world_size)
 # +     largest[rank] = values.max()
 # +     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-# %% wrong (returns the largest of all): came back as the largest of each rank
-# return theirs, mean, largest → return theirs, mean, max(largest)
-
 # %% right (in turns)
 def share_results(values):
     rank, world_size, theirs = dist.get_rank(), dist.get_world_size(), torch.empty_like(values)

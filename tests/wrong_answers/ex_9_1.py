@@ -20,21 +20,12 @@
 # -     for p in model.parameters():
 # +     for p in model.parameters():
 # +         dist.all_reduce(total)
-# %% wrong (scales the parameters, too): model.0.weight was changed in place
-# dist.all_reduce(p.grad) → dist.all_reduce(p.grad); p.data *= num_samples / total
-# %% wrong (freezes what is done): model.0.weight.requires_grad was changed
-# dist.all_reduce(p.grad) → dist.all_reduce(p.grad); p.requires_grad_(False)
 # %% wrong (forgets to put its number in): is no finite number
 # total = torch.tensor(num_samples) → total = torch.zeros(1)
 # %% wrong (clears the gradients): p.grad is None
 # -         dist.all_reduce(p.grad)
 # +         dist.all_reduce(p.grad)
 # +     model.zero_grad()
-# %% wrong (sends a plain number): dist.all_reduce(num_samples)
-# dist.all_reduce(total) → dist.all_reduce(num_samples)
-# %% wrong (sends on three ranks only): The ranks must agree
-# dist.all_reduce(total) → dist.all_reduce(total) if dist.get_rank() < 3 else None
-
 # %% right (gathers and adds)
 def average_gradients_unequal(model, num_samples):
     numbers = [None] * dist.get_world_size()
@@ -53,5 +44,3 @@ def average_gradients_unequal(model, num_samples):
     pieces = (flat[1:] / flat[0]).split([p.numel() for p in parameters])
     for p, piece in zip(parameters, pieces):
         p.grad.copy_(piece.view_as(p))
-# %% wrong (one bucket in float32): is each of them treated alike
-# for p in parameters)]) * num_samples → for p in parameters)]).float() * num_samples

@@ -40,15 +40,10 @@ def find_odd_rank(model):
 # gather(flatten(model)) → gather(torch.cat([t.flatten() for t in model.state_dict().values()]))
 # %% wrong (returns yes or no): neither a whole number nor None
 # return rank → return True
-# %% wrong (returns minus one for none): the answer was -1
-# -             return rank
-# +             return rank
-# +     return -1
 # %% wrong (counts on four ranks): where rank 4 is the odd one
 # enumerate(values) → enumerate(values[:4])
-# %% wrong (gathers on rank 0 only): had returned while rank 0 was in all_gather
-# -     values = [value.tolist() for value in gather(flatten(model))]
-# +     values = [value.tolist() for value in gather(flatten(model))] if dist.get_rank() == 0 else []
+# %% wrong (knows a majority of three only): does it work on 3 ranks?
+# values.count(value) == 1 → values.count(value) < 3
 # %% wrong (only rank 0 looks): they must agree
 # values.count(value) == 1: → values.count(value) == 1 and dist.get_rank() == 0:
 
@@ -61,23 +56,6 @@ def find_odd_rank(model):
 
 # %% wrong (compares with rank 0): with whom is each rank compared?
 # if sum(torch.allclose(one, other) for other in everyone) == 1: → if not torch.equal(one, everyone[0]):
-# %% wrong (names the most distant): there is nobody to name
-# -     for rank, one in enumerate(everyone):
-# -         if sum(torch.allclose(one, other) for other in everyone) == 1:
-# -             return rank
-# +     mean = sum(everyone) / len(everyone)
-# +     return max(range(len(everyone)), key=lambda rank: (everyone[rank] - mean).abs().max())
-
-# %% wrong (overwrites with rank 0): was changed in place
-def find_odd_rank(model):
-    mine = flatten(model)
-    for p in model.parameters():
-        dist.broadcast(p.data, src=0)
-    differs = [value.item() for value in gather((mine != flatten(model)).any())]
-    if sum(differs) > 1:
-        return 0
-    return differs.index(True) if any(differs) else None
-
 # %% endless (receives before it sends): ranks 0–3 were in recv at
 def find_odd_rank(model):
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -17,11 +17,6 @@ def make_buckets(num_bytes, cap_bytes):
 # list(range(begin, end))[::-1] → list(range(begin + 1, end + 1))[::-1]
 # %% wrong (returns one list): not a list of lists
 # return buckets → return sum(buckets, [])
-# %% wrong (forgets to return): None came back
-# return buckets → return None
-# %% wrong (sorts the list it was given): num_bytes holds other items
-# return buckets → return num_bytes.sort() or buckets
-
 # %% right (counts what a bucket holds)
 def make_buckets(num_bytes, cap_bytes):
     buckets, total = [], 0
@@ -42,5 +37,3 @@ def make_buckets(num_bytes, cap_bytes):
 # reversed(range(len(num_bytes))) → reversed([i for i, n in enumerate(num_bytes) if n <= cap_bytes])
 # %% wrong (keeps what made it too large): a parameter is in more than one place
 # buckets.append([]) → buckets.append([index])
-# %% endless (opens buckets until it fits): in make_buckets
-# if not buckets or total → while not buckets or total

@@ -26,11 +26,6 @@ import numpy as np
 # %% wrong (divides before shuffling): which comes first
 # torch.randperm(num_samples, generator=generator).tolist() → list(range(num_samples))
 # return order[rank::world_size] → return random.Random(epoch).sample(order[rank::world_size], len(order) // world_size)
-# %% wrong (asks for its rank): process group has not been initialized
-# order[rank::world_size] → order[dist.get_rank() :: world_size]
-# %% endless (pads by whole rounds): , in shard:
-# order.append(order[len(order) % num_samples]) → order += order[:world_size]
-
 # %% wrong (takes the library's): torch.utils.data.distributed's DistributedSampler.__init__ was called
 def shard(num_samples, rank, world_size, epoch):
     sampler = DistributedSampler(range(num_samples), world_size, rank)
@@ -50,5 +45,3 @@ def shard(num_samples, rank, world_size, epoch):
     order = torch.cat([order, order[-1:].expand(-num_samples % world_size)])
     return order.view(-1, world_size)[:, rank].tolist()
 
-# %% wrong (returns a tensor): not a list of indices
-# .tolist() → .clone()

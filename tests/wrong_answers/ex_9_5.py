@@ -33,11 +33,6 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
 # %% wrong (leaves DDP silent): sends nothing in the next backward pass
 # optimizer.zero_grad() → optimizer.zero_grad(); ddp_model.require_backward_grad_sync = False
 # i == len(micro_batches) else → setattr(ddp_model, "require_backward_grad_sync", True) or i == len(micro_batches) else
-# %% wrong (empties the list): micro_batches holds other items
-# optimizer.zero_grad() → optimizer.zero_grad(), micro_batches.clear()
-# %% wrong (leaves evaluation mode): is in another mode
-# optimizer.zero_grad() → optimizer.zero_grad(), ddp_model.eval()
-
 # %% right (weights by samples)
 def accumulate_step(ddp_model, optimizer, micro_batches):
     num_samples = sum(len(y) for _, y in micro_batches)

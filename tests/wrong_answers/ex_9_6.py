@@ -28,21 +28,14 @@
 # %% wrong (saves every epoch): saved 2 times, by rank 0
 # save(model) → pass
 # mean = loss.detach().clone() → mean = loss.detach().clone(); save(model) if rank == 0 else None
-# %% wrong (saves behind a barrier of rank 0): had returned while rank 0 was in barrier
-# save(model) → save(model); dist.barrier()
-# %% wrong (reports its own loss): which is its own last loss
-# report(mean.item() / world_size) → report(loss.item())
 # %% wrong (reports the sum): which is a sum over ranks
 # report(mean.item() / world_size) → report(mean.item())
 # %% wrong (reports a share): the last losses' mean was
 # report(mean.item() / world_size) → report(loss.item() / world_size)
+# %% wrong (reports nothing): nobody reported a loss
+# report(mean.item() / world_size) → pass
 # %% wrong (reports every step): rank 0 reported 8 times in 2 epochs
 # report(mean.item() / world_size) → [report(mean.item() / world_size) for _ in range(4)]
-# %% wrong (forgets to report): nobody reported a loss
-# report(mean.item() / world_size) → pass
-# %% wrong (reduces on rank 0 alone): The ranks must agree: on the collectives they call
-# dist.all_reduce(mean) → dist.all_reduce(mean) if rank == 0 else None
-
 # %% right (uses ddp)
 def train_repaired(dataset, base_lr, loss_fn, save, report):
     rank, world_size = dist.get_rank(), dist.get_world_size()
