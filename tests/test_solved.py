@@ -63,6 +63,10 @@ LEAVES = [
     "open('left.txt', 'w').close()",
     "daemon = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)",
 ]
+CLAIMS = [
+    "from course_utils.measure.claims import claim\nclaim('they are equal', False, exact=True)",
+    "claim('it is faster', False)",
+]
 USES = ["try:\n    found = answer_0()\nexcept NotImplementedError:\n    found = 0", "later = found"]
 
 
@@ -96,7 +100,7 @@ def run_solved(folder):
         text=True,
         timeout=280,
         capture_output=True,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=os.environ | {"PYTHONPATH": str(folder), "COURSE_QUICK": "1"},
     )
     said = notebooks.ANSI_COLOUR.sub("", done.stdout + done.stderr)
     assert done.returncode == 1, said
@@ -111,10 +115,12 @@ def test_each_fault_is_refused_and_nothing_else(tmp_path):
     write_chapter(tmp_path, 1, FAULTS, CELLS)
     write_chapter(tmp_path, 2, cells=["import os; os._exit(3)", "x = 1"])
     write_chapter(tmp_path, 3, cells=["time.sleep(60)", "x = 1"])
+    write_chapter(tmp_path, 4, cells=CLAIMS)
     expected = [
         *((1, reason) for reason in REFUSED),
         (2, "the kernel died"),
         (3, "Cell 2: Timeout of 10 seconds exceeded"),
+        (4, "Cell 2: it claims exactly what does not hold here: '→ not on this machine: they are equal"),
     ]
     found, said = run_solved(tmp_path)
     assert [chapter for chapter, _ in found] == [chapter for chapter, _ in expected], said
