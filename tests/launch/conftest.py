@@ -321,9 +321,9 @@ def _kernels(tmp_path_factory):
 def notebook(_kernels, request):
     """The shared notebook, warm; the test must leave nothing behind, and one that runs alone must do so within 2 s."""
     kernels = _kernels()
-    within = {"within": 2.0} if request.node.get_closest_marker("alone") else {}
+    within = 2.0 if request.node.get_closest_marker("alone") else LIMIT_S
     try:
-        with kernels[0].leaving_nothing(**within):
+        with kernels[0].leaving_nothing(within):
             yield kernels[0]
     except BaseException:
         kernels.pop().close()

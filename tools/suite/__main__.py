@@ -53,11 +53,11 @@ def alone(options):
 STEPS = {each.__name__: each for each in (style, tests, notebooks, browser, alone)}
 
 
-def run_again(name, names):
+def run_again(name, names, options):
     """Run the failed tests of a step once more, one at a time; Found."""
     if name == "notebooks":  # a cell needs the cells before it
         chapters = sorted({test.partition("::")[0] for test in names})
-        return step.run("again", ["tools.solved", *chapters], keep=False)
+        return step.run("again", ["tools.solved", *chapters], keep=False, environment=_length(options))
     chosen = step.FOLDER / "again.args"
     chosen.write_text("\n".join(names))
     return step.run("again", [*PYTEST, f"@{chosen}"], keep=False)
@@ -77,11 +77,11 @@ def main(argv=None):
     begin_s = time.monotonic()
     steps = {name: STEPS[name](options) for name in options.steps or STEPS}
     first, again = {}, {}
-    for name, found in list(steps.items()):
+    for name, found in steps.items():
         failed = found.named("failed")
         first |= failed
         if failed and len(failed) <= MOST_RUN_AGAIN:
-            second = run_again(name, list(failed))
+            second = run_again(name, list(failed), options)
             found.fault = found.fault or second.fault
             again |= second.tests
     summary.write_failures(first, again)

@@ -18,7 +18,7 @@ DURATIONS = ROOT / "build" / "durations"  # {test: seconds}, of the last run
 
 @dataclass
 class Found:
-    """What came of a step: {test: (outcome, seconds, text)}, and the exit code where pytest itself went wrong."""
+    """What came of a step: {test: (outcome, seconds, text)}, and words for what went wrong beside its tests."""
 
     tests: dict = field(default_factory=dict)
     fault: str = ""
