@@ -21,7 +21,7 @@ from tools.suite.step import ROOT
 
 AT_A_TIME = "2"
 MOST_RUN_AGAIN = 20  # if more fail, it is not the weather
-PYTEST = ("pytest", "-p", "tools.suite.events")
+PYTEST = ("pytest", "-p", "tools.suite.events", "-p", "no:nbval")  # which takes 2 s to import, in every process
 
 
 def style(options):
