@@ -6,6 +6,7 @@ import os
 # at a time, each with processes of its own, and a spinning thread takes the core from whomever it waits for.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import cloudpickle
 import pytest
 
 from tests.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process
@@ -34,6 +35,14 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("notebooks")
         for line in sorted(lines):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def functions_travel_by_value(request):
+    """As those of a cell do; a worker that got a name would import the test's module, and all that this imports."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture

@@ -151,6 +151,27 @@ def checkout(tmp_path, real_uv):
     return Checkout(tmp_path, real_uv)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory, real_uv):
+    """A folder in which a checkout has been installed, and beside it what that has made."""
+    folder = tmp_path_factory.mktemp("kept")
+    checkout = Checkout(folder / "here", real_uv)
+    checkout.installs()
+    for name in (".venv", "build"):
+        shutil.move(checkout.root / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def installed(kept, real_uv):
+    """A checkout in which all is installed."""
+    shutil.rmtree(kept / "here")
+    checkout = Checkout(kept / "here", real_uv)
+    for name in (".venv", "build"):
+        shutil.copytree(kept / name, checkout.root / name, symlinks=True)
+    return checkout
+
+
 def test_install_then_nothing_then_update(checkout):
     assert "Making .venv" in checkout.installs()
     assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
@@ -173,11 +194,10 @@ def test_install_then_nothing_then_update(checkout):
     assert "needs about" in checkout.refuses(f"PYTHON={sys.executable}", **nowhere)  # which is asked of a new one only
 
 
-def test_an_installation_from_before_builds_were_chosen_is_kept(checkout):
-    checkout.installs()
-    stamp = checkout.venv / "course-stamp.json"
+def test_an_installation_from_before_builds_were_chosen_is_kept(installed):
+    stamp = installed.venv / "course-stamp.json"
     stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"cuda": ""}))
-    assert "nothing has changed" in checkout.installs()
+    assert "nothing has changed" in installed.installs()
 
 
 def test_indexes_of_pip_configuration(checkout, tmp_path):
@@ -199,19 +219,18 @@ def test_indexes_of_pip_configuration(checkout, tmp_path):
     assert checkout.installed() == {"nvidia-ml-py": "1.post1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
 
 
-def test_another_python_makes_it_anew(checkout, tmp_path):
-    checkout.installs()
-    python = checkout.venv / "bin/python"
+def test_another_python_makes_it_anew(installed, tmp_path):
+    python = installed.venv / "bin/python"
     another = tmp_path / "python3"
     another.write_text(f'#!/bin/sh\nexec "{python.resolve()}" "$@"\n')
     another.chmod(0o755)
     python.unlink()
     python.symlink_to(another)  # as if .venv had been made with it
-    unnamed = checkout.make("install", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    unnamed = installed.make("install", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert unnamed.stdout == "Installed in .venv, and nothing has changed.\n"
-    assert "Making .venv with Python" in checkout.installs()
+    assert "Making .venv with Python" in installed.installs()
     assert python.resolve() == Path(sys.executable).resolve()
-    assert "nothing has changed" in checkout.installs()
+    assert "nothing has changed" in installed.installs()
 
 
 def test_another_index_for_torch(checkout, tmp_path):
@@ -287,7 +306,8 @@ def test_a_driver_that_says_nothing_of_its_gpus(checkout):
     checkout.plays(
         "nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", code=9
     )
-    assert "No NVIDIA driver is here" in checkout.installs()
+    done = checkout.make("install", f"PYTHON={sys.executable}", COURSE_NEEDED_GB="1e9")
+    assert "No NVIDIA driver is here" in done.stdout and "make room" in done.stderr
 
 
 def test_a_python_is_brought_where_none_is_new_enough(checkout, tmp_path):
@@ -383,9 +403,10 @@ def test_no_network(checkout):
     assert re.match("The package index could not be reached.*check the network.*run the same command again", sentence)
 
 
-def test_version_that_no_index_has(checkout):
-    checkout.lock("nvidia-ml-py==1", "torch==3")
-    assert "No index offers torch==3 for Python" in checkout.refuses(f"PYTHON={sys.executable}")
+def test_version_that_no_index_has(installed):
+    installed.lock("nvidia-ml-py==1", "torch==3")
+    assert "No index offers torch==3 for Python" in installed.refuses(f"PYTHON={sys.executable}")
+    assert installed.installed()["torch"] == "2"
 
 
 def test_python_without_venv(checkout, tmp_path):
@@ -413,16 +434,17 @@ def test_a_link_to_the_environment_of_another_checkout(checkout, tmp_path):
 
 
 @pytest.mark.skipif(bool(another_user.missing()), reason=another_user.missing())
-def test_an_installation_of_somebody_else(checkout, tmp_path):
+def test_an_installation_of_somebody_else(installed, tmp_path):
     """A student may run it, not change it, and is told what to ask its owner for."""
-    home = tmp_path / "home"
+    home, aside = tmp_path / "home", tmp_path / "aside"
     home.mkdir()
+    shutil.move(installed.venv, aside)
 
     def student():
         command = another_user.as_another_user(
-            home, "make", "install", f"PYTHON={Path(sys.executable).resolve()}", checkout=checkout.root
+            home, "make", "install", f"PYTHON={Path(sys.executable).resolve()}", checkout=installed.root
         )
-        done = subprocess.run(command, env=checkout.env, capture_output=True, text=True)
+        done = subprocess.run(command, env=installed.env, capture_output=True, text=True)
         assert "Traceback" not in done.stderr
         return done
 
@@ -430,16 +452,16 @@ def test_an_installation_of_somebody_else(checkout, tmp_path):
         "Nothing is installed in" in student().stderr
         and "clone the course into a folder of your own" in student().stderr
     )
-    checkout.installs()
-    assert student().stdout == f"Using what its owner has installed in {checkout.venv}.\n"
-    checkout.lock("nvidia-ml-py==2", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2")
+    shutil.move(aside, installed.venv)
+    assert student().stdout == f"Using what its owner has installed in {installed.venv}.\n"
+    installed.lock("nvidia-ml-py==2", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2")
     done = student()
     assert "older than this version of the course: ask its owner" in done.stdout and done.returncode == 0
-    (checkout.venv / "course-stamp.json").write_text("")  # while an installation runs
+    (installed.venv / "course-stamp.json").write_text("")  # while an installation runs
     assert "has not been finished: ask its owner" in student().stderr
-    (checkout.venv / "bin").chmod(0o700)
+    (installed.venv / "bin").chmod(0o700)
     assert "`chmod -R a+rX" in student().stderr
-    (checkout.venv / "bin").chmod(0o755)
+    (installed.venv / "bin").chmod(0o755)
 
 
 def test_help_names_every_command(checkout):
