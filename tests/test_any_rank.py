@@ -51,25 +51,24 @@ def assert_alike(found, said):
 
 
 SIZES = 256, 64, 4  # width, of a head, blocks
+WORLD_SIZE = 4  # of the real ranks
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_real_ranks_hold_what_is_planned(world_size):
+def test_real_ranks_hold_what_is_planned():
     run = launch(
-        lambda: [watch(way, init_device_mesh("cpu", (world_size,)), SIZES) for way in ("ddp", "fsdp")],
-        world_size=world_size,
+        lambda: [watch(way, init_device_mesh("cpu", (WORLD_SIZE,)), SIZES) for way in ("ddp", "fsdp")],
+        world_size=WORLD_SIZE,
     )
     for way, found in zip(("ddp", "fsdp"), run[0]):
-        assert_alike(found, planned(way, world_size, SIZES))
+        assert_alike(found, planned(way, WORLD_SIZE, SIZES))
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_a_rank_that_does_not_exist_holds_what_a_real_one_does(world_size):
+def test_a_rank_that_does_not_exist_holds_what_a_real_one_does():
     """Of the same size: the padding of shards, too."""
-    real = launch(lambda: watch("fsdp", init_device_mesh("cpu", (world_size,)), SIZES), world_size=world_size)
-    for rank in (0, world_size - 1):
-        with any_rank(rank, world_size) as no_values:
-            mesh = init_device_mesh("cpu", (world_size,))
+    real = launch(lambda: watch("fsdp", init_device_mesh("cpu", (WORLD_SIZE,)), SIZES), world_size=WORLD_SIZE)
+    for rank in (0, WORLD_SIZE - 1):
+        with any_rank(rank, WORLD_SIZE) as no_values:
+            mesh = init_device_mesh("cpu", (WORLD_SIZE,))
             with no_values:
                 found = watch("fsdp", mesh, SIZES)
         assert found.pop("peak") == pytest.approx(real[rank].pop("peak"), rel=0.01)

@@ -10,10 +10,10 @@ from tools.bench.kernel import CellFailed, Kernel
 from tools.bench.report import Row, line, report
 
 LITTLE = measure.Plan(
-    sizes=(2,), num_rounds=1, num_launches=1, num_new_kernels=1, num_trainings=1, reading_s=0, num_results=1,
-    result_bytes=(1000, 1000), ring_sizes=(2,), ring_rounds=1, print_s=0.1, print_mb=1, kernels_in_turn=1,
-    launches_in_turn=2, panel_sizes=(2,), panel_pairs=1, panel_window_s=0.3, num_calls=2, num_failures=1, failing_mib=4,
-    log_s=0.2,
+    sizes=(2,), num_rounds=1, num_launches=1, num_new_kernels=1, num_trainings=1, train_repeats=1, reading_s=0,
+    num_results=1, result_bytes=(1000, 1000), ring_sizes=(2,), ring_rounds=1, print_s=0.1, print_mb=1,
+    kernels_in_turn=1, launches_in_turn=2, panel_sizes=(2,), panel_pairs=1, panel_window_s=0.3, panel_shown_s=0.5,
+    num_calls=2, num_failures=1, failing_mib=4, log_s=0.2,
 )  # fmt: skip
 
 

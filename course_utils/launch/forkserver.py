@@ -39,6 +39,9 @@ _WARM_UP = (
     "torch.utils.checkpoint",
 )
 _BUSY, _IDLE = b"+", b"-"  # what the understudy says
+# Gathering this process's memory takes a second, and then each worker costs 20 ms less: not for the few of a script.
+_WORKERS_TO_GATHER = 32
+_IDLE_TO_GATHER_S = 5.0
 
 
 def serve(fd, kernel_pid):
@@ -101,13 +104,11 @@ def _warm_up_behind_an_understudy(channel, kernel):
 
 
 def _warm_up_steps():
-    """Yield what makes later forks cheaper, in steps none of which takes much longer than a second."""
+    """Yield what makes workers cheaper, in steps none of which takes much longer than a second."""
     for name in _WARM_UP:
         yield lambda: importlib.import_module(name)
     yield gc.collect
     yield gc.freeze
-    for address in linux.huge_page_stretches():
-        yield lambda: linux.collapse(address)
 
 
 def _moments(understudy):
@@ -139,6 +140,8 @@ class _Server:
         self._workers = {}  # pid → (launch, rank)
         self._ended = set()  # pids of workers, and of what they left behind, since no worker ran
         self._folder = None
+        self._num_forked, self._idle_since = 0, time.monotonic()
+        self._stretches = [] if relief is not None else None  # of memory to gather; None before that begins
         self._wakeup, self._wakeup_writer = os.pipe()
         os.set_blocking(self._wakeup_writer, False)
         signal.set_wakeup_fd(self._wakeup_writer)
@@ -154,7 +157,9 @@ class _Server:
         while True:
             if is_relieved and not self._workers and self._channel.is_between_messages:
                 return True
-            ready = {key.fileobj for key, _ in self._selector.select(0.5 if self._kernel is None else None)}
+            ready = {key.fileobj for key, _ in self._selector.select(self._patience_s())}
+            if not ready:
+                self._gather()
             # The end of file of the channel alone would not tell: what the kernel has forked holds a copy of its end.
             if os.getppid() != self._parent_pid or self._kernel in ready:
                 break
@@ -175,6 +180,22 @@ class _Server:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         return False
+
+    def _patience_s(self):
+        """Seconds that it waits for a request before it does something else, None for ever."""
+        patience = [0.5] if self._kernel is None else []
+        if not self._workers and self._stretches != []:
+            is_due = self._num_forked >= _WORKERS_TO_GATHER
+            patience.append(0 if is_due else max(0, self._idle_since + _IDLE_TO_GATHER_S - time.monotonic()))
+        return min(patience, default=None)
+
+    def _gather(self):
+        """Gather one more stretch of memory, some milliseconds' work, if it is time for that."""
+        if self._patience_s() == 0:
+            if self._stretches is None:
+                self._stretches = linux.huge_page_stretches()
+            if self._stretches:
+                linux.collapse(self._stretches.pop())
 
     def _answer(self, requests):
         """Do what the first of `requests` asks for, and take it from the list."""
@@ -211,6 +232,7 @@ class _Server:
         if not self._workers and self._relief is not None:
             self._say(_BUSY)
         self._workers[pid] = (launch, rank)
+        self._num_forked += 1
         self._say(Forked(launch, rank, pid))
 
     def _forget(self, later):
@@ -245,6 +267,7 @@ class _Server:
                 moment = time.monotonic()
                 launch, rank = self._workers.pop(pid)
                 if not self._workers:
+                    self._idle_since = time.monotonic()
                     self._clear_away()
                     if self._relief is not None:
                         self._say(_IDLE)

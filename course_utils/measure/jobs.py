@@ -42,12 +42,13 @@ def training_step(model, x, y, num_parts=1):
     return step
 
 
-def causes(model, x, y, load=lambda: None):
+def causes(model, x, y, load=lambda: None, rounds=4):
     """Why DDP on these ranks may be slower than it could be: {cause: the share of the time that it takes, from 0 up}.
 
     `x, y` is the whole batch, the same on all ranks; `load()` stands for what brings a rank its share of it. Each share
     is that of a comparison of its own: with the same step without loading; with this rank's share of the time for the
     whole batch; with the same step without messages; of the mean rank with the slowest. Every rank calls it alike.
+    All are timed in turn, `rounds` times.
     """
     num_ranks = dist.get_world_size()
     mine = [tensor.chunk(num_ranks)[dist.get_rank()] for tensor in (x, y)]
@@ -59,7 +60,9 @@ def causes(model, x, y, load=lambda: None):
         "whole": training_step(model, x, y),
     }
     # The quickest of several: whatever interferes only adds time.
-    took = {name: min(timing.seconds) for name, timing in turns.in_turn(ways, rounds=4, warmup=1, repeats=1).items()}
+    took = {
+        name: min(timing.seconds) for name, timing in turns.in_turn(ways, rounds=rounds, warmup=1, repeats=1).items()
+    }
     mean, slowest = torch.tensor(
         [took["silent"] / num_ranks, took["silent"]], dtype=torch.float64, device=x.device
     ).split(1)

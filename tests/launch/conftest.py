@@ -343,6 +343,15 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@pytest.fixture(scope="session")
+def seen_notebook(tmp_path_factory):
+    """A notebook that somebody looks at, for all tests of what is shown there."""
+    notebook = Notebook(tmp_path_factory.mktemp("notebook"), COURSE_PANEL="1", PYTEST_CURRENT_TEST="")
+    notebook.run("del os.environ['PYTEST_CURRENT_TEST']\nimport ipywidgets, matplotlib.figure")
+    yield notebook
+    notebook.close()
+
+
 @pytest.fixture(scope="module")
 def new_notebook(tmp_path_factory):
     """Makes notebooks of the module's own: `new_notebook(setup=…, NAME="value of an environment variable")`."""

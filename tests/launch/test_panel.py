@@ -31,11 +31,9 @@ def steps(seconds=2.0, failing=-1):
 
 
 @pytest.fixture(scope="module")
-def watched(new_notebook):
-    """A notebook that somebody looks at."""
-    notebook = new_notebook(COURSE_PANEL="1")
-    notebook.run("os.environ.pop('PYTEST_CURRENT_TEST', None)\nimport ipywidgets, matplotlib.figure" + STEPS)
-    return notebook
+def watched(seen_notebook):
+    seen_notebook.run(STEPS)
+    return seen_notebook
 
 
 @pytest.mark.alone

@@ -64,6 +64,28 @@ def reserve(locks):
         process.communicate()
 
 
+@pytest.fixture(scope="module")
+def _notebooks(new_notebook, tmp_path_factory):
+    """Notebooks of one node that is shared, and the folder of its locks."""
+    folder, made = tmp_path_factory.mktemp("node") / "locks", []
+    folder.mkdir()
+    folder.chmod(0o1777)
+
+    def live(number):
+        while len(made) < number:
+            made.append(new_notebook(setup=SETUP, COURSE_SHARED="1", COURSE_LOCKS=str(folder)))
+        return folder, made
+
+    return live
+
+
+@pytest.fixture
+def live(_notebooks, locks, monkeypatch):
+    """`live(2)` returns the folder, and a list of so many notebooks, from which whoever ends one takes it."""
+    monkeypatch.setenv("COURSE_LOCKS", str(_notebooks(0)[0]))
+    return _notebooks
+
+
 def is_mine(process):
     return process.stdout.readline() == "mine\n"
 
@@ -90,10 +112,9 @@ def test_who_asks_first_is_served_first(reserve):
     assert served.wait(10) == 0
 
 
-def test_a_notebook_in_a_loop_of_launches_does_not_keep_another_waiting(new_notebook, locks):
-    both = [new_notebook(setup=SETUP, COURSE_SHARED="1", COURSE_LOCKS=str(locks)) for _ in range(2)]
-    looping, other = both
-    stop = locks.parent / "stop"
+def test_a_notebook_in_a_loop_of_launches_does_not_keep_another_waiting(live, tmp_path):
+    locks, (looping, other) = live(2)
+    stop = tmp_path / "stop"
     message_id = looping.start(
         f"n = 0\nwhile not os.path.exists({str(stop)!r}): launch(nothing, world_size=2); n += 1\nn"
     )
@@ -112,9 +133,10 @@ def looping_count(locks):
     return max(numbers, default=0)
 
 
-def test_the_second_notebook_waits_also_for_a_holder_that_is_killed(new_notebook, locks):
-    first, second = (new_notebook(setup=SETUP, COURSE_SHARED="1", COURSE_LOCKS=str(locks)) for _ in range(2))
-    file = locks.parent / "go on"
+def test_the_second_notebook_waits_also_for_a_holder_that_is_killed(live, tmp_path):
+    _, notebooks = live(2)
+    first, second = notebooks
+    file = tmp_path / "go on"
     for act in (file.touch, first.kill):
         heard = []
 
@@ -133,10 +155,11 @@ def test_the_second_notebook_waits_also_for_a_holder_that_is_killed(new_notebook
         if act == file.touch:
             first.wait(message_id)
             file.unlink()
+    notebooks.remove(first)
 
 
-def test_the_wait_can_be_interrupted_and_leaves_no_place_in_line(new_notebook, reserve, locks):
-    notebook = new_notebook(setup=SETUP, COURSE_SHARED="1", COURSE_LOCKS=str(locks))
+def test_the_wait_can_be_interrupted_and_leaves_no_place_in_line(reserve, live):
+    locks, (notebook, *_) = live(1)
     holder = reserve("holder")
     assert is_mine(holder)
     outcome = notebook.wait(notebook.start("launch(nothing, world_size=2)"), 10, lambda text: notebook.interrupt())

@@ -24,6 +24,7 @@ class Plan:
     num_launches: int = 7  # quick ones in each round
     num_new_kernels: int = 5
     num_trainings: int = 6
+    train_repeats: int = 12
     reading_s: float = 2  # a student reads the setup cell, which has warmed launch
     num_results: int = 5
     result_bytes: tuple = (50_000_000, 10**9)
@@ -36,6 +37,7 @@ class Plan:
     panel_sizes: tuple = (2, 8)
     panel_pairs: int = 40
     panel_window_s: float = 2
+    panel_shown_s: float = 4  # until the panel is there, with its plot
     num_calls: int = 50
     num_failures: int = 5
     failing_mib: int = 1024
@@ -111,9 +113,14 @@ def throughput(kernel, plan):
     rates = {"launch": [], "torchrun": []}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     for _ in range(plan.num_trainings):
-        rates["launch"].append(kernel("launch(worker.train, world_size=2)[0]"))
+        rates["launch"].append(kernel(f"launch(worker.train, {plan.train_repeats}, world_size=2)[0]"))
         # Not its exit code: now and then a program that has done all its work aborts as it ends, with gloo and DDP.
-        done = subprocess.run([*command, "-m", "tools.bench.worker", "train"], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, "-m", "tools.bench.worker", "train", str(plan.train_repeats)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
         rates["torchrun"].append(float(done.stdout))
     return rates
 
@@ -141,7 +148,8 @@ def watching(plan):
         kernel.cell("watching")
         values = {
             "panel": {
-                n: kernel(f"panel_cost({n}, {plan.panel_pairs}, {plan.panel_window_s})") for n in plan.panel_sizes
+                n: kernel(f"panel_cost({n}, {plan.panel_pairs}, {plan.panel_window_s}, {plan.panel_shown_s})")
+                for n in plan.panel_sizes
             },
             "calls": kernel(f"calls_ms({plan.num_calls})"),
             "failure": kernel(

@@ -1,7 +1,7 @@
 """What workers run that need a file: those of spawn, loky and torchrun.
 
 `python -m torch.distributed.run … -m tools.bench.worker all_reduce` prints, for each rank, time.monotonic() after its
-first all-reduce; `… train`, for rank 0 alone, images/s.
+first all-reduce; `… train 12`, for rank 0 alone, images/s.
 """
 
 import os
@@ -30,7 +30,7 @@ def by_hand(rank, world_size, port, folder=None):
     return moment
 
 
-def train(repeats=12):
+def train(repeats):
     """images/s of this rank, which trains with DDP."""
     import torch.nn.functional as F
     from torch.nn.parallel import DistributedDataParallel
@@ -51,14 +51,14 @@ def train(repeats=12):
     return throughput.measure(step, 64, repeats=repeats).samples_per_s
 
 
-def main(what):
+def main(what, repeats=0):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    value = train() if what == "train" else first_all_reduce()
+    value = train(int(repeats)) if what == "train" else first_all_reduce()
     if what == "all_reduce" or dist.get_rank() == 0:
         sys.stdout.write(f"{value}\n")  # in one piece: torchrun's workers write unbuffered
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

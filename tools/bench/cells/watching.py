@@ -42,9 +42,9 @@ def train(seconds):
     return steps / (time.monotonic() - begin)
 
 
-def panel_cost(world_size, pairs, window_s):
+def panel_cost(world_size, pairs, window_s, shown_s):
     """Of one training, for each pair of windows without and with the panel, which take turns in who is first: the
-    ratio of steps per second with it to those without.
+    ratio of steps per second with it to those without. The first begins after `shown_s` seconds.
     """
     edges, orders = [], [(0, 1) if i % 2 else (1, 0) for i in range(pairs)]
 
@@ -53,7 +53,7 @@ def panel_cost(world_size, pairs, window_s):
             time.sleep(0.1)
         supervisor, shown = run._supervisor, run._supervisor.display
         displays = Hidden(supervisor, run.history), shown
-        time.sleep(4)  # until the panel is there, with its plot
+        time.sleep(shown_s)
         for has_panel in sum(orders, ()):
             supervisor.display = displays[has_panel]
             edges.append(time.monotonic() - run.started)
@@ -63,7 +63,7 @@ def panel_cost(world_size, pairs, window_s):
 
     thread = threading.Thread(target=take_turns)
     thread.start()
-    run = launch(train, 2 * pairs * window_s + 6, world_size=world_size, timeout=600)
+    run = launch(train, 2 * pairs * window_s + shown_s + 2, world_size=world_size, timeout=600)
     thread.join()
     moments = run.metrics.query("rank == 0").seconds
     counts = [int(((moments >= begin) & (moments < end)).sum()) for begin, end in itertools.pairwise(edges)]
