@@ -2,8 +2,8 @@
 
     python -m tools.suite [--full] [STEP ...]
 
-The steps, in order: style, tests (two at a time), notebooks (with their solutions, two at a time), browser, and alone:
-the tests that promise seconds, one at a time. Without --full the notebooks measure as briefly as they can.
+The steps, in order: style, tests, notebooks (with their solutions), browser, and alone: the tests that promise seconds,
+one at a time. Without --full the notebooks measure as briefly as they can.
 
 A failed test is run once more, alone. If it passes then, the run is green and names it as unsteady: that is for the
 day's work, which should not wait for the weather, and no excuse: such a test is a defect to be mended.
@@ -19,7 +19,7 @@ import time
 from tools.suite import step, summary
 from tools.suite.step import ROOT
 
-AT_A_TIME = "3"
+AT_A_TIME = "3"  # tests, and chapters, on two cores: one of them mostly waits
 MOST_RUN_AGAIN = 20  # if more fail, it is not the weather
 PYTEST = ("pytest", "-p", "tools.suite.events", "-p", "no:nbval")  # which takes 2 s to import, in each process
 
