@@ -8,6 +8,8 @@ import numpy as np
 # 2 * standard_error → standard_error
 # %% wrong (takes 1.96): that is 1.96 standard errors
 # 2 * standard_error → 1.96 * standard_error
+# %% wrong (a little more than two standard errors): compute by hand, for each batch
+# 2 * standard_error → 2.03 * standard_error
 # %% wrong (takes two and equal): is not more than two
 # mean - base_mean > 2 → mean - base_mean >= 2
 # %% wrong (takes any larger error): calls every larger error a break
