@@ -2,8 +2,8 @@
 
 import os
 
-# Before anything imports torch: threads that wait for the next operation sleep instead of spinning, since two tests run
-# at a time, each with processes of its own, and a spinning thread takes the core from whomever it waits for.
+# Before anything imports torch: threads that wait for the next operation sleep instead of spinning, since several tests
+# run at a time, each with processes of its own, and a spinning thread takes the core from whomever it waits for.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import cloudpickle

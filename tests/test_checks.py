@@ -1,7 +1,8 @@
-"""Every exercise's check, held against answers: solutions, other right ones, stubs, and many that are wrong.
+"""Every exercise's check, held against answers: right ones other than the solution, and many that are wrong.
 
 `wrong_answers/ex_9_1.py` holds what exercise 9.1's check must refuse, each with words of the reason it must give, and
 right answers written in another way, as `tools.answers` reads them. They run in real workers, as they do in a notebook.
+Solutions and stubs are judged where the chapters run with them, in `tools.solved`.
 """
 
 import functools
@@ -24,9 +25,13 @@ CHAPTERS = {number: path for path in notebooks.notebook_paths() for number in no
 
 
 @functools.cache
+def solution(exercise):
+    return notebooks.read_solutions(CHAPTERS[exercise])[exercise]
+
+
+@functools.cache
 def read(exercise):
-    solution = notebooks.read_solutions(CHAPTERS[exercise])[exercise]
-    return answers.read(answers.file_of(exercise), solution)
+    return answers.read(answers.file_of(exercise), solution(exercise))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,18 +49,9 @@ def first(exercise, label):
     return next(answer.source for answer in read(exercise) if answer.label == label)
 
 
-@functools.cache
-def sources(path, is_solved):
-    """The sources of a chapter's stubs, or of its solutions: {"9.1": source}."""
-    if is_solved:
-        return notebooks.read_solutions(path)
-    nb = notebooks.read(path)
-    return {number: notebooks.answer_and_check(nb.cells[i].source)[0] for number, i in notebooks.exercises(nb).items()}
-
-
 def lines_given_away(exercise, answer, reason):
     """Lines of the solution that the reason quotes and the answer does not hold."""
-    lines = (line.partition("#")[0].strip() for line in sources(CHAPTERS[exercise], True)[exercise].splitlines())
+    lines = (line.partition("#")[0].strip() for line in solution(exercise).splitlines())
     return [line for line in lines if len(line) > 13 and line in reason and line not in answer.source]
 
 
@@ -119,7 +115,8 @@ def test_every_file_belongs_to_an_exercise():
 
 
 def test_strict_mode_raises_for_wrong_and_open_answers_only(monkeypatch):
-    stub = sources(CHAPTERS["9.3"], is_solved=False)["9.3"]
+    nb = notebooks.read(CHAPTERS["9.3"])
+    stub, _ = notebooks.answer_and_check(nb.cells[notebooks.exercises(nb)["9.3"]].source)
     for source, words in (
         (first("9.3", "wrong"), "✗ Exercise 9.3: "),
         (stub, "○ Exercise 9.3: not attempted"),

@@ -267,7 +267,7 @@ class _Server:
                 moment = time.monotonic()
                 launch, rank = self._workers.pop(pid)
                 if not self._workers:
-                    self._idle_since = time.monotonic()
+                    self._idle_since = moment
                     self._clear_away()
                     if self._relief is not None:
                         self._say(_IDLE)

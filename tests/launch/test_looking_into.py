@@ -137,15 +137,14 @@ seconds(1); min(seconds(64) for _ in range(3)) - min(seconds(1) for _ in range(3
 
 
 def test_folded_under_the_error(seen_notebook):
-    notebook = seen_notebook
-    notebook.run(HOLDING)
-    outcome = notebook.fail("launch(holding, world_size=2)")
+    seen_notebook.run(HOLDING)
+    outcome = seen_notebook.fail("launch(holding, world_size=2)")
     assert outcome.htmls, outcome.values
     assert outcome.htmls[0].startswith("<details><summary>What the variables held: ranks 1, 0</summary>")
     assert "tensor (1000, 1000) float32 cpu" in outcome.htmls[0]
-    assert not notebook.run("look()\n1").htmls  # the cell has caught it
+    assert not seen_notebook.run("look()\n1").htmls  # the cell has caught it
     cell = "os.environ['COURSE_PANEL'] = '0'\ntry: look()\nfinally: os.environ['COURSE_PANEL'] = '1'"
-    assert not notebook.run(cell).htmls
+    assert not seen_notebook.run(cell).htmls
 
 
 def test_a_prompt_of_each_rank_in_turn(notebook):
