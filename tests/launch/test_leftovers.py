@@ -20,6 +20,7 @@ def keep_locks(method):
     process.start()
     return [lock._semlock.name]
 def share_by_name(then):
+    log(pid=os.getpid())
     torch.multiprocessing.set_sharing_strategy("file_system")
     kept = torch.ones(1_000_000).share_memory_()
     queue = torch.multiprocessing.get_context("fork").Queue()
@@ -39,20 +40,26 @@ def test_shared_memory_that_nobody_unlinked_goes_with_the_launch(notebook):
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_locks_of_multiprocessing_go_with_the_launch(notebook, method):
     notebook.run(SHARED_MEMORY)
-    before = notebook.files()
-    notebook.run(f"launch(keep_locks, {method!r}, world_size=2)")
-    assert not notebook.files() - before
+    locks = notebook.run(f"launch(keep_locks, {method!r}, world_size=2).results").value
+    assert [name is None for (name,) in locks] == [method == "fork"] * 2  # whose locks have no name
+    assert not [name for (name,) in locks if name and Path("/dev/shm", f"sem.{name[1:]}").exists()]
 
 
 @pytest.mark.parametrize("end", ["return", "timeout"])
 def test_tensors_that_torch_shares_by_name_go_with_the_launch(notebook, end):
     notebook.run(SHARED_MEMORY)
-    before = notebook.files()
     if end == "return":
-        notebook.run("launch(share_by_name, nothing, world_size=2)")
+        notebook.run("run = launch(share_by_name, nothing, world_size=2)")
     else:
-        assert "no end after 2 s" in notebook.fail("launch(share_by_name, wait, world_size=2, timeout=2)").message
-    assert not notebook.files() - before
+        notebook.run(
+            "try: launch(share_by_name, wait, world_size=2, timeout=2)\n"
+            "except WorkerError as error: run, message = error.run, str(error)"
+        )
+        assert "no end after 2 s" in notebook.run("message").value
+    pids = notebook.run("[int(pid) for pid in run.metrics.pid]").value
+    assert len(pids) == 2
+    assert not [path for pid in pids for path in Path("/dev/shm").glob(f"torch_{pid}_*")]
+    notebook.run("del run")
 
 
 FAMILY = """
