@@ -56,6 +56,7 @@ def serve(fd, kernel_pid):
         importlib.import_module(name)
         if os.getppid() != kernel_pid:
             return  # it is gone already
+    _know_backends()
     gc.freeze()  # or the collector would write its marks to pages that workers share
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(worker.STACK_SIGNAL, signal.SIG_IGN)  # until a new worker is ready for it
@@ -64,6 +65,20 @@ def serve(fd, kernel_pid):
     _warm_up_behind_an_understudy(channel, kernel)
     _Server(channel, kernel, kernel_pid).run()
     os._exit(0)  # there is nothing to tidy up, and tearing down torch takes a second
+
+
+def _know_backends():
+    """Have torch find gloo and NCCL now: newer torch looks among all installed packages, 10 ms in each worker."""
+    from torch.distributed.distributed_c10d import BackendConfig
+
+    BackendConfig("cpu:gloo,cuda:nccl")
+
+
+def _forget_rules():
+    """Have torch empty now what init_process_group empties: it would do so in memory that workers share."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.clear_lru_cache()
 
 
 def _warm_up_behind_an_understudy(channel, kernel):
@@ -107,6 +122,7 @@ def _warm_up_steps():
     """Yield what makes workers cheaper, in steps none of which takes much longer than a second."""
     for name in _WARM_UP:
         yield lambda: importlib.import_module(name)
+    yield _forget_rules
     yield gc.collect
     yield gc.freeze
 

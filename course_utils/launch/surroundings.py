@@ -48,11 +48,10 @@ class Surroundings:
         """
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        wanted = dict(os.environ)
         if self.environment is not None:
-            marks = {MARK: os.environ[MARK]} if MARK in os.environ else {}
-            os.environ.clear()
-            os.environ.update(self.environment | marks)
-        os.environ.update(own)
+            wanted = self.environment | {name: value for name, value in wanted.items() if name == MARK}
+        _set_environment(wanted | own)
         os.chdir(self.directory)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)
@@ -61,6 +60,13 @@ class Surroundings:
         sys.modules["__main__"] = types.ModuleType("__main__")
         for name, text in self.sources.items():
             cells.know(name, text, self.names[name])
+
+
+def _set_environment(wanted):
+    """Make `wanted` this process's variables; most of them are already, and each that is set costs memory."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
 
 
 def begin_anew(folder):

@@ -51,6 +51,12 @@ def worker():
             int(os.environ["MASTER_PORT"]) > 0, os.getpid() == os.getpgid(0))
 run = launch(worker, world_size=2)
 del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["MY_SETTING"]
+os.environ["PATH"], path = "/elsewhere", os.environ["PATH"]  # which the forkserver began with
+seen = launch(lambda: (os.environ["PATH"], "MY_SETTING" in os.environ), world_size=1)[0]
+assert seen == ("/elsewhere", False), seen
+del os.environ["PATH"]
+assert launch(lambda: os.environ.get("PATH"), world_size=1)[0] is None
+os.environ["PATH"] = path
 assert run[0][4] == os.getcwd() and run[0][5] == sys.path
 sys.path.pop()
 [(r[0], *r[1:4], *r[6:]) for r in run]
@@ -76,6 +82,23 @@ launch(worker, world_size=2, backend=None).results
     )
     assert value.value == [(False, 2.0)] * 2
     assert "the worker calls init_process_group itself" in value.stdout
+
+
+def test_ranks_join_without_a_look_at_what_is_installed(notebook):
+    """torch looks for gloo among the entry points of all installed packages, which takes 10 ms and more a worker."""
+    value = notebook.run(
+        """
+def worker():
+    import importlib.metadata
+    looks, usual = [], importlib.metadata.entry_points
+    importlib.metadata.entry_points = lambda **chosen: looks.append(chosen) or usual(**chosen)
+    dist.init_process_group("cpu:gloo")
+    dist.new_group()
+    return looks
+launch(worker, world_size=2, backend=None).results
+""".strip()
+    ).value
+    assert value == [[], []]
 
 
 def test_float32_is_float32_here_and_in_workers(notebook):
