@@ -12,6 +12,7 @@ day's work, which should not wait for the weather, and no excuse: such a test is
 import argparse
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -76,6 +77,8 @@ def main(argv=None):
     if unknown := set(options.steps) - STEPS.keys():
         parser.error(f"no step is called {', '.join(sorted(unknown))}: there are {', '.join(STEPS)}")
     begin_s = time.monotonic()
+    # A shell ignores Ctrl-C in what it runs in the background, and then the programs that tests interrupt would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Otherwise thousands of workers would each compile what they import of the course.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     steps = {name: STEPS[name](options) for name in options.steps or STEPS}
