@@ -46,7 +46,7 @@ def _try(kernel, cases, judge_launch):
             kernel, [(grid, block, args) for grid, block, _, args in cases], timeout=judge.DEADLINE_S
         )
     except KernelError as error:
-        if error.results is None or (error.type_name == "NotImplementedError" and not error.message):
+        if error.results is None or (error.is_a(NotImplementedError) and not error.message):
             raise  # it cannot be launched at all, or is not written yet
         results, failure = [*error.results, None], error
     names = list(inspect.signature(kernel).parameters)

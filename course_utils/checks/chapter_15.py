@@ -90,12 +90,10 @@ def _train_with_horovod(train_horovod, start):
                 _train_in_horovod, train_horovod, start, folder, world_size=start.num_ranks, timeout=60, on=on
             ).results
     except WorkerError as error:
-        if error.type_name == _NotStarted.__name__:
+        if error.is_a(_NotStarted):
             again = "remove build/elsewhere, then run `make elsewhere`"
             raise RuntimeError(f"Horovod was built here and does not start ({error.message}): {again}") from None
-        raise Wrong(
-            error.message if error.type_name == Wrong.__name__ else f"your code failed in a worker:\n{error.text}"
-        ) from None
+        raise Wrong(error.message if error.is_a(Wrong) else f"your code failed in a worker:\n{error.text}") from None
 
 
 def _train_in_horovod(train_horovod, start, folder):

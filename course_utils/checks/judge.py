@@ -26,7 +26,7 @@ def run(judge, answer, *args, world_size=1):
         ) from None
     except WorkerError as error:
         # Raised there, not returned: other ranks may be waiting for the one that was judged, and so end at once.
-        if error.type_name == Wrong.__name__:
+        if error.is_a(Wrong):
             raise Wrong(error.message) from None
         raise
 

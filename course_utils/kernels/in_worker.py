@@ -30,14 +30,14 @@ class Refused(Exception):
     def __init__(self, what, frames=(), error=None, advice=""):
         super().__init__(what)
         self.what, self.frames, self.advice = what, tuple(frames), advice
-        self.exception = ("", "") if error is None else (type(error).__name__, str(error))
+        self.exception = ("", "", "") if error is None else (type(error).__module__, type(error).__name__, str(error))
 
 
 def run_cases(pickled, cases, timeout):
     """Run the pickled kernel on each `(grid, block, args)`.
 
     Returns the list of (args afterwards, touches, num_touches, races), and None or, from the first case that fails,
-    (what went wrong, frames, (name of the exception, its message), advice).
+    (what went wrong, frames, (module and name of the exception, its message), advice).
     """
     os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before numba's first import, which unpickling the kernel may be
     import cloudpickle

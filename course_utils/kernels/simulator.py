@@ -88,7 +88,7 @@ def simulate_many(kernel, cases, timeout=30):
 def _refusal(results, what, frames, exception, advice):
     place = cells.own_line(frames)
     error = KernelError(what + (f"\n  at {place}" if place else ""), advice=advice)
-    error.type_name, error.message = exception
+    error.type_module, error.type_name, error.message = exception
     error.results = results
     return error
 

@@ -244,7 +244,7 @@ def _supervise(run, supervisor, timeout):
         how = "interrupted"
         raise _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts()) from None
     except (LauncherError, WorkerError) as error:
-        if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
+        if isinstance(error, WorkerError) and error.has_quit:
             how = "quit"
             what = f"{run.name} was quit at the prompt of rank {error.rank}"
             others = [fate for fate in error.ranks if fate.rank != error.rank]

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import cells
+from .consequence import Consequence
 from .protocol import Frame, Report
 
-_LOST_CONNECTION = re.compile(
-    "connection (was )?(closed|reset|refused)|broken pipe|socket closed|closed by peer|remote process exited"
-    "|ncclRemoteError|failed to recv, got 0 bytes|recv(Value|Vector|Bytes)? failed|connectFullMesh failed",
-    re.IGNORECASE,
-)
 _LAUNCHER = str(Path(__file__).parent) + os.sep
-_PARTNER_IS_GONE = re.compile(r"\b(rank|server|worker) \d+ is gone\b")  # what the course's own errors say
+# Places in a stack, (file, function): where ranks wait for something that a student has not written down.
+_END_OF_THREADS = ("/threading.py", "_shutdown")
+_END_OF_GPU_WORK = ("/course_utils/hardware/cuda.py", "wait_for_gpus")
+_END_OF_ANSWER = ("/course_utils/checks/judge.py", "wait_for_the_others")
+_LOG_OF_CALLS = ("/torch/distributed/c10d_logger.py", "wrapper")  # around each collective
 # Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
 _SIGNALS = {
@@ -54,20 +54,17 @@ class Fate:
     @property
     def has_quit(self):
         """Whether the student has left its debugger for good."""
-        return self.report is not None and self.report.type_name == "BdbQuit"
+        return self.report is not None and self.report.has_quit
 
     @property
     def has_lost_connection(self):
         """Whether all it can say is that another rank was gone."""
-        report = self.report
-        return report is not None and bool(_LOST_CONNECTION.search(f"{report.type_name}: {report.message}"))
+        return self.report is not None and self.report.consequence is Consequence.LOST_CONNECTION
 
     @property
     def blames_another(self):
         """Whether it failed because another rank was gone."""
-        return (
-            self.has_lost_connection or self.report is not None and bool(_PARTNER_IS_GONE.search(self.report.message))
-        )
+        return self.report is not None and self.report.consequence is not None
 
     @property
     def frames(self):
@@ -96,13 +93,15 @@ class LauncherError(_Brief, RuntimeError):
 class WorkerError(_Brief, RuntimeError):
     """A launch whose workers failed. Its text is for people; programs use its attributes.
 
-    `rank` is the rank to look at first, `type_name` and `message` are its exception's ("" if it has none), `exitcode`
-    its process's exit code (minus the signal's number if a signal ended it; None if it was stopped by the launcher),
-    `frames` where it failed or was, as (file name, line number, function), outermost first, each with `locals`, which
-    says in words what variables of a student's function held, and `traceback` its traceback as text ("" if none).
-    `timed_out` says whether the timeout ended them. `ranks` holds what is known of each rank asked, in order:
-    `returned`, `report`, `died` and, as above, `frames`. `text` is the text without `advice`, which only the caller of
-    `launch` can follow. `run` holds what the ranks had printed, logged and returned by then.
+    `rank` is the rank to look at first. `type_name` (of the module `type_module`) and `message` are its exception's,
+    "" if it has none; `exitcode` is its process's exit code (minus the signal's number if a signal ended it; None if
+    it was stopped by the launcher), `frames` where it failed or was, as (file name, line number, function), outermost
+    first, each with `locals`, which says in words what variables of a student's function held, and `traceback` its
+    traceback as text ("" if none).
+    `timed_out` says whether the timeout ended them, `has_quit` whether the student left it at its debugger's prompt.
+    `ranks` holds what is known of each rank asked, in order: `returned`, `report`, `died` and, as above, `frames`.
+    `text` is the text without `advice`, which only the caller of `launch` can follow. `run` holds what the ranks had
+    printed, logged and returned by then.
     """
 
     def __init__(self, text, cause=None, ranks=(), timed_out=False, advice=""):
@@ -110,10 +109,16 @@ class WorkerError(_Brief, RuntimeError):
         self.text, self.advice, self.ranks, self.timed_out, self.run = text, advice, tuple(ranks), timed_out, None
         cause = cause or Fate(None)
         report = cause.report
-        self.rank, self.frames = cause.rank, cause.frames
-        self.type_name, self.message = (report.type_name, report.message) if report is not None else ("", "")
+        self.rank, self.frames, self.has_quit = cause.rank, cause.frames, cause.has_quit
+        self.type_module, self.type_name, self.message = (
+            ("", "", "") if report is None else (report.type_module, report.type_name, report.message)
+        )
         self.exitcode = cause.died if report is None else report.exitcode
         self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
+
+    def is_a(self, kind):
+        """Whether the rank's exception is of the class `kind` itself, not only of one with its name."""
+        return (self.type_module, self.type_name) == (kind.__module__, kind.__name__)
 
 
 class RanksError(_Brief, RuntimeError):
@@ -173,8 +178,7 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
     parts = [head, "\n".join(lines_about(others))]
-    if report is not None and report.frames:
-        parts += [f"Traceback of rank {cause.rank} (most recent call last):\n{_trace(report)}"]
+    parts.append(_trace_of(cause))
     return WorkerError("\n\n".join(part for part in parts if part), cause, fates, advice=advice)
 
 
@@ -186,7 +190,8 @@ def _explain_lost_connection(cause, others, fates):
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {whereabouts(cause.frames)}"
     rule = "Every rank must call the same collectives, in the same order and equally often."
     lines = lines_about([fate for fate in others if not fate.returned])
-    return WorkerError("\n\n".join([head, "\n".join([rule, *lines])]), cause, fates)
+    parts = [head, "\n".join([rule, *lines]), _trace_of(cause), _raised(cause.report) if returned else ""]
+    return WorkerError("\n\n".join(part for part in parts if part), cause, fates)
 
 
 def _explain_timeout(fates, timeout, asked_by):
@@ -250,15 +255,15 @@ def lines_about(fates, too=" too"):
 def _story(fate, too, of_many=False):
     """What became of a rank, as the rest of a sentence about it, or about several."""
     report = fate.report
-    if fate.returned and any(function == "_shutdown" for _, _, function in fate.frames):
+    if fate.returned and _passes_through(fate.frames, _END_OF_THREADS):
         return "had returned, but a thread is still running: join it, or make it a daemon thread"
     if fate.returned:
         return "had returned"
-    if cells.innermost(fate.frames) is None and any(function == "wait_for_gpus" for _, _, function in fate.frames):
+    if cells.innermost(fate.frames) is None and _passes_through(fate.frames, _END_OF_GPU_WORK):
         its = "their GPUs are still waiting" if of_many else "its GPU is still waiting"
         return f"had reached the end of the worker function, but {its} for a message from ranks that sent none"
-    if any(function == "wait_for_the_others" for _, _, function in fate.frames):
-        return "had reached the end of your function"  # a check of an exercise waits there
+    if _passes_through(fate.frames, _END_OF_ANSWER):
+        return "had reached the end of your function"
     if fate.has_lost_connection:
         its, it = ("their", "they") if of_many else ("its", "it")
         return f"lost {its} connection when {it} {whereabouts(fate.frames, of_many)}"
@@ -289,7 +294,7 @@ def whereabouts(frames, of_many=False):
     """Where a rank is, from its Frames: `was in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`."""
     was = "were" if of_many else "was"
     own = cells.innermost(frames)
-    if any(function == "wait_for_the_others" for _, _, function in frames):
+    if _passes_through(frames, _END_OF_ANSWER):
         return "had reached the end of your function"
     if own is None and not frames:
         return f"{was} running ({'they' if of_many else 'it'} did not say where)"
@@ -297,8 +302,13 @@ def whereabouts(frames, of_many=False):
         return f"{was} running" if frames[-1][0].startswith(_LAUNCHER) else f"{was} in {frames[-1][2]}"
     if any(name == bdb.__file__ for name, _, _ in frames):
         return f"{was} at a debugger's prompt at {cells.own_line(frames)}"
-    called = [function for _, _, function in frames[own + 1 :] if function != "wrapper"]  # torch's, to log calls
+    called = [frame.function for frame in frames[own + 1 :] if not _passes_through((frame,), _LOG_OF_CALLS)]
     return f"{was} {f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
+
+
+def _passes_through(frames, place):
+    file, function = place
+    return any(name.endswith(file) and called == function for name, _, called in frames)
 
 
 def is_in_torch_distributed(frames):
@@ -308,7 +318,12 @@ def is_in_torch_distributed(frames):
     return any("/torch/distributed/" in name for name, _, _ in below)
 
 
-def _trace(report):
+def _trace_of(fate):
+    """The traceback of a rank that has raised, without its last line, which the heading says; "" if there is none."""
+    report = fate.report
+    if report is None or not report.frames:
+        return ""
     text = cells.with_cell_names(report.traceback).rstrip()
-    text = text.removesuffix(f"{report.type_name}: {report.message}".rstrip()).rstrip()  # the heading already says it
-    return text.removeprefix("Traceback (most recent call last):\n")
+    text = text.removesuffix(f"{report.type_name}: {report.message}".rstrip()).rstrip()
+    lines = text.removeprefix("Traceback (most recent call last):\n")
+    return f"Traceback of rank {fate.rank} (most recent call last):\n{lines}"

@@ -16,6 +16,8 @@ import struct
 from collections import deque, namedtuple
 from dataclasses import dataclass
 
+from .consequence import Consequence
+
 # A worker's own descriptors, in the order in which they travel with Fork: a channel to the notebook, the writing end of
 # a pipe for its two output streams, a file for faulthandler, and two payloads, (Surroundings, backend) and (function,
 # args, kwargs).
@@ -73,7 +75,10 @@ class Report:
     frames: tuple  # of Frame, outermost first
     while_doing: str  # what the launcher was doing if the worker function was not running, else ""
     exitcode: int | None = None  # the code given to sys.exit
+    type_module: str = "builtins"
     is_ours: bool = False  # the launcher's fault, or the system's, in what it does before the student's code
+    consequence: Consequence | None = None
+    has_quit: bool = False  # the student has left its debugger for good
 
 
 _HEADER = struct.Struct("<IB")  # bytes of the pickle, number of descriptors that come with it

@@ -1,5 +1,6 @@
 """What runs in each worker process: take the function, run it, hand back what became of it."""
 
+import bdb
 import contextlib
 import ctypes
 import faulthandler
@@ -15,7 +16,7 @@ import traceback
 
 from .. import cells, hardware
 from ..processes import ending, linux, payload
-from . import interpreter, locals, prompt, rendezvous, surroundings
+from . import consequence, interpreter, locals, prompt, rendezvous, surroundings
 from .listener import Listener
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
@@ -200,12 +201,15 @@ def report_of(error, doing, is_ours):
         message = f"{text[:_MESSAGE_CHARS]}… ({len(text) - _MESSAGE_CHARS:,} more characters)"
     return Report(
         type_name=type(error).__name__,
+        type_module=type(error).__module__,
         message=message,
         traceback="".join(described.format()).replace(text, message),
         frames=locals.of_traceback(trace),
         while_doing=doing,
         exitcode=_exit_code(error.code) if is_exit else None,
         is_ours=is_ours,
+        consequence=consequence.of(error),
+        has_quit=isinstance(error, bdb.BdbQuit),
     )
 
 

@@ -85,7 +85,7 @@ def _require_syntax(source, file):
 def _advice(error, shell):
     """Advice for a student who expects to find the notebook's variables in the ranks."""
     missing = re.match(r"name '(\w+)' is not defined", error.message)
-    if error.type_name != "NameError" or missing is None:
+    if not error.is_a(NameError) or missing is None:
         return ""
     name = missing[1]
     if name not in shell.user_ns or name in shell.user_ns_hidden:

@@ -141,7 +141,7 @@ class Ranks:
             return
         if display is not None:
             display.begin([copy.copy(fate) for fate in residents.fates], residents.rows)
-        if isinstance(error, WorkerError) and error.type_name == "BdbQuit":
+        if isinstance(error, WorkerError) and error.has_quit:
             others = [fate for fate in error.ranks if fate.rank != error.rank]
             error, is_interrupted = Interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
         error.add(self._recover(is_interrupted))

@@ -8,9 +8,13 @@ from . import wire
 class ServerGone(RuntimeError):
     """A server has ended, and its keys with it: no rule can go on."""
 
+    is_consequence = True  # launch then names first who has ended
+
 
 class WorkerGone(RuntimeError):
     """A worker has ended, and the rule cannot go on without it."""
+
+    is_consequence = True
 
 
 class Client:
