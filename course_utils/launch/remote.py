@@ -160,11 +160,12 @@ def _be_rank(folder, rank, store, node, in_slurm):
             own.update(_on_a_cluster(*store))
         taken.restore(own)
         surroundings.begin_anew(None)
+        join = rendezvous.prepare()
         if not in_slurm:
-            return lambda: rendezvous.join(backend)
+            return lambda: join(backend)
         placement = hardware.choose_backend(int(own["LOCAL_WORLD_SIZE"]), backend)
         os.environ["COURSE_DEVICE"] = placement.device_type
-        return lambda: rendezvous.join(placement.backend)
+        return lambda: join(placement.backend)
 
     appended = os.O_CREAT | os.O_APPEND | os.O_RDWR
     out, stacks = (folder.open(f"rank_{rank}.{kind}", appended) for kind in ("out", "stacks"))

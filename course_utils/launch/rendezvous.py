@@ -2,14 +2,14 @@
 
 import contextlib
 import datetime
-import functools
 import os
 import socket
 import sys
 
 from ..processes import network
+from . import joining
 
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_joining = None  # this worker's
 
 
 class store:
@@ -59,21 +59,19 @@ def environment(world_size, port):
     )
 
 
+def prepare():
+    """In a worker, before it loads its function: return how to join the default process group, a function of
+    the backend; None leaves that to the worker.
+    """
+    global _joining
+    _joining = joining.Joining()
+    return join
+
+
 def join(backend):
-    """In a worker: become a member of the default process group; with `backend` None, prepare for doing so itself."""
-    import torch.distributed as dist
-
-    from ..hardware import rank_device
-
-    if backend is None:
-        _let_it_join()
-        return
-    with network.names_from_files():
-        if backend == "nccl":
-            # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
-            dist.init_process_group("cpu:gloo,cuda:nccl", device_id=rank_device())
-        else:
-            dist.init_process_group(backend)
+    """In a worker that is prepared: become a member of the default process group, unless `backend` is None."""
+    if backend is not None:
+        _joining.join(backend)
 
 
 def collectives():
@@ -101,30 +99,3 @@ def still_meet(names, seconds):
     except (AttributeError, RuntimeError, ValueError):
         return False
     return True
-
-
-def _let_it_join():
-    """Give the worker an `init_process_group` that asks no name server, and finds the launch's store in any case.
-
-    Tutorials set MASTER_ADDR to localhost and MASTER_PORT to 12355, where nobody would listen here.
-    """
-    import torch.distributed as dist
-
-    usual, port = dist.init_process_group, os.environ["MASTER_PORT"]
-
-    @functools.wraps(usual)
-    def init_process_group(*args, **kwargs):
-        if len(args) > 1 or kwargs.get("init_method"):  # it may name a host that only a name server knows
-            return usual(*args, **kwargs)
-        if os.environ.get("MASTER_ADDR") not in _LOOPBACK_NAMES:
-            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # a store elsewhere, which is rank 0's business
-            return usual(*args, **kwargs)
-        theirs = os.environ.get("MASTER_PORT", port)
-        os.environ["MASTER_PORT"] = port
-        try:
-            with network.names_from_files():
-                return usual(*args, **kwargs)
-        finally:
-            os.environ["MASTER_PORT"] = theirs
-
-    dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group

@@ -20,6 +20,7 @@ import types
 from dataclasses import dataclass
 
 from .. import cells, hardware
+from ..processes import spawned
 from . import rendezvous
 
 # the variable that says of a process to which forkserver it belongs, however it has cut its ties
@@ -81,6 +82,8 @@ def begin_anew(folder):
     atexit.register(multiprocessing.util._exit_function)
     multiprocessing.process.current_process()._config["tempdir"] = folder
     multiprocessing.util.spawnv_passfds = _spawn_apart
+    if folder is not None:
+        spawned.give_names(folder)
     if sys.platform == "linux":  # where Python 3.14 would choose a forkserver, which does not know a cell's classes
         multiprocessing.set_start_method("fork", force=True)
 

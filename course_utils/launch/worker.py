@@ -85,7 +85,8 @@ def main(server_pid, rank, folder, fds):
             interpreter.become(taken.python, rank, folder, fds)
         taken.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)})
         surroundings.begin_anew(folder)
-        return lambda: rendezvous.join(backend)
+        join = rendezvous.prepare()
+        return lambda: join(backend)
 
     serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
 
@@ -129,7 +130,7 @@ def serve(channel, fds, surround, now=time.monotonic):
         listener = Listener(channel, send) if isinstance(channel, Channel) else None  # not over files
         prompt.take_over(listener, send)
         doing, is_ours = "loading the worker function and its arguments", False
-        worker, args, kwargs = payload.load(fds.call)
+        worker, args, kwargs = payload.load(fds.call, sys.modules["__main__"].__dict__)
         doing, is_ours = "joining the process group", True
         join()
         send(Began())

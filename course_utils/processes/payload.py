@@ -4,10 +4,11 @@ A function or a result is pickled by cloudpickle (which takes functions, lambdas
 value). Arrays and tensors are not copied into the pickle: their bytes lie behind it in the same file, and the
 receiver maps them in place. So four workers that receive one data set share one copy of it, until one of them writes
 to its own (the mapping is private), and a result of a gigabyte needs no pipe to be drained.
+
+What comes from the notebook's `__main__` comes into the receiver's, where that is asked for: what pickles by name there
+(a queue, a DataLoader's process, torch.save) finds it under the notebook's names.
 """
 
-import dataclasses
-import functools
 import importlib
 import io
 import mmap
@@ -20,6 +21,8 @@ import tempfile
 import types
 
 import cloudpickle
+
+from . import carry
 
 _ALIGNMENT = 64  # bytes; a vectorised kernel may read a tensor with aligned loads
 
@@ -54,12 +57,19 @@ class _Pickler(Pickler):
 
     def __init__(self, file, buffer_callback):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
-        self._storages = {}
+        self._storages, self._main = {}, None
+
+    def _function_getnewargs(self, func):
+        code, names, *others = super()._function_getnewargs(func)
+        if func.__globals__ is sys.modules["__main__"].__dict__:
+            self._main = self._main or _NamesOfMain(names)
+            names = self._main
+        return (code, names, *others)
 
     def reducer_override(self, obj):
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # cloudpickle knows only plain ones
             return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
-        if (carried := _of_functools(obj)) is not None:
+        if (carried := carry.anew(obj)) is not None:
             return carried
         torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
@@ -79,55 +89,47 @@ class _Unpickler(pickle.Unpickler):
     notebook's own class: its methods then see copies of the globals, and its attributes are the worker's.
     """
 
-    def __init__(self, file, buffers):
+    def __init__(self, file, buffers, names):
         super().__init__(file, buffers=buffers)
         self._own = set(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+        self._names = {} if names is None else names
 
     def find_class(self, module, name):
         found = super().find_class(module, name)
-        if name != "_class_setstate" or not module.startswith("cloudpickle"):
+        if found is _into_main:
+            return self._into_main
+        if not module.startswith("cloudpickle"):
             return found
-        return lambda cls, state: cls if cls in self._own else found(cls, state)
+        if name == "_class_setstate":
+            return lambda cls, state: cls if cls in self._own else self._known(found(cls, state))
+        if name == "_function_setstate":
+            return lambda function, state: self._known(found(function, state) or function)
+        return found
+
+    def _into_main(self, more):
+        self._names.update(more)
+        return self._names
+
+    def _known(self, made):
+        """Have a function or class of `__main__` found under its name, also if no function refers to it by that."""
+        if made.__module__ == "__main__" and made.__qualname__ == made.__name__ != "<lambda>":
+            self._names.setdefault(made.__name__, made)
+        return made
 
 
-def _of_functools(obj):
-    """How to make anew what functools and dataclasses have made of a cell's own; None for all else.
+class _NamesOfMain:
+    """Stands for the names of `__main__` that functions see; `more` are those that no function refers to."""
 
-    Their objects are pickled by name, which a worker's `__main__` does not have, or hold locks and weak references.
-    """
-    if isinstance(obj, functools._lru_cache_wrapper) and _is_of_a_cell(obj):
-        return _cached, (obj.__wrapped__, obj.cache_parameters())
-    if isinstance(obj, types.FunctionType) and obj.__code__ is _DISPATCHER and _is_of_a_cell(obj):
-        others = [(kind, function) for kind, function in obj.registry.items() if kind is not object]
-        return functools.singledispatch, (obj.registry[object],), others, None, None, _register
-    if type(obj) is functools.cached_property:  # holds a lock before Python 3.12
-        return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
-    if obj is dataclasses.MISSING:
-        return getattr, (dataclasses, "MISSING")
-    return None
+    def __init__(self, more):
+        self._more = more
+
+    def __reduce__(self):
+        return _into_main, (self._more,)
 
 
-_DISPATCHER = functools.singledispatch(len).__code__
-
-
-def _is_of_a_cell(obj):
-    module = sys.modules.get(obj.__module__)
-    return obj.__module__ == "__main__" or _attribute(module, getattr(obj, "__qualname__", "")) is not obj
-
-
-def _attribute(module, path):
-    for name in path.split("."):
-        module = getattr(module, name, None)
-    return module
-
-
-def _cached(function, parameters):
-    return functools.lru_cache(**parameters)(function)
-
-
-def _register(dispatcher, functions):
-    for kind, function in functions:
-        dispatcher.register(kind, function)
+def _into_main(more):
+    """Never called: the unpickler knows into which names they go."""
+    raise NotImplementedError
 
 
 def _same(obj):
@@ -198,10 +200,11 @@ def _write(fd, piece, offset):
         piece, offset = piece[written:], offset + written
 
 
-def load(fd):
+def load(fd, names=None):
     """Return the object that `dump` wrote. Tensors and arrays are backed by a private mapping of the file.
 
-    Raises whatever unpickling raises.
+    `names`: the dict that holds the names of `__main__` for what comes from there; None for one of its own. Raises
+    whatever unpickling raises.
     """
     view = _mapped(fd)
     (count,) = struct.unpack_from("<Q", view, 0)
@@ -210,7 +213,7 @@ def load(fd):
     for length in lengths:
         pieces.append(view[offset : offset + length])
         offset += -(-length // _ALIGNMENT) * _ALIGNMENT
-    return _Unpickler(io.BytesIO(pieces[0]), pieces[1:]).load()
+    return _Unpickler(io.BytesIO(pieces[0]), pieces[1:], names).load()
 
 
 def _mapped(fd):

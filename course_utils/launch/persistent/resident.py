@@ -16,6 +16,7 @@ from ..protocol import Answered, Ask
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
 _is_busy = False
+_given = {}  # {name: value} in `__main__` that came with the notebook's functions
 
 
 def obey():
@@ -50,7 +51,8 @@ def _answer(ask, request_fd):
     try:
         try:
             _is_busy = ask.can_be_interrupted
-            function, args, kwargs = payload.load(request_fd)
+            function, args, kwargs = payload.load(request_fd, names := {})
+            _know(names)
             doing = ""
             value = function(*args, **kwargs)
             doing = "waiting for what its GPU still had to do"
@@ -72,6 +74,15 @@ def _answer(ask, request_fd):
     worker.send(Answered(ask.number, time.monotonic(), report, rendezvous.collectives(), is_well), fds)
     for fd in [request_fd, *fds]:
         os.close(fd)
+
+
+def _know(names):
+    """Have pickle find in `__main__` the functions and classes of a request; this rank's own variables stay."""
+    main = sys.modules["__main__"].__dict__
+    for name, value in names.items():
+        if getattr(value, "__module__", None) == "__main__" and callable(value):
+            if name not in main or name in _given and main[name] is _given[name]:
+                main[name] = _given[name] = value
 
 
 def rejoin(port, backend):

@@ -1,0 +1,118 @@
+"""`init_process_group` as a worker calls it: content with the group that the launch has made, or by the launch's store.
+
+So a torchrun script's main() runs as it is, a tutorial's too, which sets MASTER_ADDR to localhost and MASTER_PORT to
+12355, where nobody would listen here.
+"""
+
+import functools
+import inspect
+import os
+
+from ..hardware import rank_device
+from ..processes import network
+
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class Joining:
+    """Stands in for torch's `init_process_group` in this worker from the moment that it is made."""
+
+    def __init__(self):
+        import torch.distributed as dist
+
+        self._usual, self._ours, self._has_said, self._count = dist.init_process_group, None, False, 0
+        self._port, self._signature = os.environ["MASTER_PORT"], inspect.signature(self._usual)
+
+        @functools.wraps(self._usual)
+        def init_process_group(*args, **kwargs):
+            try:
+                given = self._signature.bind(*args, **kwargs).arguments
+            except TypeError:
+                return self._usual(*args, **kwargs)  # which says what is wrong
+            if self._ours is not None and dist.is_initialized() and dist.group.WORLD is self._ours:
+                self._be_content(given)
+            else:
+                self._join(given)
+
+        # Also for `from torch.distributed import init_process_group` in a cell, which travels by its name.
+        dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+
+    def join(self, backend):
+        """Make the default process group of the launch."""
+        import torch.distributed as dist
+
+        self._count, self._port = self._count + 1, os.environ["MASTER_PORT"]
+        with network.names_from_files():
+            if backend == "nccl":
+                # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
+                self._usual("cpu:gloo,cuda:nccl", device_id=rank_device())
+            else:
+                self._usual(backend)
+        self._ours = dist.group.WORLD
+
+    def _be_content(self, given):
+        """Take the launch's group for the one that is asked for. Raises ValueError if it is another."""
+        import torch.distributed as dist
+
+        if differences := list(_differences(given)):
+            raise ValueError(
+                f"init_process_group asks for {' and '.join(differences)}: leave it out, or make the group yourself, "
+                "with launch(…, backend=None)"
+            )
+        if (timeout := given.get("timeout")) is not None:
+            set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout  # before 2.13
+            set_timeout(timeout, self._ours)
+        if not self._has_said and dist.get_rank() == 0:
+            print("init_process_group: this launch has made the process group already; it is used as it is")
+        self._has_said = True
+
+    def _join(self, given):
+        """Make a group through the launch's store, whatever port a tutorial has set."""
+        if given.get("store") is not None or given.get("init_method") not in (None, "env://"):
+            return self._usual(**given)  # it may name a host that only a name server knows
+        if os.environ.get("MASTER_ADDR") not in _LOOPBACK_NAMES:
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # a store elsewhere, which is rank 0's business
+            return self._usual(**given)
+        theirs = os.environ.get("MASTER_PORT", self._port)
+        os.environ["MASTER_PORT"] = self._port
+        try:
+            with network.names_from_files():
+                self._usual(**given | self._place(given))
+        finally:
+            os.environ["MASTER_PORT"] = theirs
+
+    def _place(self, given):
+        """Arguments for a further group: its own part of the store, where no address of an earlier one is left."""
+        import torch.distributed as dist
+
+        self._count += 1
+        if self._count == 1:
+            return {}
+        store = dist.TCPStore("127.0.0.1", int(self._port), is_master=False)
+        numbers = {name: given.get(name, -1) for name in ("rank", "world_size")}
+        numbers = {name: int(os.environ[name.upper()]) if n == -1 else n for name, n in numbers.items()}
+        return {"store": dist.PrefixStore(f"group {self._count}", store), "init_method": None} | numbers
+
+
+def _differences(given):
+    """Yield in words what is asked for and is not so in the launch's group."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import BackendConfig
+
+    for name, is_so in (("rank", dist.get_rank()), ("world_size", dist.get_world_size())):
+        if given.get(name, -1) not in (-1, is_so):
+            yield f"{name}={given[name]}, and here it is {is_so}"
+    backend, device = given.get("backend"), given.get("device_id")
+    here = BackendConfig(dist.get_backend_config()).get_device_backend_map()
+    wanted = {}
+    if backend is not None:
+        is_known = ":" in backend or backend.lower() in dist.Backend.backend_list
+        wanted = BackendConfig(dist.Backend(backend)).get_device_backend_map() if is_known else {"cpu": backend}
+    # gloo is asked for where tensors are on the CPU; what carries those on GPUs beside it does no harm.
+    if any(here.get(kind) != name for kind, name in wanted.items() if (kind, name) != ("cuda", "gloo")):
+        yield f"{backend}, and this launch has {','.join(f'{kind}:{name}' for kind, name in here.items())}"
+    if device is not None:
+        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+        if device != rank_device():
+            yield f"device_id={device}, and this rank's device is {rank_device()}"

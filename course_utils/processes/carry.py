@@ -1,0 +1,85 @@
+"""What travels in another way than pickle and cloudpickle have it: a cell's own, which the receiver has to make anew.
+
+They pickle it by its name, which a worker's `__main__` does not have yet, or it holds locks, weak references or the
+notebook's shell.
+"""
+
+import builtins
+import copyreg
+import dataclasses
+import functools
+import sys
+import types
+import typing
+
+_DISPATCHER = functools.singledispatch(len).__code__
+_BY_NAME = tuple(getattr(typing, name) for name in ("ParamSpec", "TypeVarTuple") if hasattr(typing, name))
+
+
+def anew(obj):
+    """How to make `obj` anew, as `__reduce__` returns it; None if it travels as usual."""
+    if isinstance(obj, functools._lru_cache_wrapper) and _is_of_a_cell(obj):
+        return _cached, (obj.__wrapped__, obj.cache_parameters())
+    if isinstance(obj, types.FunctionType) and obj.__code__ is _DISPATCHER and _is_of_a_cell(obj):
+        others = [(kind, function) for kind, function in obj.registry.items() if kind is not object]
+        return functools.singledispatch, (obj.registry[object],), others, None, None, _register
+    if type(obj) is functools.cached_property:  # holds a lock before Python 3.12
+        return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
+    if obj is dataclasses.MISSING:
+        return getattr, (dataclasses, "MISSING")
+    if isinstance(obj, typing.NewType) and obj.__module__ == "__main__":
+        return typing.NewType, (obj.__name__, obj.__supertype__), {"__module__": "__main__"}
+    if isinstance(obj, _BY_NAME) and obj.__module__ == "__main__":
+        return type(obj), (obj.__name__,), {"__module__": "__main__"}
+    if type(obj).__module__ == "__main__" and type(obj).__reduce__ is not object.__reduce__:
+        return _by_name(obj)
+    return _of_the_shell(obj)
+
+
+def _by_name(obj):
+    """An object of a cell's class that says that its name is all of it, such as a mark for what is missing."""
+    if isinstance(obj.__reduce__(), str):
+        return copyreg.__newobj__, (type(obj),), getattr(obj, "__dict__", None) or None
+    return None
+
+
+def _of_the_shell(obj):
+    """What IPython has put among the notebook's names; without it a worker has Python's own, or none."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython.core.autocall import ExitAutocall
+    from IPython.core.interactiveshell import InteractiveShell
+
+    if isinstance(obj, ExitAutocall):
+        return getattr, (builtins, "exit")
+    if isinstance(obj, types.MethodType) and isinstance(obj.__self__, InteractiveShell):
+        return (getattr, (sys.modules[__name__], "no_shell")) if obj.__name__ == "get_ipython" else None
+    return None
+
+
+def no_shell():
+    """get_ipython in a worker. Raises NameError, as in a program."""
+    raise NameError(
+        "name 'get_ipython' is not defined: a worker has no IPython, and so no %magic and no !command; "
+        "call the function that the magic stands for, or subprocess.run"
+    )
+
+
+def _is_of_a_cell(obj):
+    module = sys.modules.get(obj.__module__)
+    return obj.__module__ == "__main__" or _attribute(module, getattr(obj, "__qualname__", "")) is not obj
+
+
+def _attribute(module, path):
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
+def _cached(function, parameters):
+    return functools.lru_cache(**parameters)(function)
+
+
+def _register(dispatcher, functions):
+    for kind, function in functions:
+        dispatcher.register(kind, function)

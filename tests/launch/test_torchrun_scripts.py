@@ -1,0 +1,194 @@
+"""A torchrun script's main() runs through `launch` as it is, and does what it does under torchrun."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+# The forms in which scripts begin and end, in small.
+FORMS = """
+import datetime, os
+import torch, torch.distributed as dist, torch.nn as nn
+from torch.distributed import destroy_process_group, init_process_group
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def setup(rank, world_size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "12355" if "TORCHELASTIC_RUN_ID" not in os.environ else os.environ["MASTER_PORT"]
+    init_process_group("gloo", rank=rank, world_size=world_size)
+
+def total(group=None):
+    x = torch.tensor(dist.get_rank() + 1.0)
+    dist.all_reduce(x, group=group)
+    return x.item()
+
+def train(model, steps=3):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 4), 1.0 + dist.get_rank() + step)).square().mean()
+        loss.backward()
+        optimizer.step()
+    return round(loss.item(), 6)
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+
+def demo_basic():
+    setup(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    loss = train(DDP(net()))
+    destroy_process_group()
+    return loss
+
+def env_only():
+    dist.init_process_group(backend="gloo")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    loss = train(DDP(net()))
+    dist.barrier()
+    dist.destroy_process_group()
+    return local_rank, loss
+
+def with_everything():
+    dist.init_process_group("gloo", "env://", timeout=datetime.timedelta(minutes=1), world_size=2,
+                            rank=int(os.environ["RANK"]))
+    return total()
+
+def nothing_said():
+    dist.init_process_group("cpu:gloo")
+    return dist.get_world_size(), total()
+
+def fully_sharded():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    init_process_group("gloo")
+    model = net()
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    loss = train(model)
+    destroy_process_group()
+    return loss
+
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+    model = parallelize_module(net(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return round(model(torch.ones(2, 4)).sum().item(), 5)
+
+def pipeline():
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+    init_process_group("gloo")
+    rank, layers = dist.get_rank(), net()
+    stage = PipelineStage(layers[:2] if rank == 0 else layers[2:], rank, 2, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, 2)
+    out = schedule.step(torch.ones(4, 4)) if rank == 0 else schedule.step()
+    destroy_process_group()
+    return None if out is None else round(out.sum().item(), 5)
+
+def groups():
+    dist.init_process_group("gloo")
+    each = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+    return total(each[dist.get_rank()]), total()
+
+def again_and_again():
+    sums = []
+    for _ in range(3):
+        setup(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        sums.append(total())
+        dist.barrier()
+        destroy_process_group()
+    return sums
+
+FORMS = (demo_basic, env_only, with_everything, nothing_said, fully_sharded, tensor_parallel, pipeline, groups)
+"""
+# Each form with a store of its own: gloo's addresses of the form before stay in torchrun's.
+SCRIPT = """
+if __name__ == "__main__":
+    import json, sys
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+    for form, port in zip(FORMS, sys.argv[1:]):
+        os.environ["MASTER_PORT"] = port
+        with open(f"{form.__name__}.{os.environ['RANK']}", "w") as file:
+            json.dump(form(), file)
+        if dist.is_initialized():
+            dist.barrier()
+            destroy_process_group()
+"""
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [str(listener.getsockname()[1]) for listener in listeners]
+
+
+@pytest.fixture(scope="module")
+def prepared(new_notebook):
+    made = new_notebook(setup=FORMS + "\nfrom course_utils import Ranks, launch")
+    return made
+
+
+def test_every_form_gives_what_it_gives_under_torchrun(prepared, tmp_path):
+    (tmp_path / "script.py").write_text(FORMS + SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
+    command += free_ports(8)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    got = prepared.run("""
+import json
+json.loads(json.dumps({form.__name__: launch(form, world_size=2).results for form in FORMS}))
+""")
+    assert len(got.value) == 8
+    assert got.value == {
+        name: [json.loads((tmp_path / f"{name}.{rank}").read_text()) for rank in (0, 1)] for name in got.value
+    }
+    said = "[rank 0] init_process_group: this launch has made the process group already; it is used as it is"
+    assert got.stdout.count(said) == 7  # of 8: tensor parallelism makes no group of its own
+
+
+@pytest.mark.parametrize("backend", ["auto", None])
+def test_a_group_is_made_again_after_it_was_destroyed(prepared, backend):
+    """torchrun's own store keeps the addresses of the first."""
+    assert prepared.run(f"launch(again_and_again, world_size=2, backend={backend!r}).results").value == [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("'nccl'", "asks for nccl, and this launch has cpu:gloo"),
+        ("'gloo', world_size=3", "asks for world_size=3, and here it is 2"),
+        ("'gloo', rank=5", "asks for rank=5, and here it is "),
+        ("device_id=torch.device('cuda:0')", "asks for device_id=cuda:0, and this rank's device is cpu"),
+        ("'nix'", "asks for nix, and this launch has"),
+    ],
+)
+def test_another_group_than_the_launchs_is_refused_with_what_to_do(prepared, asked, words):
+    outcome = prepared.fail(f"launch(lambda: init_process_group({asked}), world_size=2)")
+    head = outcome.message.splitlines()[0]
+    assert head.startswith(f"rank {outcome.message[5]}: ValueError: init_process_group {words}"), outcome.shown
+    assert head.endswith("or make the group yourself, with launch(…, backend=None)")
+
+
+def test_what_torch_does_not_know_is_torchs_to_say(prepared):
+    outcome = prepared.fail("launch(lambda: init_process_group(nonsense=3), world_size=1)")
+    assert "TypeError: init_process_group() got an unexpected keyword argument 'nonsense'" in outcome.message
+
+
+def test_its_timeout_counts(prepared):
+    outcome = prepared.fail("""
+def wait():
+    init_process_group("gloo", timeout=datetime.timedelta(seconds=1))
+    if dist.get_rank() == 0: dist.barrier()
+    else: __import__("time").sleep(100)
+launch(wait, world_size=2, timeout=60)
+""")
+    assert outcome.message.startswith("rank 0: ") and "imed out" in outcome.message, outcome.shown
+
+
+def test_ranks_that_persist_are_as_content(prepared):
+    assert prepared.run("with Ranks(2) as ranks: sums = ranks.run(env_only)\nlen(sums)").value == 2
