@@ -46,8 +46,10 @@ In a worker, a process of our own:
 - `sys.breakpointhook`, `pdb.Pdb`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Without:
   it reads from an empty input and ends the worker.
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
-- `torch.distributed.init_process_group`, with `backend=None`: it finds the launch's store. Without: MASTER_PORT=12355
-  hangs.
+- `torch.distributed.init_process_group`: it is content with the launch's group, and finds the launch's store. Without:
+  a torchrun script's main() fails at that line, and MASTER_PORT=12355 hangs.
+- `multiprocessing.spawn.get_preparation_data`: a process that a worker starts by spawn knows the worker's names.
+  Without: DataLoader(multiprocessing_context="spawn") over a cell's Dataset fails.
 - glibc's `__nss_configure_lookup`, while it connects: torch looks up the name of 127.0.0.1, for its log. Without: a
   launch takes 5 s or 10 s longer where the name server does not answer.
 In the notebook, for a moment:
@@ -65,7 +67,7 @@ import weakref
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts, payload
-from . import call, handle, rendezvous, surroundings
+from . import call, handle, rendezvous, room, surroundings
 from .call import NotSendable
 from .display import held, panel
 from .failure import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted, explain, lines_about
@@ -181,11 +183,17 @@ def launch(
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
     and, unless `backend` is None, a process group: NCCL with a GPU for each rank where there are enough (with gloo for
-    tensors on the CPU), else gloo.
+    tensors on the CPU), else gloo. An `init_process_group` that asks for the same is content with it, so a torchrun
+    script's main() runs as it is. `__main__` holds what the function refers to, under the notebook's names.
+
+    Workers compute by the notebook's settings: warnings' filters, print options and error states of NumPy and torch,
+    default dtype, deterministic algorithms, matmul precision and anomaly detection. Seeds and numbers of threads are
+    their own.
 
     Args:
         worker: any callable, including a function, lambda or method defined in a cell.
-        world_size: number of ranks. None: one per GPU where there are several, else one per core, 2 to 4.
+        world_size: number of ranks, up to 64 per core (COURSE_WORKERS_PER_CORE). None: one per GPU where there are
+            several, else one per core, 2 to 4.
         timeout: seconds from when all ranks have joined; then all are stopped, and the error says where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree on the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
@@ -197,6 +205,8 @@ def launch(
     KeyboardInterrupt.
     """
     world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
+    if on is None:
+        room.require(world_size)
     if keep_going and on is not None:
         raise ValueError(
             "keep_going works only for ranks that launch itself starts; those that on=… starts end together"

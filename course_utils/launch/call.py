@@ -32,13 +32,19 @@ def place(worker, args, kwargs, world_size, timeout, backend, on=None):
     if world_size is not None and world_size < 1:
         raise ValueError(f"world_size is the number of workers, a whole number from 1 up, not {world_size}")
     require_seconds(timeout)
+    if inspect.iscoroutinefunction(worker):
+        raise TypeError(
+            f"{worker_name(worker)} is an async function, which does nothing when it is called; give launch an "
+            f"ordinary one, such as lambda: asyncio.run({worker_name(worker)}(…))"
+        )
     with contextlib.suppress(ValueError):  # a builtin without a signature
         signature = inspect.signature(worker)
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
+            hint = "; a worker learns its rank from torch.distributed.get_rank()" if "'rank'" in str(error) else ""
             raise TypeError(
-                f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}"
+                f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}{hint}"
             ) from None
     if on is None:
         world_size = hardware.default_world_size() if world_size is None else world_size

@@ -16,7 +16,7 @@ import traceback
 
 from .. import hardware
 from ..processes import linux, network, payload
-from . import rendezvous, surroundings, worker
+from . import rendezvous, settings, surroundings, worker
 from .folder import Folder, FolderChannel
 from .protocol import Exited, WorkerFds
 
@@ -160,6 +160,7 @@ def _be_rank(folder, rank, store, node, in_slurm):
             own.update(_on_a_cluster(*store))
         taken.restore(own)
         surroundings.begin_anew(None)
+        settings.restore(taken.settings)
         join = rendezvous.prepare()
         if not in_slurm:
             return lambda: join(backend)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from .. import cells, hardware
 from ..processes import spawned
-from . import rendezvous
+from . import rendezvous, settings
 
 # the variable that says of a process to which forkserver it belongs, however it has cut its ties
 MARK = "COURSE_FORKSERVER"
@@ -39,6 +39,7 @@ class Surroundings:
     cores: set | None  # that this process may run on, None where the system does not say
     sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
     names: dict  # file name of a cell → what the notebook calls it
+    settings: dict  # of libraries, for settings.restore
     python: str | None = None  # the interpreter that a worker goes on in, None for the one that it is
 
     def restore(self, own):
@@ -133,7 +134,7 @@ def capture(world_size, placement, port, debug, gpus):
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     sources = cells.sources()
     names = {name: cells.cell_name(name) for name in sources}
-    return Surroundings(environment, current_folder(), list(sys.path), cores, sources, names)
+    return Surroundings(environment, current_folder(), list(sys.path), cores, sources, names, settings.capture())
 
 
 def current_folder():

@@ -16,11 +16,12 @@ import traceback
 
 from .. import cells, hardware
 from ..processes import ending, linux, payload
-from . import consequence, interpreter, locals, prompt, rendezvous, surroundings
+from . import consequence, interpreter, locals, prompt, rendezvous, settings, surroundings
 from .listener import Listener
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
-STACK_SIGNAL = signal.SIGUSR1
+# One that no program has a use for: SIGUSR1 and 2 are a student's, who may save a checkpoint there, as on Slurm.
+STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _TEXT_CHARS = 1_000  # of a logged text
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 
@@ -85,6 +86,7 @@ def main(server_pid, rank, folder, fds):
             interpreter.become(taken.python, rank, folder, fds)
         taken.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)})
         surroundings.begin_anew(folder)
+        settings.restore(taken.settings)
         join = rendezvous.prepare()
         return lambda: join(backend)
 

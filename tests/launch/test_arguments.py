@@ -1,6 +1,10 @@
 """Arguments that cannot be right: an error that names them and what would be right, before anything is started."""
 
+import subprocess
+import sys
+
 import pytest
+from conftest import REPOSITORY
 
 COUNT = "world_size is the number of workers, a whole number from 1 up"
 # call → the exception and words of its message
@@ -69,6 +73,57 @@ except TypeError as error: what, reason = error.what, error.reason
 """.strip()
     )
     assert cold_notebook.run("what, reason").value == ("argument 1", "cannot pickle '_thread.lock' object")
+
+
+def test_more_workers_than_the_machine_can_serve_are_refused_with_the_reason():
+    """In a process of its own, whose limits these are."""
+    source = """
+import os, resource, psutil
+from course_utils import Ranks, launch
+def nothing(): pass
+def refused(start, number):
+    try: start(number)
+    except ValueError as error: print(error)
+for start in (lambda number: launch(nothing, world_size=number), Ranks):
+    refused(start, 5000)
+    os.environ["COURSE_WORKERS_PER_CORE"] = "1"
+    refused(start, 500)
+    del os.environ["COURSE_WORKERS_PER_CORE"]
+resource.setrlimit(resource.RLIMIT_NOFILE, (70, 4096))
+for start in (lambda number: launch(nothing, world_size=number), Ranks):
+    refused(start, 20)
+print(psutil.Process().children())
+"""
+    done = subprocess.run([sys.executable, "-c", source], cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
+    *said, children = done.stdout.splitlines()
+    assert children == "[]" and len(said) == 6, done
+    many, few, files = said[0], said[1], said[4]
+    assert said == [many, few, many, few, files, files]
+    assert many.startswith("world_size is 5000, and this machine can serve ")
+    assert many.endswith("COURSE_WORKERS_PER_CORE=… in the environment allows it")
+    assert "more than 1 on " in few
+    assert "this process may have 70 files open" in files
+
+
+def test_as_many_workers_as_files_may_be_open_for_are_served():
+    """The limit holds what it says: one that is allowed runs."""
+    source = """
+import os, re, resource
+from course_utils import launch
+launch(lambda: None, world_size=2)
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 45, 4096))
+try: launch(lambda: None, world_size=100)
+except ValueError as error: most = int(re.search("serve ([0-9]+) workers", str(error))[1])
+print(most, len(launch(lambda: None, world_size=most).results))
+"""
+    done = subprocess.run([sys.executable, "-c", source], cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
+    most, served = done.stdout.splitlines()[-1].split()
+    assert most == served and int(most) > 4, done
+
+
+def test_an_async_worker_is_refused_with_what_to_do(cold_notebook):
+    outcome = cold_notebook.fail("async def work(): pass\nlaunch(work, world_size=2)")
+    assert (outcome.error, "such as lambda: asyncio.run(work(…))" in outcome.message) == ("TypeError", True)
 
 
 def test_more_nccl_ranks_than_gpus(cold_notebook):

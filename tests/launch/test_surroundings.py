@@ -433,3 +433,51 @@ print(os.getpid(), launch(os.getpid, world_size=2, backend=None).results)
         check=False,
     )
     assert re.search(r"^1 \[\d+, \d+\]$", finished.stdout, re.MULTILINE), finished.stdout + finished.stderr
+
+
+def test_settings_of_the_notebook_are_a_workers(new_notebook):
+    notebook = new_notebook()
+    read = """
+import warnings
+class Mine(UserWarning): pass
+def read():
+    with warnings.catch_warnings(record=True):
+        try: warnings.warn("now", Mine)
+        except Mine: raised = True
+        else: raised = False
+    return (raised, repr(np.array([1 / 3])), repr(torch.tensor([1 / 3])), torch.ones(1).dtype, np.geterr()["invalid"],
+            torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),
+            torch.is_anomaly_enabled())
+"""
+    notebook.run(read)
+    assert notebook.run("launch(read, world_size=1)[0] == read()").value is True
+    notebook.run("""
+warnings.simplefilter("error", Mine)
+np.set_printoptions(precision=2, formatter={"int": lambda value: "…"})
+np.seterr(invalid="raise")
+torch.set_printoptions(precision=2, sci_mode=True)
+torch.set_default_dtype(torch.float64)
+torch.use_deterministic_algorithms(True)
+torch.set_float32_matmul_precision("medium")
+torch.autograd.set_detect_anomaly(True)
+""")
+    here, there = notebook.run("str(read()), str(launch(read, world_size=1)[0])").value
+    assert there == here
+    assert here.startswith("(True, 'array([0.33])', 'tensor([3.33e-01])', torch.float64, 'raise', True, 'medium', True")
+    notebook.run("torch.set_default_dtype(torch.float32); torch.autograd.set_detect_anomaly(False)")
+    here, there = notebook.run("str(read()), str(launch(read, world_size=1)[0])").value
+    assert there == here and "float32" in here
+
+
+def test_signals_that_a_worker_handles_are_its_own(notebook):
+    """People save a checkpoint at SIGUSR1; asking a silent rank where it is must not make it do so."""
+    outcome = notebook.fail("""
+def wait():
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: print("my handler"))
+    os.kill(os.getpid(), signal.SIGUSR1)
+    dist.barrier() if dist.get_rank() else time.sleep(100)
+launch(wait, world_size=2, timeout=1)
+""")
+    assert outcome.stdout.count("my handler") == 2, outcome.stdout
+    assert "rank 1 was in barrier at Cell" in outcome.message and "rank 0 was at Cell" in outcome.message

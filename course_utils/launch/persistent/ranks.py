@@ -17,7 +17,7 @@ import os
 import time
 
 from ...processes import interrupts
-from .. import call
+from .. import call, room
 from ..display import held
 from ..failure import (
     Fate,
@@ -59,6 +59,7 @@ class Ranks:
         if backend is None:
             raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
         self.world_size, self.placement = call.place(resident.obey, (), {}, world_size, timeout, backend)
+        room.require(self.world_size)
         if os.environ.get("COURSE_IN_WORKER"):
             raise RuntimeError(
                 "Ranks was called inside a worker, which cannot start workers; call it from the notebook"

@@ -1,0 +1,59 @@
+"""Whether this machine can serve as many workers as are asked for: said before any is started."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from ..hardware import num_cores
+
+_PER_CORE = 64
+_ALLOWS_MORE = "COURSE_WORKERS_PER_CORE"
+_MIB, _TASKS, _DESCRIPTORS = 30, 6, 4  # of each worker: memory of its own, threads, files open in the notebook
+_SPARE_DESCRIPTORS = 16
+_PIDS = Path("/sys/fs/cgroup")
+
+
+def require(world_size):
+    """Raise ValueError, with the reason and what to do, for more workers than this machine can serve."""
+    for most, why in _limits():
+        if world_size > most:
+            raise ValueError(f"world_size is {world_size}, and this machine can serve {max(0, most)} workers: {why}")
+
+
+def _limits():
+    """Yield (most workers, why no more)."""
+    per_core = _whole_number(os.environ.get(_ALLOWS_MORE)) or _PER_CORE
+    cores = f"each of its {num_cores()} cores" if num_cores() > 1 else "its one core"
+    yield (
+        per_core * num_cores(),
+        f"more than {per_core} on {cores} would hardly move; {_ALLOWS_MORE}=… in the environment allows it",
+    )
+    with contextlib.suppress(ImportError, OSError):  # not on this system
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = limit - len(os.listdir("/dev/fd")) - _SPARE_DESCRIPTORS
+        if limit != resource.RLIM_INFINITY:
+            yield (
+                free // _DESCRIPTORS,
+                f"this process may have {limit} files open, and each worker takes {_DESCRIPTORS}; `ulimit -n` in the "
+                "shell that starts it sets how many",
+            )
+    with contextlib.suppress(ValueError, OSError):  # no such limit, or "max"
+        limit, used = (int((_PIDS / f"pids.{name}").read_text()) for name in ("max", "current"))
+        yield (
+            (limit - used) // _TASKS,
+            f"this container may have {limit} threads and has {used}, and each worker takes {_TASKS}; its pids limit "
+            "says how many (docker run --pids-limit)",
+        )
+    import psutil
+
+    free_mib = psutil.virtual_memory().available >> 20
+    yield (
+        free_mib // _MIB,
+        f"{free_mib:,} MiB of memory are free, and each worker takes {_MIB} and more; close other programs",
+    )
+
+
+def _whole_number(text):
+    return int(text) if text and text.strip().isdecimal() else None
