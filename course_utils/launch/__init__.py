@@ -252,7 +252,9 @@ def _supervise(run, supervisor, timeout):
         _going_on, how = None, "finished"
     except KeyboardInterrupt:
         how = "interrupted"
-        raise _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts()) from None
+        error = _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts())
+        supervisor.interrupt_ranks()
+        raise error from None
     except (LauncherError, WorkerError) as error:
         if isinstance(error, WorkerError) and error.has_quit:
             how = "quit"

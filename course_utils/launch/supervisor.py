@@ -10,13 +10,14 @@ import time
 
 from ..processes import interrupts, linux, payload
 from . import prompt
-from .failure import LauncherError, explain
+from .failure import LauncherError, explain, is_in_torch_distributed
 from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
 from .watch import Watch
 from .worker import STACK_SIGNAL
 
 _STACKS_S = 0.5
 _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold
+_GRACE_S = 1.0  # for a rank to save what it has, in its own `except KeyboardInterrupt` or `finally`
 _COURTESY_S = 0.3  # for other ranks to reach their breakpoint, or this one its next line
 _STOP_S = 5.0
 START_S = 120.0  # for the forkserver to import torch from a slow disk, and the ranks to find one another
@@ -83,7 +84,9 @@ class Supervisor(Watch):
         if counts(fate.has_failed for fate in self.fates):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
         if self.alive:
-            raise explain(self.whereabouts(), timeout=seconds)
+            error = explain(self.whereabouts(), timeout=seconds)
+            self.interrupt_ranks()
+            raise error
 
     def note_failure(self, fate):
         super().note_failure(fate)
@@ -125,6 +128,20 @@ class Supervisor(Watch):
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             self.take(self.select(deadline))
+
+    def interrupt_ranks(self):
+        """Interrupt the ranks as Ctrl-C does a program, and give those a moment that can take it.
+
+        One that waits in C++, for another rank or a GPU, cannot.
+        """
+        self.is_stopping = True  # what they raise now is no failure
+        ranks = tuple(rank for rank in self.alive if not self.fates[rank].has_failed and rank in self.begun)
+        waits = [rank for rank in ranks if not is_in_torch_distributed(self.fates[rank].frames)]
+        if not waits:
+            return
+        with contextlib.suppress(LauncherError):  # the forkserver is gone, and its workers with it
+            self.handle.send(Signal(ranks, int(signal.SIGINT)))
+            self.take_until(lambda: self.interrupted.union(set(waits) - self.alive) >= set(waits), _GRACE_S)
 
     def stop(self):
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""

@@ -23,6 +23,7 @@ class Watch:
         self.output = Output(world_size, stream)
         self.begun = set()
         self.is_stopping = False
+        self.interrupted = set()  # ranks that have raised while we were stopping them
         Watch.begin_anew(self)  # not a subclass's, which is not ready yet
 
     def begin_anew(self):
@@ -77,7 +78,9 @@ class Watch:
         elif isinstance(message, Left):
             fate.returned, fate.time = True, message.time
         elif isinstance(message, Raised):
-            if not self.is_stopping:  # otherwise it only reports that we are ending its partners
+            if self.is_stopping:  # it only reports that we interrupt it, or that its partners have ended
+                self.interrupted.add(rank)
+            else:
                 fate.time, fate.report = message
                 self.note_failure(fate)
         elif isinstance(message, Described):
@@ -109,6 +112,9 @@ class Watch:
             fate.died, fate.time = code, moment
             fate.dumped = frames_of_dump(self.stacks(rank))
             self.note_failure(fate)
+
+    def interrupt_ranks(self):
+        """Let ranks that are to be stopped save what they have, where that is possible: on this machine."""
 
     def locate(self, rank):
         """Ask `rank` where it is; the answer goes into `located`. Ranks on other machines are not asked."""

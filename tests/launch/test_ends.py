@@ -69,6 +69,46 @@ def test_interrupt(notebook, world_size, source, name):
     works(notebook)
 
 
+SAVE = """
+def train(path):
+    step = 0
+    try:
+        print("begun")
+        if dist.get_rank() == 1: dist.barrier()
+        while True:
+            step += 1
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        return "what was trained", step > 0
+    finally:
+        if dist.get_rank() == 0:
+            with open(path, "w") as file: file.write("saved")
+        print("saved")
+"""
+
+
+@pytest.mark.parametrize("how", ["interrupt", "timeout"])
+def test_a_rank_that_is_stopped_can_save_what_it_has(notebook, tmp_path, how):
+    """As a program at Ctrl-C. The other, which waits in C++ for a partner, need not hear it, and holds nothing up."""
+    notebook.run(SAVE)
+    begun = []
+
+    def interrupt_when_begun(text):
+        begun.append(text)
+        if how == "interrupt" and "".join(begun).count("begun") == 2:
+            begun.append("begun")
+            notebook.interrupt()
+
+    source = f"launch(train, {str(tmp_path / 'state')!r}, world_size=2, timeout={100 if how == 'interrupt' else 1})"
+    outcome = notebook.wait(notebook.start(source), on_output=interrupt_when_begun)
+    assert outcome.error == ("Interrupted" if how == "interrupt" else "WorkerError"), outcome.shown
+    assert "rank 0 was at Cell" in outcome.message and "rank 1 was in barrier at Cell" in outcome.message
+    assert (tmp_path / "state").read_text() == "saved"
+    results, logs = notebook.run("latest_run().results, latest_run().logs").value
+    assert results[0] == ("what was trained", True)
+    assert "saved" in logs[0]
+
+
 def test_interrupt_ends_what_workers_have_started(notebook):
     notebook.run(COMPUTE + FAMILY)
     message_id = notebook.start("launch(raise_family, compute, world_size=2)")
