@@ -200,6 +200,9 @@ def launch(
         on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)`.
         keep_going: whether the other ranks go on when one fails; then the Run's `failures` says how it failed.
 
+    Ranks that are stopped, by an interrupt or when time is up, get a KeyboardInterrupt and one second first: enough for
+    `except` or `finally` to save something.
+
     Raises WorkerError if a rank fails (with `keep_going`: if all do) or time is up; ValueError or TypeError for invalid
     arguments, before anything is started; LauncherError if no worker is to blame; and Interrupted, a
     KeyboardInterrupt.

@@ -222,7 +222,8 @@ def frames_of_dump(text):
 
 def _raised(report):
     if report.exitcode is not None:
-        return f"left with exit code {report.exitcode} (sys.exit) before it returned"
+        said = "" if report.message in ("", "None", str(report.exitcode)) else f": {report.message}"
+        return f"left with exit code {report.exitcode} (sys.exit{said}) before it returned"
     message = f"{report.type_name}: {report.message}" if report.message else report.type_name
     return f"{message}\n  while {report.while_doing}" if report.while_doing else message
 
@@ -324,6 +325,8 @@ def _trace_of(fate):
     if report is None or not report.frames:
         return ""
     text = cells.with_cell_names(report.traceback).rstrip()
-    text = text.removesuffix(f"{report.type_name}: {report.message}".rstrip()).rstrip()
+    last = f"{report.type_name}: {report.message}".rstrip() if report.message else report.type_name
+    for shown in (f"{report.type_module}.{last}", last):
+        text = text.removesuffix(shown).rstrip()
     lines = text.removeprefix("Traceback (most recent call last):\n")
     return f"Traceback of rank {fate.rank} (most recent call last):\n{lines}"

@@ -18,6 +18,7 @@ machines have no other clock in common.
 """
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import shutil
@@ -104,7 +105,7 @@ def made(parent, call_fd, captured, backend, job):
     try:
         folder = Folder(path)
         payload.copy(call_fd, folder.path / "call")
-        payload.write((captured, backend), folder.path / "surroundings")
+        payload.write((dataclasses.replace(captured, authkey=None), backend), folder.path / "surroundings")
         folder.dump("job", job)
         yield folder
     finally:

@@ -8,6 +8,7 @@ import sys
 
 from ..processes import network
 from . import joining
+from .failure import LauncherError
 
 _joining = None  # this worker's
 
@@ -23,6 +24,10 @@ class store:
     def __enter__(self):
         from torch.distributed import TCPStore
 
+        try:
+            network.loopback()  # without one the store would wait for itself for minutes
+        except RuntimeError as error:
+            raise LauncherError(str(error)) from None
         with socket.socket() as listener:
             listener.bind((self._address, 0))
             listener.listen(1024)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import types
 from dataclasses import dataclass
+from multiprocessing import resource_tracker, shared_memory
 
 from .. import cells, hardware
 from ..processes import spawned
@@ -40,6 +41,7 @@ class Surroundings:
     sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
     names: dict  # file name of a cell → what the notebook calls it
     settings: dict  # of libraries, for settings.restore
+    authkey: bytes | None = None  # that opens the notebook's managers, for ranks on this machine
     python: str | None = None  # the interpreter that a worker goes on in, None for the one that it is
 
     def restore(self, own):
@@ -85,6 +87,7 @@ def begin_anew(folder):
     multiprocessing.util.spawnv_passfds = _spawn_apart
     if folder is not None:
         spawned.give_names(folder)
+    _leave_shared_memory_to_its_maker()
     if sys.platform == "linux":  # where Python 3.14 would choose a forkserver, which does not know a cell's classes
         multiprocessing.set_start_method("fork", force=True)
 
@@ -97,6 +100,27 @@ def begin_anew(folder):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))
     dist.set_debug_level_from_env()
     hardware.full_precision()
+
+
+def _leave_shared_memory_to_its_maker():
+    """Have a worker's resource tracker take no care of memory that the worker only opens: it would remove it.
+
+    multiprocessing's own children share their parent's tracker; a worker has its own.
+    """
+    usual, usual_unlink = shared_memory.SharedMemory.__init__, shared_memory.SharedMemory.unlink
+
+    def __init__(self, name=None, create=False, size=0, **settings):
+        usual(self, name, create, size, **settings)
+        self._is_only_opened = not create and settings.get("track", True)
+        if self._is_only_opened:
+            resource_tracker.unregister(self._name, "shared_memory")
+
+    def unlink(self):
+        if self._is_only_opened:  # which takes it from the tracker's list, too
+            resource_tracker.register(self._name, "shared_memory")
+        usual_unlink(self)
+
+    shared_memory.SharedMemory.__init__, shared_memory.SharedMemory.unlink = __init__, unlink
 
 
 _trackers = []
@@ -134,7 +158,10 @@ def capture(world_size, placement, port, debug, gpus):
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     sources = cells.sources()
     names = {name: cells.cell_name(name) for name in sources}
-    return Surroundings(environment, current_folder(), list(sys.path), cores, sources, names, settings.capture())
+    authkey = bytes(multiprocessing.process.current_process().authkey)
+    return Surroundings(
+        environment, current_folder(), list(sys.path), cores, sources, names, settings.capture(), authkey
+    )
 
 
 def current_folder():

@@ -61,6 +61,13 @@ def _plain(name, value):
     for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)
+    if hasattr(value, "placements"):  # a DTensor, of which this rank may hold a part
+        if not all(placement.is_replicate() for placement in value.placements):
+            raise ValueError(
+                f"log({name}=…) was given a DTensor of which each rank holds a part ({value.placements[0]}); "
+                "log its .full_tensor(), which all ranks must ask for"
+            )
+        value = value.to_local()
     try:
         return value.item()  # a tensor, a NumPy scalar
     except (AttributeError, RuntimeError, ValueError):
@@ -87,6 +94,8 @@ def main(server_pid, rank, folder, fds):
         taken.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)})
         surroundings.begin_anew(folder)
         settings.restore(taken.settings)
+        if taken.authkey is not None:
+            multiprocessing.process.current_process().authkey = taken.authkey
         join = rendezvous.prepare()
         return lambda: join(backend)
 

@@ -13,7 +13,10 @@ def loopback():
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == "127.0.0.1" for address in addresses):
             return name
-    raise RuntimeError("this machine has no loopback interface (127.0.0.1), which workers need to find each other")
+    raise RuntimeError(
+        "this machine has no loopback interface (127.0.0.1), which workers need to find each other; "
+        "`ip link set lo up` may bring it up"
+    )
 
 
 @contextlib.contextmanager

@@ -174,6 +174,19 @@ def test_an_error_has_fields_and_a_students_message_stays_as_it_is():
     assert error.ranks[2].report.message == message
 
 
+def test_what_a_worker_says_as_it_leaves_is_shown(notebook):
+    outcome = notebook.fail("launch(lambda: sys.exit('no data in /data'), world_size=1)")
+    assert outcome.message.startswith("rank 0: left with exit code 1 (sys.exit: no data in /data) before it returned")
+    outcome = notebook.fail("launch(lambda: sys.exit(3), world_size=1)")
+    assert outcome.message.startswith("rank 0: left with exit code 3 (sys.exit) before it returned")
+
+
+def test_the_last_line_of_a_traceback_is_the_heading_whole(notebook):
+    for made in ("__import__('pickle').PicklingError('no')", "__import__('queue').Empty()", "KeyError('k')"):
+        outcome = notebook.fail(f"def leave(): raise {made}\nlaunch(leave, world_size=1)")
+        assert outcome.message.splitlines()[-1].strip(" ^~") == "", outcome.shown  # marks below the line that raised
+
+
 def test_several_ranks_are_spoken_of_in_the_plural():
     cause = Fate(0, report=report("ValueError", "no"), time=1.0)
     died = [Fate(i, died=3, time=2.0) for i in (3, 4)] + [Fate(5, died=-signal.SIGKILL, time=2.0)]

@@ -481,3 +481,62 @@ launch(wait, world_size=2, timeout=1)
 """)
     assert outcome.stdout.count("my handler") == 2, outcome.stdout
     assert "rank 1 was in barrier at Cell" in outcome.message and "rank 0 was at Cell" in outcome.message
+
+
+def test_a_manager_of_the_notebook_answers_workers(new_notebook):
+    assert new_notebook().run("""
+import multiprocessing
+with multiprocessing.Manager() as manager:
+    table = manager.dict()
+    def write(table): table[dist.get_rank()] = "here"
+    launch(write, table, world_size=2)
+    written = dict(table)
+written
+""").value == {0: "here", 1: "here"}
+
+
+def test_shared_memory_of_the_notebook_stays(notebook):
+    assert notebook.run("""
+from multiprocessing import resource_tracker, shared_memory
+memory, other = (shared_memory.SharedMemory(create=True, size=16) for _ in range(2))
+def write(name, unlinked):
+    opened = shared_memory.SharedMemory(name)
+    opened.buf[dist.get_rank()] = 7
+    opened.close()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        theirs = shared_memory.SharedMemory(unlinked)
+        theirs.close()
+        theirs.unlink()
+run = launch(write, memory.name, other.name, world_size=2)
+again = shared_memory.SharedMemory(memory.name)
+found = bytes(again.buf[:2]), run.logs, os.path.exists(f"/dev/shm/{other.name}")
+again.close(), memory.close(), memory.unlink(), other.close()
+resource_tracker.unregister(other._name, "shared_memory")
+resource_tracker._resource_tracker._stop()
+found
+""").value == (b"\x07\x07", ["", ""], False)
+
+
+def test_a_tensor_of_which_a_rank_holds_a_part_is_not_logged(notebook):
+    notebook.run("""
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate
+def worker(placement):
+    mesh = init_device_mesh("cpu", (2,))
+    log(loss=DTensor.from_local(torch.tensor(dist.get_rank() + 1.0), mesh, [placement]))
+""")
+    outcome = notebook.fail("launch(worker, Partial(), world_size=2)")
+    assert "of which each rank holds a part (P" in outcome.message and ".full_tensor()" in outcome.message
+    assert notebook.run("list(launch(worker, Replicate(), world_size=2).metrics.loss)").value == [1.0, 2.0]
+
+
+def test_without_loopback_launch_says_so_at_once():
+    begin = ["unshare", "--net"]
+    if subprocess.run([*begin, "true"], capture_output=True).returncode:
+        pytest.skip("a process cannot have a network of its own here")
+    code = "from course_utils import launch\nlaunch(lambda: None, world_size=2)"
+    done = subprocess.run(
+        [*begin, sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+    )
+    assert "LauncherError: this machine has no loopback interface (127.0.0.1)" in done.stderr, done.stderr
