@@ -129,6 +129,7 @@ class Environment:
                 python=str(folder() / "bin" / "python"),
                 path=self._path(captured.path),
                 environment=self._variables(captured.environment),
+                settings={},  # of libraries that may not be there
             )
             fd = payload.dump((captured, None))
             stack.callback(os.close, fd)

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from course_utils import Nodes, WorkerError, launch
+from course_utils.parallel.parameter_server.client import ServerGone
 
 ENDS = {"killed": lambda: os.kill(os.getpid(), signal.SIGKILL), "raised": lambda: 1 / 0, "left": lambda: sys.exit(3)}
 
@@ -59,7 +60,7 @@ def blame_a_server_that_is_then_killed():
     pids = [None] * 2
     dist.all_gather_object(pids, os.getpid())
     if dist.get_rank() == 1:
-        raise RuntimeError("server 0 is gone")
+        raise ServerGone("server 0 is gone")
     while psutil.pid_exists(pids[1]):
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -68,7 +69,7 @@ def blame_a_server_that_is_then_killed():
 def test_the_cause_is_the_one_that_blames_nobody():
     with pytest.raises(WorkerError, match="^rank 0: killed") as caught:
         launch(blame_a_server_that_is_then_killed, world_size=2, backend="gloo", timeout=30, keep_going=True)
-    assert "rank 1 failed too: RuntimeError: server 0 is gone" in str(caught.value)
+    assert "rank 1 failed too: ServerGone: server 0 is gone" in str(caught.value)
 
 
 def wait_for_one_that_is_gone(seconds):
