@@ -108,7 +108,8 @@ def mark_all(found, options, file=None):
         file.flush()
     marked, is_interrupted = {}, False
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does
+            signal.signal(number, signal.default_int_handler)
     pool = ThreadPoolExecutor(options.jobs)
     try:
         waiting = {pool.submit(mark_one, path, why, options, stop): name for name, path, why in found}

@@ -10,6 +10,7 @@ this code: all memory of a process is open to what runs in it. What is usually t
 import ast
 import asyncio
 import contextlib
+import functools
 import hashlib
 import hmac
 import importlib
@@ -129,12 +130,21 @@ def answer_of(number, cell, name, course, sources):
 
 def shell_of(main):
     """`get_ipython`, whose shell has the names of the module `main`: for magics, `!ls` and `f?` in cells."""
+    shell = _shell()
+    shell.user_module, shell.user_ns = main, main.__dict__
+    return lambda: shell
+
+
+@functools.cache
+def _shell():
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
-    shell.user_module, shell.user_ns = main, main.__dict__
-    return lambda: shell
+    class Shell(InteractiveShell):
+        def enable_gui(self, gui=None):
+            """Nothing is shown here, so `%matplotlib inline` has nothing to do."""
+
+    return Shell.instance(config=Config({"HistoryManager": {"enabled": False}}))
 
 
 def run(body, source, file, names):

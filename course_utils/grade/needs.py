@@ -15,14 +15,13 @@ _ALWAYS = set(dir(builtins)) | {"get_ipython"}
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a cell; `bound`, `read` and `changed` are names of the notebook."""
+    """A statement at the top level of a cell; `bound` and `read` are names of the notebook."""
 
     node: ast.stmt
     source: str
     file: str
     bound: frozenset
     read: frozenset
-    changed: frozenset
 
     def is_definition(self):
         return notebook.is_definition(self.node) or "run_cell_magic('writefile'" in self.source
@@ -35,28 +34,29 @@ def statements_of(source, file):
         for node in notebook.statements(source):
             tree = ast.Module([node], type_ignores=[])
             bound, read = notebook.names_bound(tree), notebook.names_read(tree)
-            found.append(Statement(node, source, file, frozenset(bound), frozenset(read), _changed(node)))
+            found.append(Statement(node, source, file, frozenset(bound), frozenset(read)))
     except notebook.UNCOMPILABLE:
         return []
     return found
 
 
-def _changed(node):
-    """The names whose values a statement changes: x[0] = 1, x.append(1), torch.manual_seed(0)."""
+def _changed(node, modules):
+    """The names whose values a statement changes: x[0] = 1, x.part = 1, x.append(1), but for functions of modules."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return frozenset()
+        return set()
     names = set()
     for part in ast.walk(node):
-        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+        is_call = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)
+        if is_call:
             part = part.value.func
         elif not isinstance(getattr(part, "ctx", None), (ast.Store, ast.Del)):
             continue
         is_part_of_it = isinstance(part, (ast.Attribute, ast.Subscript))
         while isinstance(part, (ast.Attribute, ast.Subscript)):
             part = part.value
-        if is_part_of_it and isinstance(part, ast.Name):
+        if is_part_of_it and isinstance(part, ast.Name) and not (is_call and part.id in modules):
             names.add(part.id)
-    return frozenset(names)
+    return names
 
 
 def needed(own, before, after, course):
@@ -70,15 +70,14 @@ def needed(own, before, after, course):
     except notebook.UNCOMPILABLE:
         return []
     above = frozenset().union(*(each.bound for each in before))
-    imported = set().union(*(each.bound for each in before if isinstance(each.node, (ast.Import, ast.ImportFrom))))
     chosen, pool = set(), [(each, True) for each in before] + [(each, False) for each in (*after, *course)]
+    imports = [each.bound for each, _ in pool if isinstance(each.node, (ast.Import, ast.ImportFrom))]
+    modules = _imported(own).union(*imports)
 
     def is_needed(each, is_above):
         if each.bound & (wanted if is_above else wanted - above):
             return True
-        changed = each.changed & wanted
-        # What a module is told matters (its seed, its dtype), what it is only used for does not.
-        return is_above and bool(changed) and (bool(changed - imported) or each.read <= wanted | _ALWAYS)
+        return is_above and bool(wanted & _changed(each.node, modules))
 
     size = None
     while size != len(chosen):
@@ -91,3 +90,8 @@ def needed(own, before, after, course):
     first += [each for each in after if each.is_definition()]
     first += [each for each in before if each.is_definition() or id(each) in chosen]
     return first + [each for each in after if id(each) in chosen]
+
+
+def _imported(source):
+    trees = [node for node in notebook.statements(source) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return set().union(*(notebook.names_bound(ast.Module([node], type_ignores=[])) for node in trees))
