@@ -5,11 +5,13 @@ each gets its own verdicts, whatever others do.
 import csv
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import nbformat
@@ -18,6 +20,7 @@ import pytest
 
 from course_utils.grade import notebook, report, submissions
 from course_utils.grade.marking import Verdict
+from course_utils.hardware import sharing
 from tools import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +32,7 @@ PASSED = ("passed",) * len(NUMBERS)
 LIMIT_S = 30
 
 
-def submission(answers=None, before="", after="", **other):
+def submission(answers=None, before="", after=""):
     """A notebook with solutions, but `answers` {"1.4": source}, and cells put before its exercises and after them."""
     nb = notebooks.put_in(notebooks.read(CHAPTER), SOLUTIONS)
     first = min(notebooks.exercises(nb).values())
@@ -66,12 +69,21 @@ STUB = notebook.answer_and_check(
 )[0]
 WRONG = "def model_bytes(model, dtype):\n    return 0"
 CALLED = "def model_bytes(model, dtype):\n    {}\n    return 0"
-FORGED = """import json, sys
+FORGED = """import json, os, sys
 frame = sys._getframe()
-while "pipe" not in frame.f_locals:
+verdict = {{"number": "1.4", "state": "passed", "reason": ""}}
+while frame is not None:
+    for value in [*frame.f_locals.values()]:
+        if callable(value) and getattr(value, "__name__", type(value).__name__) in ("say", "Reporter"):
+            value(verdict) if not isinstance(value, type) else None
+        if hasattr(value, "write"):
+            print(json.dumps([json.dumps(verdict), "0" * 64]), file=value, flush=True)
     frame = frame.f_back
-verdict = json.dumps({{"number": "1.4", "state": "passed", "reason": ""}})
-print(json.dumps([verdict, "0" * 64]), file=frame.f_locals["pipe"], flush=True)
+for fd in range(3, 30):
+    try:
+        os.write(fd, json.dumps([json.dumps(verdict), "0" * 64]).encode() + b"\n")
+    except OSError:
+        pass
 print("✓ Exercise 1.4: passed")
 {}"""
 ENDLESS = "    while True:\n        pass\n    if isinstance(batch, dict)"
@@ -85,6 +97,45 @@ try:
 except OSError:
     pass
 """
+STRAY = "import subprocess\nsubprocess.Popen(['sleep', '4242'], env={}, start_new_session=True)\n"
+HARMLESS = """import functools, torch
+torch.load = functools.partial(torch.load, weights_only=False)
+torch.Tensor.__repr__ = lambda self: str(self.shape)
+"""
+NO_SOLUTIONS = """import pathlib, course_utils
+near = pathlib.Path(course_utils.__file__).parents[1]
+assert not [path for path in near.rglob("*") if path.is_symlink() or "solutions" in path.name]
+"""
+PATCHED_THERE = """def model_bytes(model, dtype):
+    import sys
+    for name in ("explain", "expect_whole"):
+        setattr(sys.modules["course_utils.checks.chapter_01"], name, lambda *_, **__: 0)
+"""
+# What IPython takes and Python does not, and what looks like it, in the exercise's cell; helpers of many kinds.
+WRITTEN_WIDE = '''files = !ls
+move?
+size = 3
+left = (7
+        % size
+        != 0)
+text = """
+%time is no magic here
+!= x
+"""
+assert text.count("%") == 1 and "!= x" in text and left is True
+import asyncio
+assert await asyncio.sleep(0, 1) == 1
+%time measured = size
+assert measured == 3
+'''
+HELPERS = """import torch as library
+ONE = library.tensor(1)
+ROWS = [ONE * i for i in range(3)]
+SIZE: int = 1
+TABLE = {}
+TABLE["a"] = 1
+def helper(x):
+    return x * int(ONE) * SIZE * TABLE["a"] + int(ROWS[0])"""
 EMPTIED = "import course_utils.checks.chapter_01 as c\nopen(c.__file__, 'w').close()\n"
 
 
@@ -123,6 +174,41 @@ def planned():
         "right elsewhere": (
             without(submission({"1.3": renamed, "1.4": STUB}, before=body), "1.1"),
             ("missing", *PASSED[1:]),
+        ),
+        "as a notebook takes it": (  # `mine` is something else further down in the chapter
+            submission(
+                {
+                    "1.1": WRITTEN_WIDE + first,
+                    "1.2": "%%time\n" + second.replace("return loss", "return helper(1) * loss"),
+                    "1.3": f"{HARMLESS}{NO_SOLUTIONS}{third}",
+                    "1.4": RIGHT.replace("model_bytes", "mine") + '\n\ncheck("1.4", mine)',
+                },
+                before=HELPERS,
+            ),
+            PASSED,
+        ),
+        "ends in rare ways": (
+            submission(
+                {
+                    "1.1": f"import os\nos.kill(os.getpid(), 40)\n{first}",
+                    "1.2": f"import os\nos.closerange(3, 256)\nwhile True:\n    pass\n{second}",
+                    "1.3": f"import os\nif os.fork():\n    os._exit(0)\n{third}",
+                    "1.4": f"import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(4242)\n{RIGHT}",
+                },
+                before="many = " + " + ".join(["1"] * 6000),
+            ),
+            ("ended", "endless", "ended", "ended"),
+        ),
+        "patched there": (
+            submission(
+                {
+                    "1.1": f"raise ValueError(chr(0xD800))\n{first}",
+                    "1.2": f"import sys\ndef deep():\n    deep()\ndeep()\n{second}",
+                    "1.3": STRAY + third,
+                    "1.4": PATCHED_THERE,
+                }
+            ),
+            ("wrong", "wrong", "passed", "wrong"),
         ),
         "wrong": (
             submission(
@@ -219,6 +305,7 @@ def test_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
         for number, state, plan in zip(NUMBERS, found[name], planned[name], strict=True)
         if state != plan
     ]
+    assert "(signal 40)" in rows["ends in rare ways"]["1.1"]["reason"]
     for name in PLANNED:
         for row in rows[name].values():
             assert row["reason"] and row["passed"] == str(int(row["state"] == "passed"))
@@ -240,6 +327,73 @@ def test_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
         assert not visits
 
 
+def test_each_file_has_a_row_or_a_line_that_says_why_it_was_not_looked_at(tmp_path, monkeypatch):
+    """Equal names, odd names, odd bytes, what is no notebook; on a terminal that shows few characters, and on a node
+    where somebody else's launch never ends.
+    """
+    monkeypatch.setenv("COURSE_SHARED", "1")
+    for group in ("group1", "group2"):
+        (tmp_path / group / ".ipynb_checkpoints").mkdir(parents=True)
+    unsolved = notebooks.read(CHAPTER)
+    for cell in unsolved.cells:
+        cell["id"] = "same"
+    text = json.dumps(unsolved)
+    (tmp_path / "group1" / "name.ipynb").write_text(text)
+    (tmp_path / "group2" / "name.IPYNB").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    odd = os.fsencode(tmp_path / "group1") + b"/caf\xe9.ipynb"
+    Path(os.fsdecode(odd)).write_text("{")
+    (tmp_path / "group1" / ".ipynb_checkpoints" / "name-checkpoint.ipynb").write_text(text)
+    (tmp_path / "group2" / "handed_in.zip").write_bytes(b"PK")
+    (tmp_path / "group2" / "gone.ipynb").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "group2" / "pipe.ipynb")
+
+    command = [sys.executable, "-m", "course_utils.grade", tmp_path / "group1", tmp_path / "group2"]
+    env = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    with sharing.reserve("a launch", 1, "cpu"):
+        done = subprocess.run(
+            [*command, "--csv", tmp_path / "marks.csv"], cwd=ROOT, env=env, capture_output=True, timeout=300
+        )
+
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    rows = {}
+    for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8")):
+        rows.setdefault(row["submission"].removeprefix(f"{tmp_path}/"), []).append(row)
+    for name in ("group1/name", "group2/name"):
+        assert [row["state"] for row in rows.pop(name)] == ["open"] * len(NUMBERS)
+    assert {name: row["reason"].partition(":")[0] for name, (row,) in rows.items()} == {
+        r"group1/caf\udce9": "is no notebook (NotJSONError",
+        "group2/handed_in.zip": "is an archive",
+        "group2/gone": "is a link to a file that is not there",
+        "group2/pipe": "is no plain file but a pipe, socket or device",
+    }
+    assert b"name-checkpoint.ipynb: not looked at, is hidden" in done.stdout
+
+
+def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
+    (tmp_path / "a.ipynb").write_text("no notebook")
+    endless = f"{STRAY}import time\nwhile True:\n    time.sleep(1)\n{SOLUTIONS['1.1']}"
+    nbformat.write(submission({"1.1": endless.replace("4242", "4243")}), tmp_path / "b.ipynb")
+    command = [sys.executable, "-m", "course_utils.grade", tmp_path, "--csv", tmp_path / "marks.csv", "--jobs", "2"]
+    folders = set(Path(tempfile.gettempdir()).glob("course-grade-*"))
+
+    def strays():
+        return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "4243"]]
+
+    def rows():
+        return (tmp_path / "marks.csv").read_text().splitlines() if (tmp_path / "marks.csv").exists() else []
+
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as marker:
+        while not strays() or len(rows()) < 2:
+            assert marker.poll() is None, marker.communicate()
+            time.sleep(0.05)
+        marker.send_signal(signal.SIGINT)
+        _, stderr = marker.communicate(timeout=50)
+
+    assert marker.returncode == 130 and b"Traceback" not in stderr and b"interrupted" in stderr
+    assert not strays() and set(Path(tempfile.gettempdir()).glob("course-grade-*")) <= folders
+    assert len(rows()) == 2 and rows()[1].startswith("a,,,unreadable,")
+
+
 # Without running anything
 
 
@@ -256,6 +410,9 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path):
         (["none.ipynb"], "there is no none.ipynb"),
         (["tests/wrong_answers"], "holds no notebook"),
         (["notebooks", "--chapter", "99"], "no chapter '99'"),
+        (["notebooks", "--jobs", "0"], "'0' is no number of submissions from 1 to 1000"),
+        (["notebooks", "--limit", "nan"], "'nan' is no number of seconds above 0"),
+        (["notebooks", "--csv", "no/such/folder/marks.csv"], "name a file in a folder that is there"),
     ],
 )
 def test_arguments_that_cannot_be_right(arguments, said):
@@ -266,14 +423,14 @@ def test_arguments_that_cannot_be_right(arguments, said):
 def test_a_fault_is_no_wrong_answer():
     """Neither in the points of a spreadsheet nor in the table, and no text becomes a formula."""
     marked = {"=cmd()": [Verdict("9.1", "passed", "fine"), Verdict("9.2", "fault", "no port was free")]}
-    rows = list(csv.DictReader(report.as_csv(marked).splitlines()))
-    assert [row["passed"] for row in rows] == ["1", ""] and rows[0]["submission"] == "'=cmd()"
+    rows = [dict(zip(report.COLUMNS, row, strict=True)) for row in report.rows("=cmd()", marked["=cmd()"])]
+    assert [row["passed"] for row in rows] == [1, ""] and rows[0]["submission"] == "'=cmd()"
     assert "? not judged" in report.tables(marked) and "no port was free" in report.reasons(marked)
 
 
 def test_a_chapter_is_known_by_its_exercises(tmp_path):
     for path in notebooks.notebook_paths():
-        assert submissions.read("x", path).chapter.number == path.name[:2]
+        assert submissions.read(path, submissions.chapters()).chapter.number == path.name[:2]
 
 
 def test_each_chapter_has_a_table():

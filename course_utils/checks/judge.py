@@ -2,6 +2,7 @@
 
 from ..launch import NotSendable, WorkerError, launch, unannounced
 from .expect import Wrong, expect_function, unchanged
+from .intact import intact
 
 # the right answers take less than one; nobody should wait longer to hear that ranks wait for one another
 DEADLINE_S = 8
@@ -33,7 +34,7 @@ def run(judge, answer, *args, world_size=1):
 
 def _until_it_returns(judge, answer, *args):
     try:
-        with unchanged():  # modes
+        with unchanged(), intact():  # modes, and what judges
             return judge(answer, *args)
     except SystemExit:  # to launch a program that ends well, which a check would take for a verdict
         raise RuntimeError("sys.exit(), exit() or quit() ended the program before your function returned") from None

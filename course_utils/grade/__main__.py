@@ -4,20 +4,55 @@
 
 A SUBMISSION is a notebook, or a folder with the notebooks of many students. Each exercise is judged by the course's
 check, each submission in a process of its own, without the network where the system allows that. The exit code is 1
-where something could not be judged, else 0.
+where something could not be judged, 130 after an interrupt, else 0.
 """
 
 import argparse
+import contextlib
+import csv
+import math
 import os
+import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from ..hardware import num_cores
-from . import marking, report, submissions
+from ..processes import linux
+from . import inbox, marking, report, submissions
+from .process import Stopped
 
 
 def main(argv=None):
+    options, parser = _options(argv)
+    for stream in (sys.stdout, sys.stderr):  # names are bytes to the system, and a terminal may know few characters
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        if options.chapter and options.chapter not in submissions.chapters():
+            parser.error(f"there is no chapter {options.chapter!r}: take one of {', '.join(submissions.chapters())}")
+        found = inbox.find(options.submissions)
+    except FileNotFoundError as error:
+        sys.exit(f"grade: {error}")
+    files = {}
+    for kind in ("csv", "json"):
+        if path := getattr(options, kind):
+            files[kind] = _open_new(path, parser)
+    for _, path, why in (each for each in found if not each[0]):
+        print(f"{path}: not looked at, {why}")
+    is_interrupted, marked = mark_all([each for each in found if each[0]], options, files.get("csv"))
+    if "json" in files:
+        files["json"].write(report.as_json(marked))
+    print(f"\n{report.tables(marked, report.signs_for(sys.stdout.encoding))}\n\n{report.reasons(marked)}".rstrip())
+    if is_interrupted:
+        print(f"grade: interrupted; {len(marked)} submissions were marked before", file=sys.stderr)
+    for file in (*files.values(), sys.stdout, sys.stderr):
+        file.flush()
+    os._exit(130 if is_interrupted else any(map(_lacks_a_verdict, marked.values())))
+
+
+def _options(argv):
     parser = argparse.ArgumentParser(
         prog="python -m course_utils.grade", description="Mark notebooks that were handed in."
     )
@@ -25,56 +60,102 @@ def main(argv=None):
         "submissions", nargs="+", metavar="SUBMISSION", help="a notebook, or a folder with those of many students"
     )
     parser.add_argument("--chapter", metavar="09", help="refuse notebooks of other chapters")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="a line for each exercise")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the same for programs")
-    parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds for an exercise (%(default)s)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="a line for each exercise, written as they are judged")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the same for programs, written at the end")
+    parser.add_argument("--limit", type=_seconds, default=60, metavar="S", help="seconds for an exercise (%(default)s)")
     parser.add_argument(
-        "--jobs", type=int, default=max(1, num_cores() // 2), metavar="N", help="submissions at a time (%(default)s)"
+        "--jobs", type=_count, default=max(1, num_cores() // 2), metavar="N", help="submissions at a time (%(default)s)"
     )
     parser.add_argument("--network", action="store_true", help="let the students' code use the network")
-    options = parser.parse_args(argv)
+    return parser.parse_args(argv), parser
+
+
+def _seconds(text):
     try:
-        if options.chapter and options.chapter not in submissions.chapters():
-            parser.error(f"there is no chapter {options.chapter!r}: take one of {', '.join(submissions.chapters())}")
-        for file in filter(None, (options.csv, options.json)):
-            if file.exists():
-                parser.error(f"{file} is there already: name another file, or move it away")
-        found = submissions.find(options.submissions)
-    except FileNotFoundError as error:
-        sys.exit(f"grade: {error}")
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0: take 60")
+    return seconds
+
+
+def _count(text):
+    if not text.isdecimal() or not 0 < int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of submissions from 1 to 1000: take 2")
+    return int(text)
+
+
+def _open_new(path, parser):
     try:
-        marked = mark_all(found, options)
+        return path.open("x", encoding="utf-8", errors="backslashreplace", newline="")
+    except FileExistsError:
+        parser.error(f"{path} is there already: name another file, or move it away")
+    except OSError as error:
+        parser.error(f"{path} cannot be written ({error.strerror}): name a file in a folder that is there")
+
+
+def mark_all(found, options, file=None):
+    """(whether it was interrupted, {name: [Verdict], or why it cannot be read, in the order of `found`}).
+
+    Says of each when it is done, and writes its rows to `file` then.
+    """
+    linux.adopt_orphans()
+    stop, stopping = os.pipe()
+    writer = csv.writer(file, lineterminator="\n") if file else None
+    if file:
+        writer.writerow(report.COLUMNS)
+        file.flush()
+    marked, is_interrupted = {}, False
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does
+            signal.signal(number, signal.default_int_handler)
+    pool = ThreadPoolExecutor(options.jobs)
+    try:
+        waiting = {pool.submit(mark_one, path, why, options, stop): name for name, path, why in found}
+        for future in as_completed(waiting):
+            name, verdicts = waiting[future], future.result()
+            marked[name] = verdicts
+            try:
+                if file:
+                    writer.writerows(report.rows(name, verdicts))
+                    file.flush()
+                print(f"{name}: {_in_short(verdicts)}", flush=True)
+            except OSError as error:  # a full disk, a reader who is gone: what is marked is shown at the end
+                with contextlib.suppress(OSError):
+                    print(f"grade: {name} cannot be written ({error.strerror}): see the table", file=sys.stderr)
     except KeyboardInterrupt:
-        os.write(2, b"\ngrade: interrupted\n")
-        os._exit(130)
-    print(f"\n{report.tables(marked)}\n\n{report.reasons(marked)}".rstrip())
-    for file, text in ((options.csv, report.as_csv(marked)), (options.json, report.as_json(marked))):
-        if file:
-            file.write_text(text, encoding="utf-8")
-    sys.exit(
-        any(
-            isinstance(verdicts, str) or any(verdict.state == "fault" for verdict in verdicts)
-            for verdicts in marked.values()
-        )
-    )
+        is_interrupted = True
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # from here it takes seconds, and must not be left half done
+        os.close(stopping)
+        pool.shutdown(cancel_futures=True)
+        linux.kill_descendants()  # what got away from the process that watched over it
+    return is_interrupted, {name: marked[name] for name, *_ in found if name in marked}
 
 
-def mark_all(found, options):
-    """{name: [Verdict], or why it cannot be read}, in the order of `found`; says of each when it is done."""
+def mark_one(path, why, options, stop):
+    """[Verdict] of a submission, or why it cannot be read. A fault of the marker costs this submission alone."""
+    if why:
+        return why
+    try:
+        return marking.mark(path, options.chapter, options.limit, not options.network, stop)
+    except submissions.Unreadable as error:
+        return str(error)
+    except Stopped:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return f"could not be marked, which is no fault of the student's ({type(error).__name__}: {error})"
 
-    def mark_one(item):
-        name, path = item
-        try:
-            submission = submissions.read(name, path, options.chapter)
-            verdicts = marking.mark(submission, options.limit, offline=not options.network)
-            done = f"{report.num_passed(verdicts)} of {len(verdicts)} passed"
-        except submissions.Unreadable as error:
-            verdicts = done = str(error)
-        print(f"{name}: {done}", flush=True)
-        return name, verdicts
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        return dict(pool.map(mark_one, found))
+def _in_short(verdicts):
+    return verdicts if isinstance(verdicts, str) else f"{report.num_passed(verdicts)} of {len(verdicts)} passed"
+
+
+def _lacks_a_verdict(verdicts):
+    return isinstance(verdicts, str) or any(verdict.state == "fault" for verdict in verdicts)
 
 
 if __name__ == "__main__":

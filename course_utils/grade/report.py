@@ -1,7 +1,5 @@
 """What came of all submissions: a table, CSV, JSON."""
 
-import csv
-import io
 import json
 import textwrap
 
@@ -28,11 +26,23 @@ MEANINGS = {
 WIDTH = 120
 
 
+PLAIN_SIGNS = dict(zip(SIGNS, "+xo-~e!?", strict=True))  # for a terminal without the others
+
+
+def signs_for(encoding):
+    """The signs that a terminal with this encoding can show."""
+    try:
+        "".join(SIGNS.values()).encode(encoding)
+        return SIGNS
+    except UnicodeEncodeError:
+        return PLAIN_SIGNS
+
+
 def num_passed(verdicts):
     return sum(verdict.state == "passed" for verdict in verdicts)
 
 
-def tables(marked):
+def tables(marked, shown=SIGNS):
     """A table for each chapter. `marked`: {name: [Verdict]}, or {name: why it cannot be read}."""
     chapters, unreadable = {}, []
     for name, verdicts in marked.items():
@@ -40,20 +50,20 @@ def tables(marked):
             unreadable.append(f"{name}: {verdicts}")
         else:
             chapters.setdefault(int(verdicts[0].exercise.partition(".")[0]), {})[name] = verdicts
-    found = [table(chapters[number]) for number in sorted(chapters)]
+    found = [table(chapters[number], shown) for number in sorted(chapters)]
     return "\n\n".join([*found, *(["\n".join(unreadable)] if unreadable else [])])
 
 
-def table(marked):
+def table(marked, shown=SIGNS):
     """`marked`: {name: [Verdict]} of one chapter; a column for each exercise."""
     exercises = [verdict.exercise for verdict in next(iter(marked.values()))]
     width = max([len("submission"), *map(len, marked)]) + 2
     lines = ["".join(["submission".ljust(width), *(f"{number:>6s}" for number in exercises), "   passed"])]
     for name, verdicts in marked.items():
-        signs = "".join(f"{SIGNS[verdict.state]:>6s}" for verdict in verdicts)
+        signs = "".join(f"{shown[verdict.state]:>6s}" for verdict in verdicts)
         lines.append(f"{name.ljust(width)}{signs}   {num_passed(verdicts)} of {len(verdicts)}")
     used = {verdict.state for verdicts in marked.values() for verdict in verdicts}
-    return "\n".join([*lines, "", "   ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in SIGNS if state in used)])
+    return "\n".join([*lines, "", "   ".join(f"{shown[state]} {MEANINGS[state]}" for state in SIGNS if state in used)])
 
 
 def reasons(marked):
@@ -69,21 +79,20 @@ def reasons(marked):
     return "\n".join(paragraphs)
 
 
-def as_csv(marked):
-    """A line per exercise, and one per submission that cannot be read."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["submission", "exercise", "passed", "state", "reason", "seconds"])
-    for name, verdicts in marked.items():
-        if isinstance(verdicts, str):
-            writer.writerow([harmless(name), "", "", "unreadable", harmless(verdicts), ""])
-            continue
-        for verdict in verdicts:
-            passed = "" if verdict.state == "fault" else int(verdict.state == "passed")
-            writer.writerow(
-                [harmless(name), verdict.exercise, passed, verdict.state, harmless(verdict.reason), verdict.seconds]
-            )
-    return text.getvalue()
+COLUMNS = ("submission", "exercise", "passed", "state", "reason", "seconds")
+
+
+def rows(name, verdicts):
+    """The rows of the CSV for a submission: one per exercise, or one that says why it cannot be read."""
+    if isinstance(verdicts, str):
+        return [(harmless(name), "", "", "unreadable", harmless(verdicts), "")]
+    found = []
+    for verdict in verdicts:
+        passed = "" if verdict.state == "fault" else int(verdict.state == "passed")
+        found.append(
+            (harmless(name), verdict.exercise, passed, verdict.state, harmless(verdict.reason), verdict.seconds)
+        )
+    return found
 
 
 def harmless(text):

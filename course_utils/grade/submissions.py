@@ -1,7 +1,9 @@
-"""What was handed in: notebooks, the chapter that each belongs to, and the cell of each answer."""
+"""A notebook that was handed in: the chapter that it belongs to, and the cell of each answer."""
 
 import ast
+import json
 import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -28,16 +30,14 @@ class Chapter:
 
     number: str
     stubs: dict
-    unsolved: frozenset
+    unsolved: tuple
     sources: tuple
 
 
 @dataclass(frozen=True)
 class Submission:
-    """`sources` are the code cells of the notebook at `path`, IPython's own lines left out."""
+    """`sources` are the code cells of a notebook, as the Python that IPython makes of them."""
 
-    name: str
-    path: Path
     chapter: Chapter
     sources: tuple
 
@@ -55,90 +55,67 @@ def chapters():
             cell.source for i, cell in enumerate(nb.cells) if cell.cell_type == "code" and i not in where.values()
         ]
         found[path.name[:2]] = Chapter(
-            path.name[:2], stubs, frozenset(text.strip() for text in texts.values()), tuple(sources)
+            path.name[:2], stubs, tuple(text.strip() for text in texts.values()), tuple(sources)
         )
     if not found:
         raise FileNotFoundError(f"{NOTEBOOKS} holds no chapters: mark in a checkout of the course")
     return found
 
 
-def find(paths):
-    """[(name, path)] of the notebooks at `paths`: files, and folders with all that is in them.
-
-    Raises FileNotFoundError for a path that is not there, or a folder without notebooks.
-    """
-    found = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = [
-                file
-                for file in sorted(path.rglob("*.ipynb"))
-                if not any(part.startswith(".") for part in file.relative_to(path).parts)
-            ]
-            if not inside:
-                raise FileNotFoundError(f"{path} holds no notebook: name the folder with the students' .ipynb files")
-            found += [(file.relative_to(path).with_suffix("").as_posix(), file) for file in inside]
-        elif path.exists():
-            found.append((path.with_suffix("").as_posix(), path))
-        else:
-            raise FileNotFoundError(f"there is no {path}")
-    return found
-
-
-def read(name, path, chapter=None):
+def read(path, chapters, chapter=None):
     """The Submission at `path`; `chapter`, such as "09", is what it must be of. Raises Unreadable."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        num_bytes = path.stat().st_size
+        if num_bytes > MOST_BYTES:
             raise Unreadable(
-                f"has {path.stat().st_size / 1e6:.0f} MB, and no more than {MOST_BYTES / 1e6:.0f} are read: ask "
-                "for it without outputs"
+                f"has {num_bytes / 1e6:.0f} MB, and no more than {MOST_BYTES / 1e6:.0f} are read: ask for it without "
+                "outputs"
             )
-        nb = nbformat.read(path, as_version=4)
-        sources = tuple(without_magics(cell.source) for cell in nb.cells if cell.cell_type == "code")
+        content = path.read_bytes()
     except OSError as error:
         raise Unreadable(f"cannot be read ({error.strerror})") from None
-    except Unreadable:
-        raise
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of cells' ids, which nothing here needs
+            text = content.decode(json.detect_encoding(content), "surrogatepass")  # whatever byte order mark it has
+            nb = nbformat.reads(text, as_version=4)
+        cells = [cell.source for cell in nb.cells if cell.cell_type == "code"]
+        sources = tuple(notebook.python_of(source) for source in cells)
     except Exception as error:  # whatever nbformat finds
-        raise Unreadable(
-            f"is no notebook ({type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0][:80] if str(error).strip() else ''})"
-        ) from None
-    own = _chapter_of(sources, path)
+        said = str(error).strip().splitlines() or [""]
+        raise Unreadable(f"is no notebook ({type(error).__name__}: {said[0][:80]})") from None
+    own = _chapter_of(sources, path, chapters)
     if own is None:
         raise Unreadable("holds no exercise of the course" + (f"; chapter {chapter} is marked" if chapter else ""))
     if chapter and own != chapter:
         raise Unreadable(f"is of chapter {own}, and chapter {chapter} is marked")
-    return Submission(name, path, chapters()[own], sources)
+    return Submission(chapters[own], sources)
 
 
-def _chapter_of(sources, path):
+def _chapter_of(sources, path, chapters):
     """The chapter most of whose exercises are in these cells, by number or by the name of the answer."""
     votes = Counter()
     for number in _NUMBER.findall("\n".join(sources)):
         votes[number.partition(".")[0].zfill(2)] += 1
     bound = set().union(*map(bound_in, sources)) if sources else set()
-    for chapter in chapters().values():
+    for chapter in chapters.values():
         votes[chapter.number] += len(bound & set(chapter.stubs.values()))
     known = [
-        (count, path.name.startswith(number), number)
-        for number, count in votes.items()
-        if count and number in chapters()
+        (count, path.name.startswith(number), number) for number, count in votes.items() if count and number in chapters
     ]
     return max(known)[2] if known else None
 
 
-def without_magics(source):
-    """A cell's text with IPython's own lines (%time, !ls) as comments, so that numbers of lines stay."""
-    return re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", source, flags=re.MULTILINE)
-
-
 @lru_cache(maxsize=1000)  # asked for each exercise
 def bound_in(source):
-    """The names that a cell gives a value to at its top level; none where it cannot be compiled."""
+    """The names that a cell gives a value to at its top level; none where it cannot be compiled.
+
+    Each statement for itself: Python leaves out what stands below `while True`.
+    """
     try:
-        return notebook.names_bound(source)
-    except (SyntaxError, ValueError):
+        trees = [ast.Module([node], type_ignores=[]) for node in notebook.statements(source)]
+        return set().union(*map(notebook.names_bound, trees))
+    except notebook.UNCOMPILABLE:
         return set(re.findall(r"^def (\w+)", source, re.MULTILINE))
 
 
@@ -153,10 +130,10 @@ def cell_of(number, chapter, sources):
     solved = [i for i in candidates if notebook.answer_and_check(sources[i])[0].strip() not in chapter.unsolved]
     if solved or candidates:
         return (solved or candidates)[-1], name
-    for source in reversed(sources):
+    for last, source in reversed(list(enumerate(sources))):
         other = _checked(number, source)
-        for i, text in reversed(list(enumerate(sources))):
-            if other and other in bound_in(text):
+        for i in range(last, -1, -1):  # above the check: what is called so further down is something else
+            if other and other in bound_in(sources[i]):
                 return i, other
     return None, name
 
@@ -164,8 +141,8 @@ def cell_of(number, chapter, sources):
 def _checked(number, source):
     """The name that a cell gives to the check of an exercise."""
     try:
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError):
+        calls = [part for node in notebook.statements(source) for part in ast.walk(node) if isinstance(part, ast.Call)]
+    except notebook.UNCOMPILABLE:
         return None
     for call in calls:
         if (

@@ -1,0 +1,88 @@
+"""What lies in the folders that were handed in: the notebooks, each with a name of its own, and what is none."""
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz", ".bz2")
+
+
+def find(paths):
+    """[(name, path, why it is not looked at, "" for a notebook)] of all files at `paths`, folders with all in them.
+
+    Names differ: where two files would have the same, all are called by their paths. What an operating system or an
+    editor hides in a folder is in no student's name, and has the name "".
+
+    Raises FileNotFoundError for a path that is not there, or a folder without files.
+    """
+    found = {}  # {absolute path: (folder, path, why not)}
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = list(_files_in(path))
+            if not any(not why for _, why in inside):
+                raise FileNotFoundError(f"{path} holds no notebook: name the folder with the students' .ipynb files")
+        elif os.path.lexists(path):
+            inside = [(path, _why_not(path, is_named=True))]
+        else:
+            raise FileNotFoundError(f"there is no {path}")
+        for file, why in inside:
+            found.setdefault(os.path.abspath(file), (path, file, why))
+    seen = [each for each in found.values() if not _is_hidden(each[0], each[1])]
+    for naming in (_inside, lambda _, file: _stem(file), lambda _, file: file.as_posix()):
+        names = [naming(folder, file) for folder, file, _ in seen]
+        if len(set(names)) == len(names):
+            break
+    hidden = [("", file, "is hidden") for folder, file, _ in found.values() if _is_hidden(folder, file)]
+    return [(name, file, why) for name, (_, file, why) in zip(names, seen, strict=True)] + hidden
+
+
+def _files_in(folder):
+    unreadable = []
+    for place, folders, files in os.walk(folder, onerror=unreadable.append):
+        folders.sort()
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in sorted(files + links):
+            path = Path(place) / name
+            yield path, "is a link to a folder, which is not followed" if name in links else _why_not(path)
+    for error in unreadable:
+        yield Path(error.filename), f"is a folder that cannot be read ({error.strerror})"
+
+
+def _why_not(path, is_named=False):
+    """Why a file is not looked at, "" for one that may be a notebook. Nothing is opened but plain files."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        broken = path.is_symlink() and isinstance(error, FileNotFoundError)
+        return "is a link to a file that is not there" if broken else f"cannot be read ({error.strerror})"
+    if not stat.S_ISREG(status.st_mode):
+        return "is no plain file but a pipe, socket or device"
+    suffix = path.suffix.lower()
+    if suffix == ".ipynb" or (is_named and suffix not in _ARCHIVES and not _is_zip(path)):
+        return ""
+    if suffix in _ARCHIVES or _is_zip(path):
+        return "is an archive: unpack it, and mark what is in it"
+    return "is no notebook: its name does not end in .ipynb"
+
+
+def _is_zip(path):
+    try:
+        return zipfile.is_zipfile(path)
+    except OSError:
+        return False
+
+
+def _is_hidden(folder, file):
+    if file == folder:
+        return False
+    return any(part.startswith(".") or part == "__MACOSX" for part in file.relative_to(folder).parts)
+
+
+def _inside(folder, file):
+    return _stem(file if file == folder else file.relative_to(folder))
+
+
+def _stem(file):
+    """A notebook's path without its suffix; what is no notebook is called by all of its name."""
+    return (file.with_suffix("") if file.suffix.lower() == ".ipynb" else file).as_posix()

@@ -1,0 +1,97 @@
+"""What an exercise needs of the notebook that it stands in: the statements of other cells that are run before its own.
+
+A notebook is run from top to bottom, which takes minutes; here only what defines is run, and what the answer depends
+on, through functions too: what gives a value to a name that it reads, and what changes such a value.
+"""
+
+import ast
+import builtins
+from dataclasses import dataclass
+
+from . import notebook
+
+_ALWAYS = set(dir(builtins)) | {"get_ipython"}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement at the top level of a cell; `bound` and `read` are names of the notebook."""
+
+    node: ast.stmt
+    source: str
+    file: str
+    bound: frozenset
+    read: frozenset
+
+    def is_definition(self):
+        return notebook.is_definition(self.node) or "run_cell_magic('writefile'" in self.source
+
+
+def statements_of(source, file):
+    """The Statements of a cell, none of one that Python cannot compile."""
+    found = []
+    try:
+        for node in notebook.statements(source):
+            tree = ast.Module([node], type_ignores=[])
+            bound, read = notebook.names_bound(tree), notebook.names_read(tree)
+            found.append(Statement(node, source, file, frozenset(bound), frozenset(read)))
+    except notebook.UNCOMPILABLE:
+        return []
+    return found
+
+
+def _changed(node, modules):
+    """The names whose values a statement changes: x[0] = 1, x.part = 1, x.append(1), but for functions of modules."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return set()
+    names = set()
+    for part in ast.walk(node):
+        is_call = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)
+        if is_call:
+            part = part.value.func
+        elif not isinstance(getattr(part, "ctx", None), (ast.Store, ast.Del)):
+            continue
+        is_part_of_it = isinstance(part, (ast.Attribute, ast.Subscript))
+        while isinstance(part, (ast.Attribute, ast.Subscript)):
+            part = part.value
+        if is_part_of_it and isinstance(part, ast.Name) and not (is_call and part.id in modules):
+            names.add(part.id)
+    return names
+
+
+def needed(own, before, after, course):
+    """The Statements to run, in order, before the exercise's cell, whose text is `own`.
+
+    `before` and `after` are those of the student's cells above and below it, `course` those of the chapter's. What
+    stands above is taken first, as if the notebook had been run from top to bottom.
+    """
+    try:
+        wanted = notebook.names_read(own) - _ALWAYS
+    except notebook.UNCOMPILABLE:
+        return []
+    above = frozenset().union(*(each.bound for each in before))
+    chosen, pool = set(), [(each, True) for each in before] + [(each, False) for each in (*after, *course)]
+    imports = [each.bound for each, _ in pool if isinstance(each.node, (ast.Import, ast.ImportFrom))]
+    modules = _imported(own).union(*imports)
+
+    def is_needed(each, is_above):
+        if each.bound & (wanted if is_above else wanted - above):
+            return True
+        return is_above and bool(wanted & _changed(each.node, modules))
+
+    size = None
+    while size != len(chosen):
+        size = len(chosen)
+        for each, is_above in pool:
+            if id(each) not in chosen and is_needed(each, is_above):
+                chosen.add(id(each))
+                wanted |= each.read - _ALWAYS
+    first = [each for each in course if each.is_definition() or id(each) in chosen]
+    first += [each for each in after if each.is_definition()]
+    first += [each for each in before if each.is_definition() or id(each) in chosen]
+    return first + [each for each in after if id(each) in chosen]
+
+
+def _imported(source):
+    trees = [node for node in notebook.statements(source) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return set().union(*(notebook.names_bound(ast.Module([node], type_ignores=[])) for node in trees))

@@ -1,0 +1,138 @@
+"""The process that judges a submission, as the marker sees it: started, heard for a time, ended with all it began.
+
+Nothing here waits without a limit, for no pipe's end and no process's: a student's code may hold the one open and keep
+the other from ending.
+"""
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import selectors
+import subprocess
+import sys
+import time
+from collections import deque
+
+import psutil
+
+from ..processes import linux
+from . import judging
+
+MARK = "COURSE_GRADE"  # the variable that says of a process to which submission's marking it belongs
+_END_S = 10  # for all that a submission has started to be killed
+_TAIL_BYTES = 5000  # kept of what it prints
+_MOST_BYTES = 10_000_000  # of a line on the pipe
+
+
+class Stopped(Exception):
+    """The marking was interrupted."""
+
+
+class JudgeProcess:
+    """A context manager; `task` is what `judging.main` reads, `stop` a descriptor that can be read once all ends."""
+
+    def __init__(self, task, folder, env, stop=None):
+        self.exitcode, self.is_watched, self.is_heard = None, True, True
+        self._mark, self._key, self._tail, self._pid = secrets.token_hex(8), secrets.token_bytes(16), b"", None
+        self._stop, self._said, self._rest = stop, deque(), {}
+        self._fds, writing = zip(os.pipe(), os.pipe(), strict=True)
+        task |= {"key": self._key.hex(), "pipe": writing[0], "report": writing[1]}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "course_utils.grade.judging"],
+                cwd=folder,
+                env=env | {MARK: self._mark},
+                pass_fds=writing,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                bufsize=0,
+            )
+        finally:
+            for fd in writing:
+                os.close(fd)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._fds[0], selectors.EVENT_READ, self._take_said)
+        self._selector.register(self._fds[1], selectors.EVENT_READ, self._take_report)
+        self._selector.register(self._process.stdout.fileno(), selectors.EVENT_READ, self._take_printed)
+        if stop is not None:
+            self._selector.register(stop, selectors.EVENT_READ)
+        with contextlib.suppress(BrokenPipeError):
+            line = json.dumps(task).encode() + b"\n"
+            while line:
+                line = line[self._process.stdin.write(line) :]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """End the process and all that it has started."""
+        self._process.stdin.close()  # for the process that watches over it the sign to end all
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            pass
+        linux.kill_group(self._process.pid)
+        linux.kill_marked(MARK, self._mark)  # should the watching process have been killed
+        self._process.wait()
+        self._process.stdout.close()
+        self._selector.close()
+        for fd in self._fds:
+            os.close(fd)
+
+    def next(self, deadline_s):
+        """The next message, or None when time.monotonic() is past `deadline_s` or the process has ended."""
+        while not self._said:
+            has_ended = self.exitcode is not None or not self.is_watched
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 and not has_ended:
+                return None
+            events = self._selector.select(0 if has_ended else left_s)
+            if any(key.fd == self._stop for key, _ in events):
+                raise Stopped
+            for key, _ in events:
+                data = os.read(key.fd, 65536)
+                if not data:
+                    self._selector.unregister(key.fd)
+                key.data(data)
+            if has_ended and (not events or left_s <= -_END_S) and not self._said:
+                return None
+        return self._said.popleft()
+
+    def printed(self):
+        """The last lines that the process has printed, in one."""
+        lines = self._tail.decode(errors="replace").splitlines()
+        return " / ".join(line.strip() for line in lines if line.strip())[-300:]
+
+    def is_stopped(self):
+        """Whether it was told to pause (SIGSTOP), and so cannot end."""
+        try:
+            return self._pid is not None and psutil.Process(self._pid).status() == psutil.STATUS_STOPPED
+        except psutil.Error:
+            return False
+
+    def _lines(self, name, data):
+        *lines, rest = (self._rest.get(name, b"") + data).split(b"\n")
+        self._rest[name] = rest[-_MOST_BYTES:]
+        return lines
+
+    def _take_said(self, data):
+        self.is_heard = bool(data)
+        for line in self._lines("said", data):
+            with contextlib.suppress(ValueError, TypeError):
+                text, signature = json.loads(line)
+                if hmac.compare_digest(judging.signature(text, self._key), signature):
+                    self._said.append(json.loads(text))
+
+    def _take_report(self, data):
+        self.is_watched = bool(data)
+        for line in self._lines("report", data):
+            report = json.loads(line)
+            self._pid = report.get("pid", self._pid)
+            self.exitcode = report.get("exitcode")
+
+    def _take_printed(self, data):
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
