@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 _FORMAT = "course_utils.checkpoint 2"
+_PARTS = ("states", "classes", "values", "random")  # each a dict
 
 
 class CheckpointError(Exception):
@@ -76,8 +77,8 @@ def load(path, /, **objects):
         if name not in states:
             held = ", ".join(states) or "no object"
             raise CheckpointError(f"{path} holds {held}; there is no state for {name} in it")
-        if _class(thing) != classes[name]:
-            here = f"{name} was {classes[name] or 'a model'} and is {type(thing).__name__} here"
+        if _class(thing) != classes.get(name):
+            here = f"{name} was {classes.get(name) or 'a model'} and is {type(thing).__name__} here"
             raise CheckpointError(f"{path} was saved from something else: {here}; nothing was changed")
     if missing := [name for name in states if name not in objects]:
         raise CheckpointError(
@@ -104,12 +105,14 @@ def _restore(pairs, random_states, path):
         for name, (thing, _) in pairs.items()
     }
     random_before = _random_states()
-    changed = []
+    changed, refused = [], None
     try:
         for name, (thing, state) in pairs.items():
             changed.append(name)
+            refused = f"{name} refused its state"
             _require_dtypes(thing, state)
             thing.load_state_dict(state)
+        refused = "the random states in it cannot be restored"
         _set_random_states(random_states)
     except BaseException as error:
         for name in changed:
@@ -119,7 +122,7 @@ def _restore(pairs, random_states, path):
         if not isinstance(error, Exception):
             raise
         reason = textwrap.shorten(str(error), 300)
-        raise CheckpointError(f"{path}: {changed[-1]} refused its state ({reason}); nothing was changed") from error
+        raise CheckpointError(f"{path}: {refused} ({reason}); nothing was changed") from error
 
 
 def _require_dtypes(thing, state):
@@ -272,4 +275,6 @@ def _read_one(path):
             f"{path} is no checkpoint of this course, but something else that torch.save wrote: "
             "torch.load(path, weights_only=True) reads it"
         )
+    if missing := [name for name in _PARTS if not isinstance(content.get(name), dict)]:
+        raise CheckpointError(f"{path} is no whole checkpoint: it lacks {', '.join(missing)}; load another one")
     return content

@@ -20,6 +20,7 @@ What a program for one device would not need is marked at the line's end: "NEW" 
 import contextlib
 import io
 import json
+import math
 import resource
 import sys
 import time
@@ -292,8 +293,10 @@ def report(run):
             "data": run.data,
             "world_size": run.place.world_size,
         }
+        # JSON has no NaN and no infinity, which a rate that is too high leads to: null stands for them.
+        valid = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         with open(options.json, "a", encoding="utf-8") as file:
-            file.write(json.dumps(about | figures) + "\n")
+            file.write(json.dumps(about | valid, allow_nan=False) + "\n")
 
 
 def train(run):

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import reprlib
 
 from . import hardware
 from .train_ranks import Refused
@@ -26,6 +27,11 @@ _OF_ROWS = ("mlp", "transformer")  # rows of layers, which a pipeline can cut
 _PARTS = {"digits": 64, "lecture": 120, "mlp": 512, "transformer": 4}
 
 
+_LARGEST_WHOLE = 2**63 - 1  # torch takes larger seeds, but the epoch is added to it
+_LARGEST = 3.4e38  # what a float32 holds
+_YEAR_S = 365 * 24 * 3600  # torch's clocks count nanoseconds in 64 bits
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
         raise Refused(f"{message}; --help explains every option")
@@ -33,23 +39,30 @@ class _Parser(argparse.ArgumentParser):
 
 def _whole(least):
     def whole(text):
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, {least} or more")
-        return int(text)
+        try:
+            value = int(text) if text.isdecimal() else -1
+        except ValueError:  # Python converts no thousands of digits
+            value = math.inf
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number, {least} or more")
+        if value > _LARGEST_WHOLE:
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is more than {_LARGEST_WHOLE}, the most there is")
+        return value
 
     return whole
 
 
-def _number(least, exclusive):
+def _number(least, exclusive, most=_LARGEST):
     def number(text):
         try:
             value = float(text)
         except ValueError:
             value = math.nan
         if not (least < value < math.inf or value == least and not exclusive):
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a number {'above' if exclusive else 'of'} {least}" + ("" if exclusive else " or more")
-            )
+            wanted = f"above {least}" if exclusive else f"of {least} or more"
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a number {wanted}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is more than {most:g}, the most there is")
         return value
 
     return number
@@ -158,7 +171,7 @@ def _add_processes(about):
     )
     about(
         "--timeout",
-        type=_number(0, True),
+        type=_number(1, False, most=_YEAR_S),
         default=300.0,
         metavar="SECONDS",
         help="how long a process waits for the others, at the start and in every message (default: 300)",
@@ -182,7 +195,8 @@ def _add_files(about):
         help=(
             "go on from --checkpoint, to the same bits as without the interruption; nothing there is an error, or "
             "with `auto` the beginning of the run: for jobs that are started again (torchrun's restarted workers go "
-            "on by themselves). `auto` also goes on with another number of processes, equal up to rounding"
+            "on by themselves). `auto` also goes on with another number of processes, equal up to rounding. Where "
+            "other rates, --momentum, --replicas or --micro-batches are given than before, they count from there on"
         ),
     )
     about(
@@ -206,7 +220,12 @@ def check(options, place):
     if strategy in ("ddp", "fsdp") and batch_size % world_size:
         raise Refused(
             f"--batch-size {batch_size} cannot be divided by {world_size} processes: choose a multiple of "
-            f"{world_size}, such as {math.ceil(batch_size / world_size) * world_size}"
+            f"{world_size}, such as {batch_size + -batch_size % world_size}"
+        )
+    if not options.fixed_lr and (rate := options.lr * batch_size / options.base_batch) > _LARGEST:
+        raise Refused(
+            f"--lr × --batch-size / --base-batch, the rate by the linear rule, is {rate:g}, more than a float32 holds: "
+            "choose a smaller --lr"
         )
     if options.replicas > 1 and (strategy != "fsdp" or world_size % options.replicas):
         raise Refused(

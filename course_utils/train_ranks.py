@@ -58,7 +58,23 @@ def find_place():
             f"the environment has {told}, but RANK and WORLD_SIZE must both be whole numbers: "
             "start the program with torchrun, or unset RANK"
         ) from None
+    if not (0 <= rank < world_size and 0 <= local_rank < num_local):
+        raise Refused(
+            f"the environment has RANK={rank} of WORLD_SIZE={world_size} and LOCAL_RANK={local_rank} of "
+            f"LOCAL_WORLD_SIZE={num_local}, but ranks count from 0 to one less than their number: "
+            "start the program with torchrun, or unset RANK"
+        )
     return Place(rank, local_rank, world_size, num_local)
+
+
+def _require_address():
+    """Raise Refused unless the environment says where rank 0 is to be found."""
+    address, port = (os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
+    if not address or not (port or "").isdecimal() or not 0 < int(port) < 65536:
+        raise Refused(
+            f"the environment has RANK={os.environ['RANK']}, MASTER_ADDR={address or ''} and MASTER_PORT={port or ''}, "
+            "which do not say at which node and port rank 0 is: start the program with torchrun, or unset RANK"
+        )
 
 
 def _environment_of_slurm():
@@ -113,6 +129,8 @@ def join(options, place, needs_group):
     # gloo beside NCCL carries what lies on the CPU.
     backend = {"backend": "cpu:gloo,cuda:nccl", "device_id": hardware.rank_device()} if is_nccl else {"backend": "gloo"}
     timeout = datetime.timedelta(seconds=options.timeout)
+    if "RANK" in os.environ:
+        _require_address()
     try:
         store = _new_store(timeout) if "RANK" in os.environ else dist.HashStore()
         dist.init_process_group(store=store, rank=place.rank, world_size=place.world_size, timeout=timeout, **backend)

@@ -6,14 +6,24 @@ chapter 10.
 """
 
 import os
+import textwrap
 from pathlib import Path
 
 import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 
 from . import checkpoint
 from .checkpoint import CheckpointError
 from .train_ranks import Refused, agreement, require_same
+
+# What `resume` needs of a checkpoint, and of which type.
+_PARTS = {"model": dict, "optimizer": dict, "scaler": dict, "about": dict, "world_size": int, "epoch": int,
+          "step": int, "loss_sum": float, "figures": dict | None}  # fmt: skip
 
 
 def _file(run):
@@ -24,6 +34,12 @@ def _about(run):
     """What a checkpoint and the run that goes on from it must have in common."""
     names = ("model", "strategy", "batch_size", "precision", "seed")
     return {name: getattr(run.options, name) for name in names} | {"data": run.data}
+
+
+def _how(run):
+    """What may change from one part of a run to the next: each is used as the command line has it, and is said."""
+    names = ("lr", "base_batch", "warmup", "fixed_lr", "momentum", "replicas", "micro_batches")
+    return {name: getattr(run.options, name) for name in names}
 
 
 def _are_stages(run):
@@ -44,6 +60,7 @@ def save(run):
                 optimizer=optimizer,
                 scaler=run.scaler.state_dict(),
                 about=_about(run),
+                how=_how(run),
                 world_size=run.place.world_size,
                 epoch=run.epoch,
                 step=run.step,
@@ -85,11 +102,20 @@ def resume(run):
             )
         if there:
             values = _read(there, run.place.rank == 0)
+            _require_parts(values, file)
             _require_alike(values, run, is_lenient)
     with agreement():  # of a folder that only some nodes see, ranks would begin at different steps
         require_same("the checkpoint's (epoch, step)", values and (values["epoch"], values["step"]))
     if values:
-        _restore(values, run)
+        with agreement():
+            try:
+                _restore(values, run)
+            except Exception as error:  # torch raises many kinds
+                reason = textwrap.shorten(str(error), 300)
+                raise Refused(
+                    f"{file} does not fit this run ({type(error).__name__}: {reason}): name another --checkpoint folder"
+                ) from error
+        _say_what_differs(values, run)
 
 
 def _read(paths, tells):
@@ -107,8 +133,15 @@ def _read(paths, tells):
     raise fault
 
 
+def _require_parts(values, file):
+    if missing := [name for name, kind in _PARTS.items() if not isinstance(values.get(name, ...), kind)]:
+        raise Refused(
+            f"{file} was not saved by this program, for it lacks {', '.join(missing)}: name another --checkpoint folder"
+        )
+
+
 def _require_alike(values, run, is_lenient):
-    before, here, file = values.get("about", {}), _about(run), _file(run)
+    before, here, file = values["about"], _about(run), _file(run)
     for name, value in here.items():
         if before.get(name) != value:
             raise Refused(
@@ -125,6 +158,14 @@ def _require_alike(values, run, is_lenient):
         print(f"{num_before} processes saved the checkpoint and {num_here} go on: equal up to rounding", flush=True)
 
 
+def _say_what_differs(values, run):
+    before, here = values.get("how", {}), _how(run)  # checkpoints were once without it
+    differing = [name for name, value in here.items() if before.get(name, value) != value]
+    if differing and run.place.rank == 0:
+        said = ", ".join(f"--{name.replace('_', '-')} {before[name]} → {here[name]}" for name in differing)
+        print(f"other than in the checkpoint, from here on: {said}", flush=True)
+
+
 def _restore(values, run):
     model, optimizer = values["model"], values["optimizer"]
     if _are_stages(run):  # the layers of other stages are not for this rank
@@ -134,8 +175,15 @@ def _restore(values, run):
             "state": {name: value for name, value in optimizer["state"].items() if name in mine},
             "param_groups": [group | {"params": [name for name in group["params"] if name in mine]}],
         }
+    if missing := sorted(run.core.state_dict().keys() - model.keys()):  # torch takes an empty one without a word
+        raise KeyError(f"it has no {', '.join(missing)}")
     how = StateDictOptions(full_state_dict=not _are_stages(run))  # each rank takes its shards
-    set_state_dict(run.core, run.optimizer, model_state_dict=model, optim_state_dict=optimizer, options=how)
+    if optimizer["state"] and run.options.momentum:
+        set_state_dict(run.core, run.optimizer, model_state_dict=model, optim_state_dict=optimizer, options=how)
+    else:  # SGD without momentum has no state, which torch would miss: momentum begins anew, if at all
+        set_model_state_dict(run.core, model, options=how)
+    for group in run.optimizer.param_groups:
+        group["momentum"] = run.options.momentum  # not the checkpoint's, which the group has taken over
     run.scaler.load_state_dict(values["scaler"])
     run.epoch, run.step = values["epoch"], values["step"]
     run.loss_sum, run.figures = values["loss_sum"], values["figures"]

@@ -307,6 +307,107 @@ def test_another_number_of_processes_goes_on_where_that_is_asked_for(tmp_path):
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 
+MOMENTA = {"without": ("0", "0"), "kept": ("0.5", "0.5"), "taken away": ("0.9", "0"), "added": ("0", "0.9")}
+
+
+def cases_of_momenta(folder, *how):
+    """Arguments of two trainings for each of MOMENTA: an epoch, and from its checkpoint on a second one."""
+    for name, momenta in MOMENTA.items():
+        for epochs, momentum, resume in zip("12", momenta, ([], ["--resume"]), strict=True):
+            yield ["--batch-size", "480", "--precision", "fp64", "--fixed-lr", *how, "--epochs", epochs, "--momentum",
+                   momentum, "--checkpoint", str(folder / name), *resume]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """{(model, name in MOMENTA): the parameters} where one process was resumed."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in OF_RANKS:
+            patch.delenv(name, raising=False)
+        patch.setenv("COURSE_DEVICE", "cpu")
+        for model in ("digits", "mlp"):
+            folder = tmp_path_factory.mktemp(model)
+            for case in cases_of_momenta(folder, "--model", model):
+                train.main(case)
+            found |= {(model, name): checkpoint.load(folder / name / "last.pt")["model"] for name in MOMENTA}
+    return found
+
+
+@pytest.mark.parametrize("name", MOMENTA)
+def test_a_resumed_run_computes_with_the_momentum_that_is_given(name, resumed):
+    digits = load_images("digits", size=16)
+    torch.manual_seed(0)
+    model = models.DigitsNet().double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    for epoch, momentum in enumerate(map(float, MOMENTA[name])):
+        optimizer.param_groups[0]["momentum"] = momentum
+        order = torch.randperm(len(digits.labels), generator=torch.Generator().manual_seed(epoch))
+        for chosen in order[: 2 * 480].split(480):
+            optimizer.zero_grad()
+            F.cross_entropy(model(digits.images[chosen].double()), digits.labels[chosen]).backward()
+            optimizer.step()
+    torch.testing.assert_close(resumed["digits", name], dict(model.state_dict()), **EXACT)
+
+
+def test_every_strategy_is_resumed_with_any_momentum(resumed, tmp_path):
+    strategies = {"ddp": "digits", "fsdp": "digits", "tensor": "digits", "pipeline": "mlp"}
+    cases = [case for strategy, model in strategies.items()
+             for case in cases_of_momenta(tmp_path / strategy, "--model", model, "--strategy", strategy)]  # fmt: skip
+    launch(train_in_ranks, *cases, world_size=2)
+    for case in cases_of_momenta(tmp_path / "dp", "--strategy", "dp"):
+        train.main(case)
+    for strategy, model in (strategies | {"dp": "digits"}).items():
+        for name in MOMENTA:
+            ours = checkpoint.load(tmp_path / strategy / name / "last.pt")["model"]
+            torch.testing.assert_close(ours, resumed[model, name], **EXACT)
+
+
+def test_what_differs_from_the_checkpoint_is_said_in_one_line(tmp_path, capsys):
+    common = ["--batch-size", "480", "--checkpoint", str(tmp_path)]
+    train.main([*common, "--epochs", "1", "--lr", "0.01"])
+    capsys.readouterr()
+    train.main([*common, "--epochs", "2", "--resume", "--momentum", "0", "--warmup", "2"])
+    said = "other than in the checkpoint, from here on: --lr 0.01 → 0.02, --warmup 1.0 → 2.0, --momentum 0.9 → 0.0"
+    assert said in capsys.readouterr().out.splitlines()
+    figures = train.main([*common, "--epochs", "3", "--resume", "--momentum", "0", "--fixed-lr", "--warmup", "2"])
+    assert "from here on: --fixed-lr False → True\n" in capsys.readouterr().out and figures["learning_rate"] == 0.02
+    train.main([*common, "--epochs", "4", "--resume", "--momentum", "0", "--fixed-lr", "--warmup", "2"])
+    assert "from here on" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ({}, "last.pt is no whole checkpoint: it lacks states, classes, values, random; load another one"),
+        ({"states": {}, "classes": {}, "values": {}, "random": {}},
+         "last.pt: the random states in it cannot be restored .*python"),
+        ({"values": {}}, "last.pt was not saved by this program, for it lacks model, .*figures: name another"),
+        ({"values.epoch": "one"}, "last.pt was not saved by this program, for it lacks epoch: name another"),
+        ({"values.model": {}}, "last.pt does not fit this run .*: name another --checkpoint folder"),
+        ({"values.optimizer": {"state": {"fc1.weight": {}}}}, "last.pt does not fit this run"),
+        ({"values.scaler": {"scale": 1}}, None),  # of a run without a scaled loss it is not needed
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_was_tampered_with_is_refused_in_one_sentence(content, said, tmp_path):
+    common = [*SHORT, "--checkpoint", str(tmp_path)]
+    train.main(common)
+    file = tmp_path / "last.pt"
+    whole = torch.load(file, weights_only=True)
+    changed = {name.partition(".")[2]: value for name, value in content.items() if "." in name}
+    if changed:
+        content = whole | {"values": whole["values"] | changed}
+    elif content == {"values": {}}:
+        content = whole | content
+    torch.save({"format": whole["format"]} | content, file)
+    if said is None:
+        train.main([*common, "--resume"])
+        return
+    with pytest.raises(Refused, match=said) as refusal:
+        train.main([*common, "--resume"])
+    assert "\n" not in str(refusal.value)
+
+
 def test_a_run_that_is_complete_is_left_as_it_is(tmp_path, capsys):
     common = [*SHORT, "--checkpoint", str(tmp_path)]
     figures = train.main(common)
@@ -347,6 +448,16 @@ BAD = [
     (["--epochs", "0"], "argument --epochs: '0' is not a whole number, 1 or more"),
     (["--lr", "nan"], "argument --lr: 'nan' is not a number above 0"),
     (["--warmup", "-1"], "argument --warmup: .*-1"),
+    (["--warmup", "1e308"], "argument --warmup: '1e308' is more than 3.4e\\+38, the most there is"),
+    (["--momentum", "1e300"], "argument --momentum: '1e300' is more than"),
+    (["--lr", "1e300"], "argument --lr: '1e300' is more than"),
+    (["--lr", "3e38"], "the rate by the linear rule, is 2.25e\\+39, more than a float32 holds: choose a smaller --lr"),
+    (["--timeout", "1e300"], "argument --timeout: '1e300' is more than 3.1536e\\+07"),
+    (["--timeout", "1e-300"], "argument --timeout: '1e-300' is not a number of 1 or more"),
+    (["--seed", "9" * 20], "argument --seed: '9{20}' is more than 9223372036854775807, the most there is"),
+    (["--base-batch", "1" * 400], "argument --base-batch: '1+[.]{3}1+' is more than"),
+    (["--batch-size", "1" * 5000], "argument --batch-size: '1+[.]{3}1+' is more than"),
+    (["--strategy", "ddp", "--batch-size", "9" * 18], "--batch-size 9{18} is more than the 1437 images"),
     (["--btach-size", "64"], "unrecognized arguments: --btach-size 64"),
     (["--batch-size", "2000"], "--batch-size 2000 is more than the 1437 images of digits"),
     (["--resume"], "--resume needs --checkpoint DIR"),
@@ -439,7 +550,45 @@ def test_an_endpoint_that_does_not_answer_ends_in_a_sentence(monkeypatch):
         train.main(["--strategy", "ddp", "--timeout", "1"])
 
 
+@pytest.mark.parametrize(
+    "environment, said",
+    [
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "RANK=0, MASTER_ADDR= and MASTER_PORT=, which do not say at which node"),
+        ({"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}, "MASTER_ADDR=127.0.0.1 and MASTER_PORT=, which"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "http"}, "MASTER_PORT=http"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "99999"}, "MASTER_PORT=99999"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 of WORLD_SIZE=2 .*: start the program with torchrun, or unset RANK"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1 of WORLD_SIZE=2"),
+        ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_RANK=0 of LOCAL_WORLD_SIZE=0, but ranks"),
+        ({"RANK": "0", "WORLD_SIZE": "many"}, "RANK and WORLD_SIZE must both be whole numbers"),
+    ],
+)  # fmt: skip
+def test_an_environment_that_names_no_place_is_refused_in_one_sentence(environment, said, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refused, match=said) as refusal:
+        train.main(["--strategy", "ddp", "--timeout", "1"])
+    assert "\n" not in str(refusal.value) and not train.dist.is_initialized()
+
+
+@pytest.mark.parametrize("given", [["--seed", "9223372036854775807"], ["--warmup", "3e38"], ["--timeout", "31536000"],
+                                   ["--momentum", "3e38"], ["--lr", "4e37"], ["--lr", "3e38", "--fixed-lr"],
+                                   ["--lr", "1e-320"]], ids=" ".join)  # fmt: skip
+def test_the_largest_and_smallest_numbers_are_used(given, tmp_path):
+    common = [*SHORT, "--strategy", "ddp", *given, "--checkpoint", str(tmp_path)]
+    assert train.main(common) and train.main([*common, "--epochs", "2", "--resume"])["epoch"] == 1
+
+
 # ---- What is shown and written
+
+
+def test_what_is_no_number_is_null_in_the_json(tmp_path):
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    train.main([*SHORT, "--lr", "1e30", "--epochs", "2", "--json", str(tmp_path / "figures")])
+    lines = [json.loads(line, parse_constant=refuse) for line in (tmp_path / "figures").read_text().splitlines()]
+    assert lines[-1]["loss"] is None and lines[-1]["epoch"] == 1
 
 
 def test_a_line_of_json_for_each_epoch_and_no_bar_in_a_file(tmp_path):
