@@ -70,13 +70,13 @@ def _short(value):
     return text if len(text) < 60 else f"a {type(value).__name__}"
 
 
-def dump(worker, args, kwargs):
-    """Return the descriptor of a payload.
+def dump(worker, args, kwargs, stays_here=False):
+    """Return the descriptor of a payload, in which shared memory stays shared if it `stays_here`, on this machine.
 
     Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.
     """
     try:
-        return payload.dump((worker, args, kwargs))
+        return payload.dump((worker, args, kwargs), keeps_shared=stays_here)
     except OSError as error:
         raise LauncherError(f"there is no room to hand the arguments to the workers ({error.strerror})") from error
     except Exception as error:

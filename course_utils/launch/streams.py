@@ -127,14 +127,15 @@ class Output:
         return [f"… {count:,} lines left out here; {self._where_more_is} has more …"] if count else []
 
     def _write(self, lines):
-        if not lines or self.trouble is not None:
+        if not lines or self.trouble is not None or self._stream is None:  # a program may have no stdout
             return
         try:
             if self.make_way is not None:
                 self.make_way()
             self._stream.write("\n".join(lines) + "\n")
-            self._stream.flush()
-        except (OSError, ValueError) as error:  # the disk behind it is full, it was closed
+            if hasattr(self._stream, "flush"):  # a notebook's may be anything that can be written to
+                self._stream.flush()
+        except Exception as error:  # the disk behind it is full, it was closed
             self.trouble = error
 
 

@@ -22,7 +22,7 @@ import types
 
 import cloudpickle
 
-from . import carry
+from . import carry, shared
 
 _ALIGNMENT = 64  # bytes; a vectorised kernel may read a tensor with aligned loads
 
@@ -55,9 +55,9 @@ def _of_file(name, make, parts):
 class _Pickler(Pickler):
     """cloudpickle that moves tensors' bytes out of band and brings CUDA tensors to the CPU."""
 
-    def __init__(self, file, buffer_callback):
+    def __init__(self, file, buffer_callback, keeps_shared):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
-        self._storages, self._main = {}, None
+        self._storages, self._main, self._keeps_shared = {}, None, keeps_shared
 
     def _function_getnewargs(self, func):
         code, names, *others = super()._function_getnewargs(func)
@@ -71,6 +71,8 @@ class _Pickler(Pickler):
             return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
         if (carried := carry.anew(obj)) is not None:
             return carried
+        if self._keeps_shared and (mapped := shared.array(obj)) is not None:
+            return mapped
         torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
             # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.
@@ -78,6 +80,8 @@ class _Pickler(Pickler):
             first = self._storages.setdefault(key, obj)
             if first is not obj:
                 return _same, (first,)
+            if self._keeps_shared and (mapped := shared.storage(obj._untyped_storage)) is not None:
+                return _of_shared, (*mapped, obj.dtype)
             return _rebuild_storage, (pickle.PickleBuffer(_bytes_of(obj)), obj.dtype)
         return super().reducer_override(obj)
 
@@ -143,6 +147,12 @@ def _bytes_of(typed_storage):
     return torch.empty(0, dtype=torch.uint8).set_(untyped).numpy()
 
 
+def _of_shared(map_it, arguments, dtype):
+    import torch
+
+    return torch.storage.TypedStorage(wrap_storage=map_it(*arguments), dtype=dtype, _internal=True)
+
+
 def _rebuild_storage(buffer, dtype):
     import torch
 
@@ -154,13 +164,15 @@ def _rebuild_storage(buffer, dtype):
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
-def dump(obj):
+def dump(obj, keeps_shared=False):
     """Write `obj` to an anonymous file and return its descriptor, which the caller closes.
+
+    `keeps_shared`: memory that is shared stays so, for a receiver on this machine while `obj` lives here.
 
     Raises whatever pickling raises (TypeError, PicklingError, AttributeError, …), with nothing left open.
     """
     stream, buffers = io.BytesIO(), []
-    _Pickler(stream, buffers.append).dump(obj)
+    _Pickler(stream, buffers.append, keeps_shared).dump(obj)
     pickled = stream.getbuffer()
     raws = [buffer.raw() for buffer in buffers]
     fd = anonymous_file("course-payload")

@@ -4,6 +4,8 @@ import io
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from conftest import REPOSITORY
 
 from course_utils.launch import LauncherError, WorkerError
 from course_utils.launch.consequence import Consequence
@@ -133,6 +136,27 @@ def test_a_stream_that_refuses_is_left_alone_and_the_log_goes_on(pipe):
     output.finish()
     assert output.trouble.errno == 28
     assert output.log(0) == "a\nb\nc\n"
+
+
+def test_a_stream_that_can_only_be_written_to_and_none_at_all(pipe, monkeypatch):
+    written = []
+    output = Output(1, type("Tee", (), {"write": lambda self, text: written.append(text)})())
+    pipe(output, b"a\nb\n")
+    output.finish()
+    assert ("".join(written), output.trouble) == ("[rank 0] a\n[rank 0] b\n", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    output = Output(1)
+    pipe(output, b"a\n")
+    output.finish()
+    assert (output.log(0), output.trouble) == ("a\n", None)
+
+
+def test_a_program_without_stdout_gets_its_results(tmp_path):
+    code = "from course_utils import launch\nopen('out', 'w').write(str(launch(lambda: print(1), world_size=2).logs))"
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE,
+                          timeout=100)  # fmt: skip
+    assert (tmp_path / "out").read_text() == "['1\\n', '1\\n']", done.stderr
 
 
 def test_of_a_progress_bar_the_last_state_is_shown(pipe):

@@ -109,7 +109,7 @@ class Ranks:
         with briefly_interrupted(f"{name} was interrupted"), self._crew.turn, interrupts.deferred():
             self._output = output
             residents = self._require_life(output)
-            fd = call.dump(function, args, kwargs)
+            fd = call.dump(function, args, kwargs, stays_here=True)
             try:
                 self._watch(residents, {rank: fd for rank in ranks}, name, display)
             finally:
