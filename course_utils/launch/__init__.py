@@ -184,8 +184,8 @@ def launch(
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
     and, unless `backend` is None, a process group: NCCL with a GPU for each rank where there are enough (with gloo for
     tensors on the CPU), else gloo. An `init_process_group` that asks for the same is content with it, so a torchrun
-    script's main() runs as it is. `__main__` holds what the function refers to, under the notebook's names. Shared memory
-    stays shared: of a model after `share_memory()` there is one, for all ranks.
+    script's main() runs as it is. `__main__` holds what the function refers to, under the notebook's names. Memory that
+    is shared stays so: of a model after `share_memory()` there is one, for all ranks.
 
     Workers compute by the notebook's settings: warnings' filters, print options and error states of NumPy and torch,
     default dtype, deterministic algorithms, matmul precision and anomaly detection. Seeds and numbers of threads are

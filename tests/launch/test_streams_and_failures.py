@@ -154,8 +154,8 @@ def test_a_stream_that_can_only_be_written_to_and_none_at_all(pipe, monkeypatch)
 def test_a_program_without_stdout_gets_its_results(tmp_path):
     code = "from course_utils import launch\nopen('out', 'w').write(str(launch(lambda: print(1), world_size=2).logs))"
     command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE,
-                          timeout=100)  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, timeout=100)
     assert (tmp_path / "out").read_text() == "['1\\n', '1\\n']", done.stderr
 
 
