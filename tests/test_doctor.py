@@ -371,3 +371,26 @@ def test_every_pair_is_measured():
     pairs = [(0, 1), (0, 2), (1, 2)]
     measured = launch(workers.pair_bandwidths, pairs, 2**20, world_size=3, backend="gloo")
     assert all(set(result) == set(pairs) and all(0 < value < 1000 for value in result.values()) for result in measured)
+
+
+def test_a_user_without_a_name_and_a_home(tmp_path):
+    """As in a container that was given a user id only; the course's folder is another's."""
+    begin = ["unshare", "--user", "--map-user=54321"]
+    if subprocess.run([*begin, "true"], capture_output=True).returncode:
+        pytest.skip("a process cannot have another user id here")
+    shutil.copytree(ROOT / "course_utils", tmp_path / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "data").mkdir(mode=0o555)
+    code = """
+import pathlib
+try: pathlib.Path.home()
+except RuntimeError: print("none")
+from course_utils import data
+from course_utils.doctor import machine
+print(data.files.folders() == [data.files.DATA / "downloads"])
+print([line.said for line in machine.disk() if "home" in line.said])
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "COURSE_DATA")}
+    done = subprocess.run([*begin, sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True,
+                          text=True, timeout=100)  # fmt: skip
+    lines = ["none", "True", "['this user has no home folder, where settings and caches go']"]
+    assert done.stdout.splitlines() == lines, done.stderr

@@ -27,8 +27,9 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 _DOWNLOADS, _SAID = DATA / "downloads", "data/downloads"
 _LECTURERS = []
 if not os.access(DATA, os.W_OK):  # the checkout is another's, whose data sets can be read
-    _LECTURERS, _SAID = [_DOWNLOADS], "~/.cache/course_utils/downloads"
-    _DOWNLOADS = Path(_SAID).expanduser()
+    with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
+        _OWN = Path("~/.cache/course_utils/downloads").expanduser()
+        _LECTURERS, _SAID, _DOWNLOADS = [_DOWNLOADS], "~/.cache/course_utils/downloads", _OWN
 _UNFINISHED = ".unfinished-"
 _NETWORK_TIMEOUT_S = 5
 

@@ -120,7 +120,13 @@ def _has_infiniband():
 
 def disk():
     """Where a student's work, caches and temporary files go: there is room, and it can be written."""
-    places = {"home": Path.home(), "TMPDIR": Path(os.environ.get("TMPDIR") or "/tmp")}
+    places = {"TMPDIR": Path(os.environ.get("TMPDIR") or "/tmp")}
+    try:
+        places = {"home": Path.home()} | places
+    except RuntimeError:
+        yield Line(
+            "disk", WARN, "this user has no home folder, where settings and caches go", "set HOME to a folder of yours"
+        )
     if os.environ.get("MY_COURSE"):
         places["MY_COURSE"] = Path(os.environ["MY_COURSE"])
     seen = set()

@@ -137,7 +137,10 @@ class Slurm:
     def follower(self, name, world_size, placement, debug, call_fd):
         captured = surroundings.capture(world_size, placement, 0, debug, {})
         captured = dataclasses.replace(captured, environment=None, cores=None)  # the job's own
-        parent = Path(self.folder) if self.folder is not None else Path.home() / ".cache" / "course_utils"
+        try:
+            parent = Path(self.folder) if self.folder is not None else Path.home() / ".cache" / "course_utils"
+        except RuntimeError:
+            raise ValueError("this user has no home folder: name one that all nodes see, Slurm(folder=…)") from None
         try:
             parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
