@@ -32,7 +32,7 @@ class Follower(Watch):
         self._readers = [Reader(folder, rank) for rank in range(world_size)]
         self._outputs = {}
         self._ended, self._problem = set(), None
-        self._showed_life = 0.0
+        self._showed_life, self._unwritten = 0.0, ""
 
     def start(self):
         self._show_life()
@@ -73,9 +73,10 @@ class Follower(Watch):
         """The error for a launch whose agents ended before its ranks:
         before any began, it is no fault of the worker's.
         """
+        problem = self._problem + self._unwritten
         if not self.begun:
-            return LauncherError(self._problem)
-        return WorkerError("\n\n".join([self._problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
+            return LauncherError(problem)
+        return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
 
     def stop(self):
         """End what still runs, show the rest of the output and close everything.
@@ -95,9 +96,13 @@ class Follower(Watch):
         return have_ended
 
     def _show_life(self):
-        if time.monotonic() - self._showed_life > _ALIVE_S:
-            self._showed_life = time.monotonic()
+        if time.monotonic() - self._showed_life <= _ALIVE_S:
+            return
+        try:
             self._folder.dump("alive", time.time())
+            self._showed_life, self._unwritten = time.monotonic(), ""
+        except OSError as error:  # a disk that is full for a moment; the agents wait a while for the next
+            self._unwritten = f"; the notebook cannot write to {self._folder.path} ({error.strerror})"
 
     def _read(self):
         self._read_outputs()

@@ -92,6 +92,26 @@ def test_the_kernels_death_ends_agents_and_ranks(new_notebook):
     assert not [name for name in notebook.files() if "course-run-" in name]
 
 
+def test_a_moment_in_which_nothing_can_be_written_ends_nothing(notebook):
+    """Neither a full disk nor, as here, a name that is taken: the next sign of life comes through."""
+    assert (
+        notebook.run("""
+import pathlib, tempfile
+def take_the_name():
+    if dist.get_rank() == 0:
+        (alive,) = pathlib.Path(tempfile.gettempdir()).glob("**/course-run-*/alive")
+        alive.unlink()
+        alive.mkdir()
+        time.sleep(3)
+        alive.rmdir()
+        while not alive.exists(): time.sleep(0.05)
+    return "went on"
+launch(take_the_name, world_size=2, on=Nodes(2)).results
+""").value
+        == ["went on"] * 2
+    )
+
+
 def test_an_agent_that_is_killed_is_named(notebook):
     notebook.run("def stay():\n    print('begun', flush=True)\n    time.sleep(60)")
     begun = []
