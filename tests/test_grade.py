@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -259,9 +258,9 @@ def planned():
 PLANNED = planned()
 
 
-def grade(*arguments):
+def grade(*arguments, **variables):
     command = [sys.executable, "-m", "course_utils.grade", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
+    return subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=800)
 
 
 UNREADABLE = {  # name: (text, what is said)
@@ -289,10 +288,10 @@ def test_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
     for name, (text, _) in UNREADABLE.items():
         (inbox / f"{name}.ipynb").write_text(text)
     course = {path: path.read_bytes() for path in (ROOT / "course_utils").rglob("*.py")}
-    folders = set(Path(tempfile.gettempdir()).glob("course-grade-*"))
+    (tmp_path / "tmp").mkdir()
 
     files = ["--csv", tmp_path / "marks.csv", "--json", tmp_path / "marks.json"]
-    done = grade(inbox, "--chapter", "01", "--limit", LIMIT_S, "--jobs", 2, *files)
+    done = grade(inbox, "--chapter", "01", "--limit", LIMIT_S, "--jobs", 2, *files, TMPDIR=str(tmp_path / "tmp"))
 
     rows = {}
     for row in csv.DictReader((tmp_path / "marks.csv").open()):
@@ -321,7 +320,7 @@ def test_submissions_are_marked_as_planned_and_nothing_is_left(tmp_path):
     assert next(each for each in content if each["submission"] == "no Python")["passed"] == 2
 
     assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "4242"]]
-    assert set(Path(tempfile.gettempdir()).glob("course-grade-*")) <= folders
+    assert not list((tmp_path / "tmp").iterdir())
     assert {path: path.read_bytes() for path in course} == course
     if os.geteuid() == 0:
         assert not visits
@@ -374,7 +373,9 @@ def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
     endless = f"{STRAY}import time\nwhile True:\n    time.sleep(1)\n{SOLUTIONS['1.1']}"
     nbformat.write(submission({"1.1": endless.replace("4242", "4243")}), tmp_path / "b.ipynb")
     command = [sys.executable, "-m", "course_utils.grade", tmp_path, "--csv", tmp_path / "marks.csv", "--jobs", "2"]
-    folders = set(Path(tempfile.gettempdir()).glob("course-grade-*"))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary)}
 
     def strays():
         return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "4243"]]
@@ -382,7 +383,7 @@ def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
     def rows():
         return (tmp_path / "marks.csv").read_text().splitlines() if (tmp_path / "marks.csv").exists() else []
 
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as marker:
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as marker:
         while not strays() or len(rows()) < 2:
             assert marker.poll() is None, marker.communicate()
             time.sleep(0.05)
@@ -390,7 +391,7 @@ def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
         _, stderr = marker.communicate(timeout=50)
 
     assert marker.returncode == 130 and b"Traceback" not in stderr and b"interrupted" in stderr
-    assert not strays() and set(Path(tempfile.gettempdir()).glob("course-grade-*")) <= folders
+    assert not strays() and not list(temporary.iterdir())
     assert len(rows()) == 2 and rows()[1].startswith("a,,,unreadable,")
 
 
