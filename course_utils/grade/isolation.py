@@ -18,11 +18,11 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _POLL_S = 0.1  # where the system cannot say that a process has ended
 
 
-def go_on_in_a_child(control, report):
+def go_on_in_a_child(control, report, pipe):
     """Return in a child. This process watches over it, and ends with it, or when nobody holds `control` any more.
 
-    It says on the descriptor `report`, which the child does not have, the child's pid and then how that ended. Whatever
-    the child has started is killed then, in whatever session and with whatever environment.
+    It says on the descriptor `report`, which the child does not have, the child's pid and then how that ended; `pipe`
+    is the child's alone. Whatever the child has started is killed then, in whatever session and environment.
     """
     parent = os.getpid()
     linux.adopt_orphans()
@@ -36,6 +36,7 @@ def go_on_in_a_child(control, report):
         linux.end_with_parent(parent)
         _be_the_first_to_go()
         return
+    os.close(pipe)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)  # so that the marker reads to the end of what the child prints
     os.dup2(null, 2)
