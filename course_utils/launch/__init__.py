@@ -208,20 +208,22 @@ def launch(
     arguments, before anything is started; LauncherError if no worker is to blame; and Interrupted, a
     KeyboardInterrupt.
     """
-    world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
-    if on is None:
-        room.require(world_size)
-    if keep_going and on is not None:
-        raise ValueError(
-            "keep_going works only for ranks that launch itself starts; those that on=… starts end together"
-        )
+    with call.refused_briefly():
+        world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
+        if on is None:
+            room.require(world_size)
+        if keep_going and on is not None:
+            raise ValueError(
+                "keep_going works only for ranks that launch itself starts; those that on=… starts end together"
+            )
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     name = call.worker_name(worker)
     surroundings.current_folder()  # if it has been deleted, nothing is started
     stopped = f"the launch of {name} was interrupted, and none of its workers is still running"
     with briefly_interrupted(stopped), contextlib.ExitStack() as stack:
-        call_fd = call.dump(worker, args, kwargs, stays_here=on is None)
+        with call.refused_briefly():
+            call_fd = call.dump(worker, args, kwargs, stays_here=on is None)
         stack.callback(os.close, call_fd)
         warm()  # before waiting for a turn, and before torch is imported here too
         stack.enter_context(interrupts.deferred())

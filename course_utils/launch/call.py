@@ -4,10 +4,14 @@ import contextlib
 import functools
 import inspect
 import os
+import traceback
 
-from .. import hardware
+from .. import cells, hardware
 from ..processes import payload
+from . import unsendable
 from .failure import LauncherError
+
+_LAUNCHER = os.path.dirname(__file__) + os.sep
 
 
 class NotSendable(TypeError):
@@ -16,6 +20,24 @@ class NotSendable(TypeError):
     def __init__(self, text, what, reason):
         super().__init__(text)
         self.what, self.reason = what, reason
+
+
+@contextlib.contextmanager
+def refused_briefly():
+    """Have a notebook show a TypeError or ValueError of this block, which refuses what a student has asked for, in its
+    one sentence and with the student's line, without our frames.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        error._render_traceback_ = functools.partial(_refusal, error)  # IPython's hook
+        raise
+
+
+def _refusal(error):
+    frames = [tuple(frame)[:3] for frame in traceback.extract_tb(error.__traceback__)]
+    place = cells.own_line([frame for frame in frames if not frame[0].startswith(_LAUNCHER)])
+    return [f"\x1b[31m{type(error).__name__}\x1b[0m: {error}", *([f"  at {place}"] if place else [])]
 
 
 def place(worker, args, kwargs, world_size, timeout, backend, on=None):
@@ -89,11 +111,9 @@ def dump(worker, args, kwargs, stays_here=False):
                 for name, v in (names.nonlocals | names.globals).items()
             ]
         for what, value in named:
-            try:
-                os.close(payload.dump(value))
-            except Exception as reason:
+            if (reason := unsendable.reason_against(value)) is not None:
                 raise NotSendable(
-                    f"{what} is a {type(value).__name__}, which cannot be sent to another process ({reason}); "
+                    f"{what} is {unsendable.described(value)}, which cannot be sent to another process ({reason}); "
                     "make it inside the worker, or pass plain values and tensors",
                     what,
                     str(reason),

@@ -150,6 +150,8 @@ def capture(world_size, placement, port, debug, gpus):
     )
     if not environment.get("OMP_NUM_THREADS"):
         environment["OMP_NUM_THREADS"] = "1"
+    if "inline" in environment.get("MPLBACKEND", ""):
+        environment["MPLBACKEND"] = "module://course_utils.launch.no_screen"
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
     if placement.device_type == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""  # or a worker's DataParallel, for one, would take every GPU it finds

@@ -1,9 +1,10 @@
 """What is known about the ranks of one launch, however they were started: results, rows, output and how each ended."""
 
+import contextlib
 import os
 import time
 
-from ..processes import payload
+from ..processes import interrupts, payload
 from .failure import Fate, frames_of_dump
 from .protocol import Asked, Began, Described, Left, Located, Logged, Raised, Report, Returned
 from .rows import Rows
@@ -29,6 +30,7 @@ class Watch:
     def begin_anew(self):
         """Forget what ranks have done so far: they are about to serve a request."""
         self.results = [None] * self.world_size
+        self._takes_results = True
         self.rows = Rows(self.world_size)
         self.fates = [Fate(rank) for rank in range(self.world_size)]
         self.located = {}  # rank → its last Located
@@ -91,11 +93,18 @@ class Watch:
             self.prompting[rank] = message.prompt
 
     def _take_result(self, rank, fd):
+        """Rebuild a result, which may run a student's code: an interrupt ends that, and leaves the results to come."""
         fate = self.fates[rank]
+        fate.returned = True
         try:
-            self.results[rank] = payload.load(fd)
-            fate.returned = True
+            if self._takes_results:
+                with contextlib.nullcontext() if self.is_stopping else interrupts.allowed():
+                    self.results[rank] = payload.load(fd)
+        except KeyboardInterrupt:
+            self._takes_results = False
+            raise
         except Exception as error:
+            fate.returned = False
             doing = "rebuilding its result in the notebook: return plain values or tensors"
             fate.report = Report(type(error).__name__, str(error), traceback="", frames=(), while_doing=doing)
             self.note_failure(fate)

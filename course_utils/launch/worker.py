@@ -4,6 +4,7 @@ import bdb
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import itertools
 import multiprocessing.process
 import os
@@ -16,7 +17,7 @@ import traceback
 
 from .. import cells, hardware
 from ..processes import ending, linux, payload
-from . import consequence, interpreter, locals, prompt, rendezvous, settings, surroundings
+from . import consequence, interpreter, locals, prompt, rendezvous, settings, surroundings, unsendable
 from .listener import Listener
 from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
@@ -24,6 +25,7 @@ from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, Wo
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _TEXT_CHARS = 1_000  # of a logged text
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
+_MOST_LINES = 1_000  # at the beginning of a long traceback, and at its end
 
 _channel = None  # to the notebook
 listener = None  # hears what it says while the worker runs
@@ -151,7 +153,7 @@ def serve(channel, fds, surround, now=time.monotonic):
             leave_fork()
         doing = "waiting for what its GPU still had to do"
         hardware.wait_for_gpus()
-        doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
+        doing = functools.partial(unsendable.sending_back, value)
         result_fd = payload.dump(value)
         send(Returned(now()), [result_fd])
         os.close(result_fd)
@@ -202,6 +204,9 @@ def _take_streams(output_fd):
 
 
 def report_of(error, doing, is_ours):
+    """The Report of an exception. `doing` says what the launcher was doing, "" if the worker function was running; or
+    is a function that says so.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep):
         trace = trace.tb_next
@@ -215,14 +220,27 @@ def report_of(error, doing, is_ours):
         type_name=type(error).__name__,
         type_module=type(error).__module__,
         message=message,
-        traceback="".join(described.format()).replace(text, message),
+        traceback=_shortened("".join(described.format()).replace(text, message)),
         frames=locals.of_traceback(trace),
-        while_doing=doing,
+        while_doing=doing if isinstance(doing, str) else doing(),
         exitcode=_exit_code(error.code) if is_exit else None,
         is_ours=is_ours,
         consequence=consequence.of(error),
         has_quit=isinstance(error, bdb.BdbQuit),
     )
+
+
+def _shortened(text):
+    """A traceback in which messages, also of causes, notes and the members of a group, are no longer than is read."""
+    lines = [
+        line if len(line) <= 2 * _MESSAGE_CHARS
+        else f"{line[:_MESSAGE_CHARS]}… ({len(line) - _MESSAGE_CHARS:,} more characters)"
+        for line in text.splitlines()
+    ]  # fmt: skip
+    if len(lines) > _MESSAGE_CHARS + 2 * _MOST_LINES:  # the exception's own message may have that many
+        left_out = f"… ({len(lines) - 2 * _MOST_LINES:,} more lines)"
+        lines = [*lines[:_MOST_LINES], left_out, *lines[-_MOST_LINES:]]
+    return "\n".join(lines)
 
 
 def _text_of(error):

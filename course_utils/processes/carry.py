@@ -23,6 +23,8 @@ def anew(obj):
     if isinstance(obj, types.FunctionType) and obj.__code__ is _DISPATCHER and _is_of_a_cell(obj):
         others = [(kind, function) for kind, function in obj.registry.items() if kind is not object]
         return functools.singledispatch, (obj.registry[object],), others, None, None, _register
+    if isinstance(obj, types.FunctionType) and "_torchdynamo_orig_callable" in obj.__dict__:
+        return _of_dynamo(obj)
     if type(obj) is functools.cached_property:  # holds a lock before Python 3.12
         return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
     if obj is dataclasses.MISSING:
@@ -33,7 +35,34 @@ def anew(obj):
         return type(obj), (obj.__name__,), {"__module__": "__main__"}
     if type(obj).__module__ == "__main__" and type(obj).__reduce__ is not object.__reduce__:
         return _by_name(obj)
-    return _of_the_shell(obj)
+    return _of_pyplot(obj) or _of_the_shell(obj)
+
+
+def _of_pyplot(obj):
+    """A figure, which is shown where somebody asks for it, not below a cell because it has arrived there."""
+    figures = sys.modules.get("matplotlib.figure")
+    if figures is None or not isinstance(obj, figures.Figure):
+        return None
+    return copyreg.__newobj__, (type(obj),), obj.__getstate__(), None, None, _set_figure
+
+
+def _set_figure(figure, state):
+    was_pyplots = state.get("_restore_to_pylab")
+    figure.__setstate__(state)
+    if was_pyplots:  # now it is this process's pyplot's, too, which has made it one that a notebook can show
+        sys.modules["matplotlib.pyplot"].close(figure)
+
+
+def _of_dynamo(wrapper):
+    """A function in the hands of torch.compile, as this is before its first call: what is compiled stays here."""
+    closure = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
+    if "self" not in closure:
+        return None
+    return _compiled, (closure["self"].cell_contents, wrapper._torchdynamo_orig_callable)
+
+
+def _compiled(context, function):
+    return context(function)
 
 
 def _by_name(obj):

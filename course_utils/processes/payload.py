@@ -9,6 +9,7 @@ What comes from the notebook's `__main__` comes into the receiver's, where that 
 (a queue, a DataLoader's process, torch.save) finds it under the notebook's names.
 """
 
+import functools
 import importlib
 import io
 import mmap
@@ -22,7 +23,7 @@ import types
 
 import cloudpickle
 
-from . import carry, shared
+from . import bound, carry, shared
 
 _ALIGNMENT = 64  # bytes; a vectorised kernel may read a tensor with aligned loads
 
@@ -69,6 +70,7 @@ class _Pickler(Pickler):
     def reducer_override(self, obj):
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # cloudpickle knows only plain ones
             return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
+        bound.require_unbound(obj)
         if (carried := carry.anew(obj)) is not None:
             return carried
         if self._keeps_shared and (mapped := shared.array(obj)) is not None:
@@ -104,6 +106,8 @@ class _Unpickler(pickle.Unpickler):
             return self._into_main
         if not module.startswith("cloudpickle"):
             return found
+        if name in ("_make_skeleton_class", "_make_skeleton_enum"):
+            return functools.partial(_known_or_made, found)
         if name == "_class_setstate":
             return lambda cls, state: cls if cls in self._own else self._known(found(cls, state))
         if name == "_function_setstate":
@@ -129,6 +133,15 @@ class _NamesOfMain:
 
     def __reduce__(self):
         return _into_main, (self._more,)
+
+
+def _known_or_made(make, *parts):
+    """A class of a cell that is here already, or made anew: that would enter it a second time into its base's list of
+    subclasses (`__init_subclass__`).
+    """
+    *_, tracker_id, _ = parts
+    known = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
+    return make(*parts) if known is None else known
 
 
 def _into_main(more):
@@ -189,6 +202,11 @@ def dump(obj, keeps_shared=False):
         os.close(fd)
         raise
     return fd
+
+
+def require_sendable(obj):
+    """Raise what `dump` would raise of `obj`, without a copy of the bytes of its tensors and arrays."""
+    _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=True).dump(obj)
 
 
 def copy(fd, path):

@@ -56,10 +56,11 @@ class Ranks:
 
     def __init__(self, world_size=None, *, timeout=120, backend="auto", debug=False):
         global _current
-        if backend is None:
-            raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
-        self.world_size, self.placement = call.place(resident.obey, (), {}, world_size, timeout, backend)
-        room.require(self.world_size)
+        with call.refused_briefly():
+            if backend is None:
+                raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
+            self.world_size, self.placement = call.place(resident.obey, (), {}, world_size, timeout, backend)
+            room.require(self.world_size)
         if os.environ.get("COURSE_IN_WORKER"):
             raise RuntimeError(
                 "Ranks was called inside a worker, which cannot start workers; call it from the notebook"
@@ -85,7 +86,8 @@ class Ranks:
 
     @timeout.setter
     def timeout(self, seconds):
-        call.require_seconds(seconds)
+        with call.refused_briefly():
+            call.require_seconds(seconds)
         self._timeout = seconds
 
     def run(self, function, *args, **kwargs):
@@ -94,7 +96,8 @@ class Ranks:
         Raises WorkerError if a rank fails or time is up; NotSendable, LauncherError and Interrupted, as `launch` does;
         and RanksError if the ranks have ended.
         """
-        call.place(function, args, kwargs, self.world_size, self.timeout, "gloo")
+        with call.refused_briefly():
+            call.place(function, args, kwargs, self.world_size, self.timeout, "gloo")
         output = Output(self.world_size, logs="ranks.logs")
         try:
             return self.ask(range(self.world_size), function, args, kwargs, call.worker_name(function), output)
@@ -109,7 +112,8 @@ class Ranks:
         with briefly_interrupted(f"{name} was interrupted"), self._crew.turn, interrupts.deferred():
             self._output = output
             residents = self._require_life(output)
-            fd = call.dump(function, args, kwargs, stays_here=True)
+            with call.refused_briefly():
+                fd = call.dump(function, args, kwargs, stays_here=True)
             try:
                 self._watch(residents, {rank: fd for rank in ranks}, name, display)
             finally:
@@ -189,13 +193,15 @@ class Ranks:
 
     def __getitem__(self, expression):
         """The value of a variable or an expression in each rank, as a list."""
-        if not isinstance(expression, str):
-            raise TypeError(f'ranks["loss"] takes a variable or an expression as a text, not {expression!r}')
+        with call.refused_briefly():
+            if not isinstance(expression, str):
+                raise TypeError(f'ranks["loss"] takes a variable or an expression as a text, not {expression!r}')
         return self.run(resident.evaluate, expression)
 
     def __setitem__(self, name, value):
-        if not isinstance(name, str) or not name.isidentifier():
-            raise ValueError(f"ranks[…] = … sets a variable, and {name!r} is not a variable name")
+        with call.refused_briefly():
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(f"ranks[…] = … sets a variable, and {name!r} is not a variable name")
         self.run(resident.assign, name, value)
 
     def __len__(self):

@@ -4,6 +4,7 @@ Its variables live in `__main__`, as a notebook's do in its kernel.
 """
 
 import ast
+import functools
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ import time
 
 from ... import cells, hardware
 from ...processes import ending, payload
-from .. import prompt, rendezvous, worker
+from .. import prompt, rendezvous, unsendable, worker
 from ..protocol import Answered, Ask
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
@@ -57,7 +58,7 @@ def _answer(ask, request_fd):
             value = function(*args, **kwargs)
             doing = "waiting for what its GPU still had to do"
             hardware.wait_for_gpus()
-            doing = f"sending back its result, a {type(value).__name__}: return plain values or tensors"
+            doing = functools.partial(unsendable.sending_back, value)
             if os.getpid() == pid:
                 fds = [payload.dump(value)]
         finally:

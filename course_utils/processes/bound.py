@@ -1,0 +1,24 @@
+"""What works only among the ranks that made it, and so is never sent: what to send instead.
+
+Some of it can be pickled, and would fail only when it is used, far from the line that sent it.
+"""
+
+_FULL_STATE = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), called on every rank"
+_INSTEAD = {  # classes of torch, whose modules differ from version to version
+    "DistributedDataParallel": "its .module",
+    "FullyShardedDataParallel": _FULL_STATE,
+    "FSDPModule": _FULL_STATE,
+    "DTensor": "its .full_tensor(), called on every rank, or its own part, .to_local()",
+    "DeviceMesh": "its shape, and make it anew there",
+    "ProcessGroup": "the ranks in it, and make it anew there",
+    "Work": "what it worked on, after its .wait()",
+}
+
+
+def require_unbound(obj):
+    """Raise TypeError, which says what to send instead, if `obj` works only among its ranks."""
+    for kind in type(obj).__mro__:
+        if kind.__name__ in _INSTEAD and kind.__module__.startswith("torch."):
+            raise TypeError(
+                f"{kind.__name__} works only among the ranks that made it; pass {_INSTEAD[kind.__name__]}, instead"
+            )
