@@ -98,7 +98,10 @@ def dump(worker, args, kwargs, stays_here=False):
     Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.
     """
     try:
-        return payload.dump((worker, args, kwargs), keeps_shared=stays_here)
+        fd = payload.dump((worker, args, kwargs), keeps_shared=stays_here)
+        if not stays_here and (num_bytes := payload.shared_bytes((worker, args, kwargs))):
+            print(f"{num_bytes / 1e6:.1f} MB of shared memory or a mapped file were copied: ranks of on=… share none")
+        return fd
     except OSError as error:
         raise LauncherError(f"there is no room to hand the arguments to the workers ({error.strerror})") from error
     except Exception as error:

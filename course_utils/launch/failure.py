@@ -25,10 +25,20 @@ _END_OF_ANSWER = ("/course_utils/checks/judge.py", "wait_for_the_others")
 _LOG_OF_CALLS = ("/torch/distributed/c10d_logger.py", "wrapper")  # around each collective
 # Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
+_ALL_CALL_THE_SAME = (
+    "Every rank must call the same collectives, in the same order, equally often, and with the same shape and dtype."
+)
+_NO_SHARED_MEMORY = re.compile("shared memory.*(No space left|shared memory limit)|out of shared memory", re.DOTALL)
+_MORE_SHARED_MEMORY = (
+    "/dev/shm is full, through which a DataLoader's processes hand over batches: start the container with "
+    "--shm-size=8g, or the DataLoader with num_workers=0."
+)
+_ADVICE = "{}(…, debug=True) says which ranks disagree."
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
     signal.SIGABRT: "its own abort (SIGABRT): C++ code reached a state it could not continue from",
-    signal.SIGBUS: "a bus error (SIGBUS): C code touched memory that is not there, often because /dev/shm is full",
+    signal.SIGBUS: "a bus error (SIGBUS): C code touched memory that is not there, often because /dev/shm is full "
+    "(a container's is small; --shm-size=8g makes it larger)",
     signal.SIGFPE: "an arithmetic fault (SIGFPE) in C code",
     signal.SIGILL: "an illegal instruction (SIGILL): a library was built for another processor",
     signal.SIGTERM: "a request to end (SIGTERM) from another process",
@@ -165,16 +175,18 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
         return LauncherError(f"rank {cause.rank}: {_raised(cause.report)}\n\n{cause.report.traceback}".rstrip())
     others = [fate for fate in fates if fate is not cause]
     if cause.has_lost_connection:
-        return _explain_lost_connection(cause, others, fates)
+        return _explain_lost_connection(cause, others, fates, asked_by)
     advice, report = "", cause.report
     if report is not None:
         head = f"rank {cause.rank}: {_raised(report)}"
+        if _NO_SHARED_MEMORY.search(report.message):
+            advice = _MORE_SHARED_MEMORY
     else:
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(fate.frames) for fate in fates):
             head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
-            advice = f"{asked_by}(…, debug=True) says which ranks disagree."
+            advice = _ADVICE.format(asked_by)
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
     parts = [head, "\n".join(lines_about(others))]
@@ -182,16 +194,27 @@ def explain(fates, timeout=None, killed_for_memory=False, asked_by="launch"):
     return WorkerError("\n\n".join(part for part in parts if part), cause, fates, advice=advice)
 
 
-def _explain_lost_connection(cause, others, fates):
+def _explain_lost_connection(cause, others, fates, asked_by):
     returned = [fate.rank for fate in others if fate.returned]
     if returned:
         head = f"{names_of(returned)} had returned while rank {cause.rank} {whereabouts(cause.frames)}"
     else:
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {whereabouts(cause.frames)}"
-    rule = "Every rank must call the same collectives, in the same order and equally often."
+    rule = _rule(fates)
     lines = lines_about([fate for fate in others if not fate.returned])
     parts = [head, "\n".join([rule, *lines]), _trace_of(cause), _raised(cause.report) if returned else ""]
-    return WorkerError("\n\n".join(part for part in parts if part), cause, fates)
+    advice = _ADVICE.format(asked_by) if rule is _ALL_CALL_THE_SAME else ""
+    return WorkerError("\n\n".join(part for part in parts if part), cause, fates, advice=advice)
+
+
+def _rule(fates):
+    """What ranks have to agree on that wait for one another as these do."""
+    called = {frame[2] for fate in fates for frame in fate.frames if is_in_torch_distributed((frame,))}
+    if "new_group" in called:
+        return "Every rank must call new_group, also those that are not to be in the group."
+    if called & {"send", "recv"}:
+        return "Each recv needs a send from another rank, and each send a recv, with the same shape and dtype."
+    return _ALL_CALL_THE_SAME
 
 
 def _explain_timeout(fates, timeout, asked_by):
@@ -199,8 +222,12 @@ def _explain_timeout(fates, timeout, asked_by):
     apart = [fate for fate in running if not is_in_torch_distributed(fate.frames)]
     stopped = "all workers were" if asked_by == "launch" else "what was still running has been"
     head = f"no end after {timeout:g} s, so {stopped} stopped"
+    lines = lines_about(fates)
+    rule = _rule(fates) if running and not apart else ""
+    if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # they do
+        rule = ""
     return WorkerError(
-        "\n\n".join([head, "\n".join(lines_about(fates))]),
+        "\n\n".join(filter(None, [head, "\n".join(lines), rule])),
         cause=(apart or running or [fate for fate in fates if fate.frames] or fates)[0],
         ranks=fates,
         timed_out=True,

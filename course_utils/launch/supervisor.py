@@ -93,6 +93,10 @@ class Supervisor(Watch):
         if self.keeps_going and fate.rank in self.alive:  # a rank that has raised waits to be killed
             self.handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
 
+    @property
+    def is_deaf(self):
+        return super().is_deaf or time.monotonic() < self.deaf_until
+
     def look(self, until):
         if self.prompting:
             self._converse()

@@ -63,6 +63,11 @@ class Watch:
         """Whether nothing more can come."""
         raise NotImplementedError
 
+    @property
+    def is_deaf(self):
+        """Whether interrupts have to wait."""
+        return self.is_stopping
+
     def look(self, until):
         """Wait for news until `until` at the latest, allowing interrupts meanwhile, and handle it."""
         raise NotImplementedError
@@ -98,7 +103,7 @@ class Watch:
         fate.returned = True
         try:
             if self._takes_results:
-                with contextlib.nullcontext() if self.is_stopping else interrupts.allowed():
+                with contextlib.nullcontext() if self.is_deaf else interrupts.allowed():
                     self.results[rank] = payload.load(fd)
         except KeyboardInterrupt:
             self._takes_results = False

@@ -59,6 +59,7 @@ class _Pickler(Pickler):
     def __init__(self, file, buffer_callback, keeps_shared):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self._storages, self._main, self._keeps_shared = {}, None, keeps_shared
+        self.num_copied = 0  # bytes of shared memory and mapped files
 
     def _function_getnewargs(self, func):
         code, names, *others = super()._function_getnewargs(func)
@@ -73,8 +74,10 @@ class _Pickler(Pickler):
         bound.require_unbound(obj)
         if (carried := carry.anew(obj)) is not None:
             return carried
-        if self._keeps_shared and (mapped := shared.array(obj)) is not None:
-            return mapped
+        if (mapped := shared.array(obj)) is not None:
+            if self._keeps_shared:
+                return mapped
+            self.num_copied += obj.nbytes
         torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
             # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.
@@ -82,8 +85,10 @@ class _Pickler(Pickler):
             first = self._storages.setdefault(key, obj)
             if first is not obj:
                 return _same, (first,)
-            if self._keeps_shared and (mapped := shared.storage(obj._untyped_storage)) is not None:
-                return _of_shared, (*mapped, obj.dtype)
+            if (mapped := shared.storage(obj._untyped_storage)) is not None:
+                if self._keeps_shared:
+                    return _of_shared, (*mapped, obj.dtype)
+                self.num_copied += obj._untyped_storage.nbytes()
             return _rebuild_storage, (pickle.PickleBuffer(_bytes_of(obj)), obj.dtype)
         return super().reducer_override(obj)
 
@@ -207,6 +212,13 @@ def dump(obj, keeps_shared=False):
 def require_sendable(obj):
     """Raise what `dump` would raise of `obj`, without a copy of the bytes of its tensors and arrays."""
     _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=True).dump(obj)
+
+
+def shared_bytes(obj):
+    """How many bytes of shared memory and mapped files are in `obj`, which `dump` copies unless it keeps them shared."""
+    pickler = _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=False)
+    pickler.dump(obj)
+    return pickler.num_copied
 
 
 def copy(fd, path):

@@ -32,7 +32,7 @@ MISTAKES = {
     "launch(nothing, colour=1)": "got an unexpected keyword argument 'colour'",
     "launch(takes, lock, world_size=2)": "NotSendable: argument 1 is a lock, which cannot be sent to another process",
     "launch(takes, x=[lock], world_size=2)": (
-        "NotSendable: argument x is a list, which cannot be sent to another process"
+        "NotSendable: argument x is a list whose [0] is a lock, which cannot be sent to another process"
     ),
     "launch(uses_lock, world_size=2)": "NotSendable: lock, which uses_lock uses, is a lock, which cannot be sent",
     "launch(takes, (i for i in 'ab'), world_size=2)": "NotSendable: argument 1 is a generator, which cannot be sent",
