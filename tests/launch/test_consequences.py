@@ -142,3 +142,27 @@ def part():
 launch(part, world_size=2)
 """)
     assert outcome.message.splitlines()[0] == "rank 1: ValueError: the cause"
+
+
+RULES = {
+    "dist.all_reduce(torch.ones(2 + (rank == 1)))": "with the same shape and dtype",
+    "dist.all_reduce(x) if rank else dist.broadcast(x, 0)\n    dist.broadcast(x, 0) if rank else dist.all_reduce(x)": (
+        "in the same order"
+    ),
+    "dist.recv(x, 1 - rank) if rank < 2 else None": "Each recv needs a send",
+    "dist.recv(x, 1) if rank == 0 else None": "Each recv needs a send",
+    "dist.new_group([0]) if rank == 0 else None": "Every rank must call new_group, also those that are not to be in",
+    "time.sleep(100) if rank else dist.barrier()": None,  # it may only need longer
+}
+
+
+@pytest.mark.parametrize("statement", RULES)
+def test_what_ranks_that_wait_have_to_agree_on(notebook, statement):
+    outcome = notebook.fail(f"""
+def worker(rank, x=torch.ones(1)):
+    {statement}
+launch(lambda: worker(dist.get_rank()), world_size=2, timeout=2)""")
+    if (rule := RULES[statement]) is None:
+        assert "must call" not in outcome.message and "needs a send" not in outcome.message
+    else:
+        assert rule in outcome.message, outcome.message

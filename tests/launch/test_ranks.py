@@ -47,6 +47,23 @@ def start_in_all(notebook, statement):
     return message_id
 
 
+@pytest.mark.parametrize(
+    "stream",
+    ["Tee(sys.stdout)", "None", "open('/dev/full', 'w')"],
+    ids=["a Tee without flush", "none", "a full disk"],
+)
+def test_a_stdout_of_the_students_own_costs_no_variable(ranks, stream):
+    ranks.run(f"""%%ranks
+import sys
+class Tee:
+    def __init__(self, stream): self.stream = stream
+    def write(self, text): return self.stream.write(text)
+before, sys.stdout = sys.stdout, {stream}""")
+    ranks.run("%%ranks\nprint('here')")
+    ranks.run("%%ranks\nsys.stdout = before")
+    assert kept(ranks) == [True] * 3
+
+
 def test_names_stay_from_cell_to_cell(ranks):
     ranks.run("%%ranks\nx = 10 * rank + world_size")
     ranks.run("%%ranks 0,2\nx += 1")

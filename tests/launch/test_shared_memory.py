@@ -1,6 +1,12 @@
 """What is shared in the notebook is shared with the workers, and what is mapped stays mapped: nothing is copied."""
 
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
+from conftest import REPOSITORY
 
 SETUP = """
 import os, tempfile
@@ -35,6 +41,16 @@ launch(add, model, model[0].weight[:, 5:7], world_size=2)
 with Ranks(2) as ranks: ranks.run(add, model)
 model[0].weight[:, 0].tolist(), model[0].weight[:, 6].tolist(), size(model) < 6000
 """).value == ([2.0, 2.0], [3.0, 3.0], True)
+
+
+def test_a_copy_for_ranks_that_share_no_memory_is_announced(prepared):
+    said = prepared.run("""
+shared, own = torch.zeros(500_000).share_memory_(), torch.zeros(500_000)
+launch(torch.sum, shared, world_size=2, on=Nodes(2))
+launch(torch.sum, own, world_size=2, on=Nodes(2))
+launch(torch.sum, shared, world_size=2)
+""").stdout
+    assert said.count("were copied") == 1 and "2.0 MB of shared memory or a mapped file were copied" in said
 
 
 def test_what_is_not_shared_is_each_workers_own(prepared):
@@ -89,3 +105,34 @@ tensor = torch.zeros(2).share_memory_()
 launch(add, tensor, on=Nodes(2), world_size=2)
 tensor.tolist()
 """).value == [0.0, 0.0]
+
+
+def test_a_small_shared_memory_is_named_with_its_cure(tmp_path):
+    """Docker gives a container 64 MB."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import torch
+from course_utils import launch
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i): return torch.ones(4_000_000)
+def load():
+    for _ in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1): pass
+if __name__ == "__main__":
+    launch(load, world_size=1)
+""")
+    apart = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f"mount -t tmpfs -o size=32M tmpfs /dev/shm && exec {sys.executable} {script}",
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode
+    ):
+        pytest.skip("no other /dev/shm can be mounted here: that takes unshare and root's rights")
+    done = subprocess.run(apart, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "/dev/shm" in done.stderr and "--shm-size=8g" in done.stderr, done.stderr
