@@ -9,6 +9,7 @@ import functools
 import os
 import re
 import sys
+import textwrap
 import types
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -22,14 +23,15 @@ _PROGRAM = '''"""{title}, as it was launched from a notebook.
     torchrun --standalone --nproc-per-node {per_node} {name}.py                 on one machine
     sbatch {name}.sbatch                                     on a cluster; read it first
 
-Each rank prints what it returns. In {name}.arguments is what has no text here: the arguments{kept}.
+Each rank prints what it returns.
+{also}
 """
+
+from __future__ import annotations
 
 import sys
 
 sys.path += {folders}  # where the notebook found modules
-
-{imports}
 
 {body}
 
@@ -64,7 +66,7 @@ _JOIN = """\
 """
 
 
-def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joins=True):
+def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joins):
     """Write NAME.py, NAME.arguments and NAME.sbatch into `folder`, and return their paths.
 
     `joins`: the program makes the process group, not the worker. Raises NotSendable, with nothing written, if something
@@ -84,24 +86,23 @@ def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joi
     folder, title = Path(folder), call.worker_name(worker)
     name = _file_name(title, folder)
     program, arguments, batch = (folder / f"{name}.{kind}" for kind in ("py", "arguments", "sbatch"))
-    share = {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
-    try:
+    with open(given_fd, "rb"):
         folder.mkdir(parents=True, exist_ok=True)
         payload.copy(given_fd, arguments)
-    finally:
-        os.close(given_fd)
+    also = f"In {name}.arguments is what has no text here: {', '.join(['the arguments', *sorted(written.kept)])}."
+    imports = sorted(written.imports, key=lambda line: (line.startswith("from"), line))
     text = _PROGRAM.format(
         title=title,
         name=name,
         per_node=per_node,
-        kept="".join(f", {each}" for each in sorted(written.kept)),
+        also=textwrap.fill(also, 100),
         folders=[os.path.abspath(path) for path in sys.path if _is_own_folder(path)],
-        imports="\n".join(sorted(written.imports, key=lambda line: (line.startswith("from"), line))),
-        body="\n\n\n".join(["\n".join(written.settings), *written.texts]).strip(),
+        body="\n\n\n".join(filter(None, ["\n".join(imports), "\n".join(written.settings), *written.texts])),
         join=_JOIN if joins else "",
         call=called,
     )
     program.write_text(text, encoding="utf-8")
+    share = {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
     batch.write_text(str(slurm.Job("ddp", nodes=num_nodes, name=name, program=program.name, **share)))
     return [program, arguments, batch]
 
@@ -159,15 +160,19 @@ class _Written:
         return self._is_ready[name]
 
     def _define(self, name, value):
+        if source.is_of_a_cell(value):
+            return self._write(name, value)
         if (line := _import_line(name, value)) is not None:
             self.imports.add(line)
-            return True
-        if _is_plain(value):
+        elif _is_plain(value):
             self.settings.append(f"{name} = {value!r}")
-            return True
-        if not source.is_of_a_cell(value) or name == "run_as_launched":
+        else:
             return False
-        found = source.definition(name, value)
+        return True
+
+    def _write(self, name, value):
+        """Write a cell's function or class, if it has a text and all is there that this needs."""
+        found = source.definition(name, value) if name != "run_as_launched" else None
         if found is None or not all([self._take(need) for need in sorted(found.needs)]):
             return False
         needed = [self._notebook.get(need) for need in found.needs]
@@ -176,27 +181,27 @@ class _Written:
         self.texts.append(found.text)
         self.names_of[id(value)] = name
         self._wanted += sorted(found.uses)
+        for first, _, rest in (dotted.partition(".") for dotted in found.dotted):
+            module = getattr(self._notebook.get(first), "__name__", first)
+            if f"{module}.{rest}" in sys.modules:  # `import torch` alone brings no torch.distributed.checkpoint
+                self.imports.add(f"import {module}.{rest}")
         return True
 
 
 def _import_line(name, value):
     """The line that imports `value` as `name`, or None."""
-    if isinstance(value, types.ModuleType):
-        if getattr(value, "__spec__", None) is None:
+    if isinstance(value, types.ModuleType) and value.__spec__ and sys.modules.get(value.__name__) is value:
+        start, what = "import", value.__name__
+    elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        start, what = f"from {value.__module__} import", value.__qualname__
+        if getattr(sys.modules.get(value.__module__ or ""), what, None) is not value:
             return None
-        parent, _, last = value.__name__.rpartition(".")
-        if name == value.__name__:
-            return f"import {name}"
-        return f"from {parent} import {last}" if parent and name == last else f"import {value.__name__} as {name}"
-    if not isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) or source.is_of_a_cell(value):
+    else:
         return None
-    if getattr(sys.modules.get(value.__module__ or ""), value.__qualname__, None) is not value:
-        return None
-    alias = "" if value.__qualname__ == name else f" as {name}"
-    return f"from {value.__module__} import {value.__qualname__}{alias}"
+    return f"{start} {what}" if what == name else f"{start} {what} as {name}"
 
 
-def _is_plain(value, depth=3):
+def _is_plain(value, depth=2):
     """Whether a line of the program can say `value`: it is of Python's own kinds, and short."""
     if type(value) in (list, tuple, dict):
         parts = [*value, *value.values()] if type(value) is dict else value

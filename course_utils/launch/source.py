@@ -12,26 +12,25 @@ import sys
 import types
 from dataclasses import dataclass
 
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 @dataclass
 class Definition:
     """The `text` of a `def` or `class` at the top of a cell, and the global names in it.
 
-    `needs` must be there before the text runs, as decorators, defaults and base classes must; `uses` only when what it
-    defines is called.
+    `needs` must be there before the text runs, as decorators, defaults and base classes must (not annotations: they are
+    not looked up); `uses` only when what it defines is called. `dotted` are all expressions such as `torch.nn`.
     """
 
     text: str
     needs: set
     uses: set
+    dotted: set
 
 
 def definition(name, value):
     """The Definition that has bound `value`, a cell's function or class, to `name`; None where it has no such text."""
-    for file in {function.__code__.co_filename for function in _functions_in(value)}:
-        text = "".join(linecache.getlines(file))
+    for code in {function.__code__ for function in _functions_in(value)}:
+        text = "".join(linecache.getlines(code.co_filename))
         try:
             for node in ast.parse(text).body:
                 if getattr(node, "name", None) == name and _is_as_written(value, node, _codes(node)):
@@ -57,29 +56,23 @@ def _functions_in(value):
 
 
 def _definition(text, node):
-    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-    text = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
-    table = symtable.symtable(text, "<cell>", "exec")
-    needs, uses = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}, set()
-    for scope in table.get_children():
-        if scope.get_type() == "class":
-            needs |= _globals_in(scope)
-            uses |= {name for method in scope.get_children() for name in _all_globals_in(method)}
-        else:
-            uses |= _all_globals_in(scope)
-    return Definition(text, needs - {node.name}, uses)
+    text = "\n".join(text.split("\n")[_first_line(node) - 1 : node.end_lineno])
+    needs, uses = set(), set()
+    scopes = [symtable.symtable(f"from __future__ import annotations\n{text}", "<cell>", "exec")]
+    for scope in scopes:
+        scopes += scope.get_children()
+        names = {each.get_name() for each in scope.get_symbols() if each.is_global() and not each.is_imported()}
+        (needs if scope.get_type() in ("module", "class") else uses).update(names)
+    dotted = {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    return Definition(text, needs - {node.name}, uses, dotted)
 
 
-def _globals_in(scope):
-    return {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global()}
-
-
-def _all_globals_in(scope):
-    return _globals_in(scope).union(*map(_all_globals_in, scope.get_children()))
+def _first_line(node):
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)])
 
 
 def _codes(node):
-    """The code of all functions in a statement."""
+    """The code of all functions in a statement, compiled as it was in its cell."""
     codes = [compile(ast.Module([node], []), "<cell>", "exec", dont_inherit=True)]
     for code in codes:
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
@@ -98,12 +91,11 @@ def _is_as_written(value, node, codes):
         value = getattr(value, "__wrapped__", None) or getattr(value, "fget", None)
     if not isinstance(value, types.FunctionType) or value.__code__ not in codes or _has_more(value):
         return False
-    if value.__code__.co_firstlineno != min([node.lineno, *(each.lineno for each in node.decorator_list)]):
+    if value.__code__.co_firstlineno != _first_line(node):
         return False  # another of that name
-    pairs = list(zip(node.args.defaults, value.__defaults__ or (), strict=True))
-    keywords = zip(node.args.kwonlyargs, node.args.kw_defaults)
-    pairs += [(default, value.__kwdefaults__[arg.arg]) for arg, default in keywords if default is not None]
-    return all(_comes_to(default, given) for default, given in pairs)
+    written = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+    given = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return all(_comes_to(*pair) for pair in zip(written, given, strict=True))
 
 
 def _has_more(value):
@@ -111,13 +103,11 @@ def _has_more(value):
 
 
 def _is_class_as_written(value, node, codes):
-    if type(value) is not type or node.keywords or node.decorator_list or value.__qualname__ != node.name:
-        return False
-    if any("__init_subclass__" in vars(base) and is_of_a_cell(base) for base in value.__mro__[1:]):
-        return False  # which runs as the text does, and may want what is there only later
-    written = {}
+    members, written = vars(value), {}
+    if type(value) is not type or node.keywords or node.decorator_list or "__init_subclass__" in members:
+        return False  # more than its text may have a part in it, or in classes that are made of it
     for each in node.body:
-        if isinstance(each, _FUNCTIONS):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
             written[each.name] = each
         elif isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
             written[each.targets[0].id] = each.value
@@ -125,13 +115,11 @@ def _is_class_as_written(value, node, codes):
             written |= {each.target.id: each.value} if each.value else {}
         elif not isinstance(each, ast.Pass) and not isinstance(getattr(each, "value", None), ast.Constant):
             return False  # made in a loop, or under an `if`
-    members = vars(value)
     if {name for name in members if callable(members[name]) or not is_python_s(name)} - written.keys():
         return False
-    bases = zip(node.bases, value.__bases__ if node.bases else (), strict=True)
-    return all(_comes_to(base, given) for base, given in bases) and all(
-        _is_as_written(members[name], each, codes) for name, each in written.items()
-    )
+    if not all(_comes_to(*pair) for pair in zip(node.bases, value.__bases__ if node.bases else (), strict=True)):
+        return False
+    return all(_is_as_written(members[name], each, codes) for name, each in written.items())
 
 
 def _comes_to(expression, value):

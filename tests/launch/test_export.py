@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY
 
+BESIDE = "def doubled(x):\n    return 2 * x\n\ndef tripled(x):\n    return 3 * x\n"
+
 CELLS = """
 import functools, math
 import torch.nn.functional as F
@@ -35,6 +37,18 @@ def work(start, *, power):
     dist.all_reduce(y)
     return y.item()
 """
+
+
+@pytest.fixture
+def notebook(notebook):
+    """The shared notebook, whose names are afterwards what they were; it has a module beside it."""
+    (notebook.directory / "beside_the_export.py").write_text(BESIDE)
+    notebook.run("_before = {name: value for name, value in globals().items() if name[0] != '_'}")
+    yield notebook
+    notebook.run(
+        "for _name in [name for name in globals() if name[0] != '_']:\n    del globals()[_name]\n"
+        "globals().update(_before)\ndel _before"
+    )
 
 
 def run_program(program):
@@ -82,7 +96,7 @@ def test_two_nodes_make_a_batch_file_for_two(notebook, tmp_path):
 
 # Each line of `main` uses some form of function, or of global, that a worker may use.
 FORMS = """
-import collections, dataclasses, enum, functools, math, typing
+import collections, concurrent.futures, dataclasses, enum, functools, math, typing, xml.dom.minidom
 from dataclasses import dataclass
 from typing import NamedTuple
 import beside_the_export
@@ -218,15 +232,60 @@ else:
     def conditional():
         return "of another"
 
+class Node:
+    def special(self):
+        return Special()
+
+class Leaf(Node):
+    def tell(self):
+        return "leaf"
+
+class Special(Leaf):
+    def tell(self):
+        return "special " + super().tell()
+
+class Old:
+    def tell(self):
+        return "old"
+
+class New(Old):
+    def more(self):
+        return self.tell()
+
+class Old:
+    def tell(self):
+        return "newer than New"
+
+def hung():
+    return hung.calls
+hung.calls = 7
+
+class First:
+    def next(self) -> "Second":
+        return Second()
+
+class Second:
+    def next(self, start: First) -> First:
+        return start
+
+class First:
+    def next(self, start: Second) -> Second:
+        return start
+
 loud = Derived(3)
 table = torch.arange(3.0)
-payload, given, os_name, Path = "payload", "given", "os", "no path"
+payload, given, sys, open, Path = "payload", "given", "no module", "no function", "no path"
+nested = []
+nested.append(nested)
 
-def main(settings, point, colour, level, *, called):
-    parts = [LIMITS, NAME, RATE, NOTHING, ENDLESS, UNKNOWN, ORDERED, DTYPE, payload, given, Path, WIDTH]
+def main(settings: Settings, point, colour, level, *, called):
+    parts = [LIMITS, NAME, RATE, NOTHING, ENDLESS, UNKNOWN, ORDERED, DTYPE, payload, given, sys, open, Path, WIDTH]
+    parts += [Leaf().special().tell(), New().more(), Old().tell(), hung(), First().next(Second()).next(3), len(nested)]
+    parts += [concurrent.futures.FIRST_COMPLETED, xml.dom.minidom.Node.TEXT_NODE]
     parts += [settings == Settings(0.5, ["a"]), isinstance(settings, Settings), Settings(), Plain().kind, Plain.kind]
     parts += [colour is Colour.BLUE, Colour(1), Level.LOW + level, isinstance(point, Point), point, Pair(1, 2)]
-    parts += [Derived.make().apply(2), Derived(2).double, Derived.half(3), loud(1), isinstance(loud, Base), loud.apply(1)]
+    parts += [Derived.make().apply(2), Derived(2).double, Derived.half(3)]
+    parts += [loud(1), isinstance(loud, Base), loud.apply(1)]
     parts += [other_name(1), helper(2), rate(), decorated(1), cached(4), shown(1), shown(""), without_gradients(1)]
     parts += [add_five(1), square(3), [each(1) for each in pair], partial(), factorial(5), is_even(7)]
     parts += [with_defaults(1), count(), count(), calls, Changed().tell(), Changed().more(), conditional()]
@@ -237,9 +296,6 @@ def main(settings, point, colour, level, *, called):
 
 
 def test_every_form_of_function_and_global_gives_the_same_as_the_launch(notebook, tmp_path):
-    (notebook.directory / "beside_the_export.py").write_text(
-        "def doubled(x):\n    return 2 * x\n\ndef tripled(x):\n    return 3 * x\n"
-    )
     notebook.run(FORMS)
     called = "[loud, loud.apply, Derived(2), Base(2).apply, partial.func, add_five, square, lambda x: helper(x) - 1]"
     call = f"main, Settings(0.5, ['a']), Point(1), Colour.BLUE, Level.LOW, called={called}"
@@ -250,7 +306,14 @@ def test_every_form_of_function_and_global_gives_the_same_as_the_launch(notebook
     assert program.count("def rate():") == 1 and "the older" not in program
 
 
-# Every form of function that a launch accepts.
+GROUP = """
+def join_and_tell():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    dist.destroy_process_group()
+    return rank
+"""
+# Every form of function that a launch accepts: a cell, a call, and what the program says of it.
 WORKERS = {
     "a lambda": ("add = lambda x: x + dist.get_rank()", "add, 1", ""),
     "a partial": (
@@ -333,24 +396,14 @@ def rank_of(x):
     "a module's function": ("import beside_the_export", "beside_the_export.doubled, 2", ""),
     "another name": ("def helper():\n    return 5\nh = helper\ndef use():\n    return h()", "use", "def helper():"),
     "a builtin": ("", "max, 1, 2", ""),
-    "one that makes the group itself": (
-        """
-def join_and_tell():
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    dist.destroy_process_group()
-    return rank
-""",
-        "join_and_tell",
-        "def join_and_tell",
-    ),
-    "one that has to make the group": ("", "join_and_tell, backend=None", "def join_and_tell"),
+    "one that makes the group itself": (GROUP, "join_and_tell", "def join_and_tell"),
+    "the program's own name": ("def run_as_launched():\n    return 5", "run_as_launched", ""),
+    "one that has to make the group": (GROUP, "join_and_tell, backend=None", "def join_and_tell"),
 }
 
 
 @pytest.mark.parametrize("form", WORKERS)
 def test_a_worker_of_any_form_runs_without_the_notebook(notebook, tmp_path, form):
-    (notebook.directory / "beside_the_export.py").write_text("def doubled(x):\n    return 2 * x\n")
     cell, call, text = WORKERS[form]
     notebook.run(cell)
     assert text in as_launched(notebook, call, tmp_path)
