@@ -91,12 +91,13 @@ def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joi
         payload.copy(given_fd, arguments)
     also = f"In {name}.arguments is what has no text here: {', '.join(['the arguments', *sorted(written.kept)])}."
     imports = sorted(written.imports, key=lambda line: (line.startswith("from"), line))
+    installed = tuple(os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix))
     text = _PROGRAM.format(
         title=title,
         name=name,
         per_node=per_node,
         also=textwrap.fill(also, 100),
-        folders=[os.path.abspath(path) for path in sys.path if _is_own_folder(path)],
+        folders=[path for path in map(os.path.abspath, sys.path) if not path.startswith(installed)],
         body="\n\n\n".join(filter(None, ["\n".join(imports), "\n".join(written.settings), *written.texts])),
         join=_JOIN if joins else "",
         call=called,
@@ -119,26 +120,24 @@ def _file_name(title, folder):
     return name if is_free or (folder / f"{name}.arguments").exists() else f"run_{name}"
 
 
-def _is_own_folder(path):
-    """Whether `path`, an entry of sys.path, is no part of the Python installation, which the program has as well."""
-    installed = tuple(os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix))
-    return os.path.isdir(os.path.abspath(path)) and not os.path.abspath(path).startswith(installed)
-
-
 class _Written:
     """What the program says: import lines, settings, texts in an order that runs; `kept` are values of other names."""
 
     def __init__(self, *given):
         self.imports, self.settings, self.texts, self.kept = set(), [], [], {}
         self.names_of = {}  # of what is text, by id
-        self._notebook, self._is_ready, self._wanted = vars(sys.modules["__main__"]), {}, []
+        self._notebook = {name: value for name, value in vars(sys.modules["__main__"]).items() if name[:2] != "__"}
+        self._is_ready, self._wanted = {}, []
         for value in given:
             self._want_parts(value)
         while self._wanted:
-            self._take(self._wanted.pop(0))
+            name = self._wanted.pop(0)
+            if name in self._notebook and name not in self.kept and not self._defines(name):
+                self.kept[name] = self._notebook[name]
+                self._want_parts(self._notebook[name])
 
     def _want_parts(self, value):
-        """Take what cells define of `value`: the function or class itself, the class of an object."""
+        """Want what cells define of `value`: the function or class itself, the class of an object."""
         if isinstance(value, functools.partial):
             self._want_parts(value.func)
         if isinstance(value, types.MethodType):
@@ -147,16 +146,13 @@ class _Written:
             if source.is_of_a_cell(part) and self._notebook.get(part.__name__) is part:
                 self._wanted.append(part.__name__)
 
-    def _take(self, name):
-        """Have the program define `name` as the notebook does; return whether it is there for texts that come next."""
-        if name not in self._notebook or source.is_python_s(name):
+    def _defines(self, name):
+        """Whether the program itself says what `name` is in the notebook, if need be from now on."""
+        if name not in self._notebook:
             return hasattr(builtins, name)
         if name not in self._is_ready:
             self._is_ready[name] = False  # meanwhile, for two that need each other
             self._is_ready[name] = self._define(name, self._notebook[name])
-            if not self._is_ready[name]:
-                self.kept[name] = self._notebook[name]
-                self._want_parts(self._notebook[name])
         return self._is_ready[name]
 
     def _define(self, name, value):
@@ -173,7 +169,7 @@ class _Written:
     def _write(self, name, value):
         """Write a cell's function or class, if it has a text and all is there that this needs."""
         found = source.definition(name, value) if name != "run_as_launched" else None
-        if found is None or not all([self._take(need) for need in sorted(found.needs)]):
+        if found is None or not all([self._defines(need) for need in sorted(found.needs)]):
             return False
         needed = [self._notebook.get(need) for need in found.needs]
         if any(source.is_of_a_cell(each) and not isinstance(each, type) for each in needed):
@@ -182,9 +178,9 @@ class _Written:
         self.names_of[id(value)] = name
         self._wanted += sorted(found.uses)
         for first, _, rest in (dotted.partition(".") for dotted in found.dotted):
-            module = getattr(self._notebook.get(first), "__name__", first)
-            if f"{module}.{rest}" in sys.modules:  # `import torch` alone brings no torch.distributed.checkpoint
-                self.imports.add(f"import {module}.{rest}")
+            module = self._notebook.get(first)
+            if isinstance(module, types.ModuleType) and f"{module.__name__}.{rest}" in sys.modules:
+                self.imports.add(f"import {module.__name__}.{rest}")  # which its parent's import may not bring
         return True
 
 

@@ -45,10 +45,6 @@ def is_of_a_cell(value):
     return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
 
 
-def is_python_s(name):
-    return name.startswith("__") and name.endswith("__")
-
-
 def _functions_in(value):
     members = vars(value).values() if isinstance(value, type) else [value]
     members = [inspect.unwrap(getattr(member, "fget", None) or member) for member in members]
@@ -98,8 +94,12 @@ def _is_as_written(value, node, codes):
     return all(_comes_to(*pair) for pair in zip(written, given, strict=True))
 
 
+def _is_python_s(name):
+    return name.startswith("__") and name.endswith("__")
+
+
 def _has_more(value):
-    return any(not is_python_s(name) for name in getattr(value, "__dict__", ()))
+    return any(not _is_python_s(name) for name in getattr(value, "__dict__", ()))
 
 
 def _is_class_as_written(value, node, codes):
@@ -115,7 +115,7 @@ def _is_class_as_written(value, node, codes):
             written |= {each.target.id: each.value} if each.value else {}
         elif not isinstance(each, ast.Pass) and not isinstance(getattr(each, "value", None), ast.Constant):
             return False  # made in a loop, or under an `if`
-    if {name for name in members if callable(members[name]) or not is_python_s(name)} - written.keys():
+    if {name for name in members if callable(members[name]) or not _is_python_s(name)} - written.keys():
         return False
     if not all(_comes_to(*pair) for pair in zip(node.bases, value.__bases__ if node.bases else (), strict=True)):
         return False

@@ -377,19 +377,22 @@ def make(amount):
         "without",
         "@torch.no_grad()\ndef without():",
     ),
-    "a cell's decorator": (
+    "a decorator that cannot travel": (
         """
-OFFSET = torch.tensor(3)
-def shifted(function):
-    @functools.wraps(function)
-    def wrapper(*args):
-        return int(OFFSET) + function(*args)
-    return wrapper
-@shifted
-def rank_of(x):
+class Registry:
+    def __init__(self):
+        self.lock = threading.Lock()
+    def add(self, function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args)
+        return wrapper
+registry = Registry()
+@registry.add
+def registered(x):
     return x + dist.get_rank()
 """,
-        "rank_of, 1",
+        "registered, 1",
         "",
     ),
     "a cached function": ("@functools.cache\ndef twice(x):\n    return 2 * x", "twice, 4", ""),
@@ -424,6 +427,12 @@ def test_a_program_hides_no_module_and_overwrites_only_an_earlier_one(notebook, 
         notebook.run(f"launch({name}, world_size=2).export({str(tmp_path)!r})")
     assert sorted(path.name for path in tmp_path.glob("*.py")) == ["run_queue.py", "run_step.py", "step.py"]
     assert (tmp_path / "step.py").read_text() == "a student's"
+
+
+def test_shared_memory_is_copied_into_the_file(notebook, tmp_path):
+    notebook.run("shared = torch.ones(3).share_memory_()\ndef total(x):\n    return x.sum().item()")
+    notebook.run(f"launch(total, shared, world_size=2).export({str(tmp_path)!r})")
+    assert b"/proc/" not in (tmp_path / "total.arguments").read_bytes()
 
 
 def test_what_cannot_be_written_leaves_nothing(notebook, tmp_path):
