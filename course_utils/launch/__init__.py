@@ -114,8 +114,9 @@ class Run:
     def export(self, folder):
         """Write three files into `folder` that run this without a notebook, and return their paths.
 
-        NAME.py holds the worker function with all that it uses, for torchrun; NAME.arguments holds its arguments;
-        NAME.sbatch is a batch file for Slurm. Raises ValueError if the worker has no name, or its source is unknown.
+        NAME.py, for torchrun, holds the text of the worker function and of all that it uses; NAME.arguments holds its
+        arguments and what has no text; NAME.sbatch is a batch file for Slurm. Raises NotSendable if something cannot be
+        written.
         """
         from .export import export  # late: it imports course_utils.slurm, which `python -m` must not find imported
 
@@ -123,7 +124,7 @@ class Run:
         nodes, per_node, gpus = (1, self.world_size, 0) if on is None else on.shape(self.world_size)
         if on is None and self.placement.device_type == "cuda":
             gpus = per_node
-        return export(folder, worker, args, kwargs, nodes, per_node, gpus)
+        return export(folder, worker, args, kwargs, nodes, per_node, gpus, joins=self.placement.backend is not None)
 
     @property
     def results(self):

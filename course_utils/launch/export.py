@@ -1,146 +1,207 @@
-"""A launch as files that need no notebook: the worker with all that it uses, its arguments, and a batch file."""
+"""A launch as files that need no notebook: the worker with all that it uses, its arguments, and a batch file.
 
-import ast
-import inspect
-import linecache
+Functions and classes of cells are written as text where they have one, to be read and changed. All else (arguments,
+tensors, closures, objects) lies beside it as it is, and refers to what is text by its name.
+"""
+
+import builtins
+import functools
+import os
+import re
 import sys
 import textwrap
 import types
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from .. import slurm
 from ..processes import payload
-from .call import worker_name
+from . import call, source
 
-_PROGRAM = '''"""{name}, as it was launched from a notebook.
+_PROGRAM = '''"""{title}, as it was launched from a notebook.
 
     torchrun --standalone --nproc-per-node {per_node} {name}.py                 on one machine
     sbatch {name}.sbatch                                     on a cluster; read it first
 
-Each rank prints what it returns. What the function was called with is in {name}.arguments.
+Each rank prints what it returns.
+{also}
 """
 
-{imports}
+from __future__ import annotations
+
+import sys
+
+sys.path += {folders}  # where the notebook found modules
 
 {body}
 
 
-def main():
-    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
-    with open(Path(__file__).with_suffix(".arguments"), "rb") as file:
-        given = payload.load(file.fileno())
+def run_as_launched():
+    import os
+    import sys
+    from pathlib import Path
+
+    import torch
+    import torch.distributed as dist
+
+    from course_utils.processes import ending, payload
+
+{join}    with Path(__file__).with_suffix(".arguments").open("rb") as file:
+        given = payload.load(file.fileno(), globals())
     globals().update(given["names"])
-    said = "rank {{}}: {{}}\\n".format(dist.get_rank(), {name}(*given["args"], **given["kwargs"]))
-    sys.stdout.write(said)  # in one piece, so that ranks' lines do not mix
-    dist.destroy_process_group()
+    returned = {call}(*given["args"], **given["kwargs"])
+    sys.stdout.write(f"rank {{os.environ['RANK']}}: {{returned}}\\n")  # in one piece, so that ranks' lines do not mix
+    if dist.is_initialized():
+        dist.destroy_process_group()
     ending.leave()  # without Python's own end, in which a thread of gloo may abort
 
 
 if __name__ == "__main__":
-    main()
+    run_as_launched()
 '''
-_NEEDED = ("import os", "import sys", "from pathlib import Path", "import torch", "import torch.distributed as dist",
-           "from course_utils.processes import ending, payload")  # fmt: skip
+_JOIN = """\
+    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    dist.init_process_group = lambda *args, **kwargs: None  # for a worker that would make the group itself
+"""
 
 
-def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node):
+def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joins):
     """Write NAME.py, NAME.arguments and NAME.sbatch into `folder`, and return their paths.
 
-    Raises ValueError for a worker that is no function of a notebook or a module, or whose text is not known any more.
+    `joins`: the program makes the process group, not the worker. Raises NotSendable, with nothing written, if something
+    cannot be handed over.
     """
-    if not isinstance(worker, types.FunctionType) or worker.__name__ == "<lambda>":
-        raise ValueError(f"{worker_name(worker)} cannot be written to a file: export takes a function that has a name")
-    imports, pieces, kept = _collect(worker)
-    name = worker.__name__
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    written = _Written(worker, *args, *kwargs.values())
+    called = written.names_of.get(id(worker)) or 'given["worker"]'
+    is_method = isinstance(worker, types.MethodType) and getattr(worker.__self__, worker.__name__, None) == worker
+    if is_method:  # looked up anew, so that the text of its class counts
+        called += f".{worker.__name__}"
+    given = {"worker": worker.__self__ if is_method else worker, "args": args, "kwargs": kwargs, "names": written.kept}
+    try:
+        given_fd = payload.dump(given, name_of=lambda value: written.names_of.get(id(value)))
+    except Exception:
+        os.close(call.dump(worker, args, kwargs))  # raises an error that names what it is
+        raise
+    folder, title = Path(folder), call.worker_name(worker)
+    name = _file_name(title, folder)
     program, arguments, batch = (folder / f"{name}.{kind}" for kind in ("py", "arguments", "sbatch"))
-    imports = sorted({*_NEEDED, *imports}, key=lambda line: (line.startswith("from"), line))
-    program.write_text(
-        _PROGRAM.format(name=name, per_node=per_node, imports="\n".join(imports), body="\n\n\n".join(pieces))
+    with open(given_fd, "rb"):
+        folder.mkdir(parents=True, exist_ok=True)
+        payload.copy(given_fd, arguments)
+    also = f"In {name}.arguments is what has no text here: {', '.join(['the arguments', *sorted(written.kept)])}."
+    imports = sorted(written.imports, key=lambda line: (line.startswith("from"), line))
+    installed = tuple(os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix))
+    text = _PROGRAM.format(
+        title=title,
+        name=name,
+        per_node=per_node,
+        also=textwrap.fill(also, 100),
+        folders=[path for path in map(os.path.abspath, sys.path) if not path.startswith(installed)],
+        body="\n\n\n".join(filter(None, ["\n".join(imports), "\n".join(written.settings), *written.texts])),
+        join=_JOIN if joins else "",
+        call=called,
     )
-    payload.write({"args": args, "kwargs": kwargs, "names": kept}, arguments)
+    program.write_text(text, encoding="utf-8")
     share = {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
     batch.write_text(str(slurm.Job("ddp", nodes=num_nodes, name=name, program=program.name, **share)))
     return [program, arguments, batch]
 
 
-def _collect(worker):
-    """(import lines, source texts and settings in an order that runs, {name: what has to be kept as it is})"""
-    imports, pieces, kept, seen = set(), [], {}, set()
+def _file_name(title, folder):
+    """A name under which a program overwrites none but an earlier export, and hides no module.
 
-    def visit(thing):
-        for name, value in _used(thing).items():
-            if name in seen:
-                continue
-            seen.add(name)
-            if isinstance(value, types.ModuleType):
-                imports.add(_import_line(name, value))
-            elif _is_of_a_cell(value):
-                visit(value)
-                pieces.append(_source(value))
-            elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) and _can_be_imported(value):
-                imports.add(f"from {value.__module__} import {value.__qualname__}{_as(value.__qualname__, name)}")
-            elif _is_plain(value):
-                pieces.insert(0, f"{name} = {value!r}")
-            else:
-                kept[name] = value
-
-    seen.add(worker.__name__)
-    if _is_of_a_cell(worker):
-        visit(worker)
-        pieces.append(_source(worker))
-    else:
-        imports.add(f"from {worker.__module__} import {worker.__qualname__}")
-    return imports, pieces, kept
-
-
-def _used(thing):
-    """{name: value} of what the text of a cell's function or class names, and that is no builtin."""
-    known = dict(vars(sys.modules["__main__"]))
-    if isinstance(thing, types.FunctionType):
-        known = thing.__globals__ | inspect.getclosurevars(thing).nonlocals
-    names = {node.id for node in ast.walk(ast.parse(_source(thing))) if isinstance(node, ast.Name)}
-    return {name: known[name] for name in sorted(names) if name in known and name != thing.__name__}
-
-
-def _is_of_a_cell(value):
-    return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
-
-
-def _source(value):
-    """The text of a cell's function or class. inspect finds no class of a cell, so both are
-    looked for by their names.
+    A program's own folder comes first where it looks for modules.
     """
-    functions = [value, *vars(value).values()] if isinstance(value, type) else [value]
-    for function in (function for function in functions if isinstance(function, types.FunctionType)):
-        text = "".join(linecache.getlines(function.__code__.co_filename))
-        for node in ast.walk(ast.parse(text)) if text else ():
-            if getattr(node, "name", None) == value.__name__:
-                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                return textwrap.dedent("\n".join(text.splitlines()[first - 1 : node.end_lineno]))
-    raise ValueError(f"the text of {value.__qualname__} is not known any more: run its cell again, then export")
+    name = re.sub(r"\W+", "_", title.strip("<>"))
+    spec = PathFinder.find_spec(name)
+    is_module = spec is not None and spec.has_location
+    is_free = not is_module and not (folder / f"{name}.py").exists()
+    return name if is_free or (folder / f"{name}.arguments").exists() else f"run_{name}"
 
 
-def _can_be_imported(value):
-    module = sys.modules.get(getattr(value, "__module__", None) or "")
-    return getattr(module, value.__qualname__, None) is value
+class _Written:
+    """What the program says: import lines, settings, texts in an order that runs; `kept` are values of other names."""
+
+    def __init__(self, *given):
+        self.imports, self.settings, self.texts, self.kept = set(), [], [], {}
+        self.names_of = {}  # of what is text, by id
+        self._notebook = {name: value for name, value in vars(sys.modules["__main__"]).items() if name[:2] != "__"}
+        self._is_ready, self._wanted = {}, []
+        for value in given:
+            self._want_parts(value)
+        while self._wanted:
+            name = self._wanted.pop(0)
+            if name in self._notebook and name not in self.kept and not self._defines(name):
+                self.kept[name] = self._notebook[name]
+                self._want_parts(self._notebook[name])
+
+    def _want_parts(self, value):
+        """Want what cells define of `value`: the function or class itself, the class of an object."""
+        if isinstance(value, functools.partial):
+            self._want_parts(value.func)
+        if isinstance(value, types.MethodType):
+            self._want_parts(value.__self__)
+        for part in (value, type(value)):
+            if source.is_of_a_cell(part) and self._notebook.get(part.__name__) is part:
+                self._wanted.append(part.__name__)
+
+    def _defines(self, name):
+        """Whether the program itself says what `name` is in the notebook, if need be from now on."""
+        if name not in self._notebook:
+            return hasattr(builtins, name)
+        if name not in self._is_ready:
+            self._is_ready[name] = False  # meanwhile, for two that need each other
+            self._is_ready[name] = self._define(name, self._notebook[name])
+        return self._is_ready[name]
+
+    def _define(self, name, value):
+        if source.is_of_a_cell(value):
+            return self._write(name, value)
+        if (line := _import_line(name, value)) is not None:
+            self.imports.add(line)
+        elif _is_plain(value):
+            self.settings.append(f"{name} = {value!r}")
+        else:
+            return False
+        return True
+
+    def _write(self, name, value):
+        """Write a cell's function or class, if it has a text and all is there that this needs."""
+        found = source.definition(name, value) if name != "run_as_launched" else None
+        if found is None or not all([self._defines(need) for need in sorted(found.needs)]):
+            return False
+        needed = [self._notebook.get(need) for need in found.needs]
+        if any(source.is_of_a_cell(each) and not isinstance(each, type) for each in needed):
+            return False  # a decorator, which is called as the text runs, and may want what comes later
+        self.texts.append(found.text)
+        self.names_of[id(value)] = name
+        self._wanted += sorted(found.uses)
+        for first, _, rest in (dotted.partition(".") for dotted in found.dotted):
+            module = self._notebook.get(first)
+            if isinstance(module, types.ModuleType) and f"{module.__name__}.{rest}" in sys.modules:
+                self.imports.add(f"import {module.__name__}.{rest}")  # which its parent's import may not bring
+        return True
 
 
-def _import_line(name, module):
-    parent, _, last = module.__name__.rpartition(".")
-    if name == module.__name__:
-        return f"import {name}"
-    return f"from {parent} import {last}" if parent and name == last else f"import {module.__name__} as {name}"
+def _import_line(name, value):
+    """The line that imports `value` as `name`, or None."""
+    if isinstance(value, types.ModuleType) and value.__spec__ and sys.modules.get(value.__name__) is value:
+        start, what = "import", value.__name__
+    elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        start, what = f"from {value.__module__} import", value.__qualname__
+        if getattr(sys.modules.get(value.__module__ or ""), what, None) is not value:
+            return None
+    else:
+        return None
+    return f"{start} {what}" if what == name else f"{start} {what} as {name}"
 
 
-def _as(what, name):
-    return "" if what == name else f" as {name}"
-
-
-def _is_plain(value):
-    try:
-        return ast.literal_eval(repr(value)) == value
-    except (ValueError, SyntaxError, TypeError, MemoryError):
-        return False
+def _is_plain(value, depth=2):
+    """Whether a line of the program can say `value`: it is of Python's own kinds, and short."""
+    if type(value) in (list, tuple, dict):
+        parts = [*value, *value.values()] if type(value) is dict else value
+        return depth > 0 and len(value) < 50 and all(_is_plain(part, depth - 1) for part in parts)
+    if type(value) in (int, float):
+        return abs(value) < 1e300  # no infinity, and no NaN: they have no literal
+    return value is None or type(value) is bool or (type(value) in (str, bytes) and len(value) < 1000)

@@ -56,9 +56,9 @@ def _of_file(name, make, parts):
 class _Pickler(Pickler):
     """cloudpickle that moves tensors' bytes out of band and brings CUDA tensors to the CPU."""
 
-    def __init__(self, file, buffer_callback, keeps_shared):
+    def __init__(self, file, buffer_callback, keeps_shared=False, name_of=None):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
-        self._storages, self._main, self._keeps_shared = {}, None, keeps_shared
+        self._storages, self._main, self._keeps_shared, self._name_of = {}, None, keeps_shared, name_of
         self.num_copied = 0  # bytes of shared memory and mapped files
 
     def _function_getnewargs(self, func):
@@ -69,6 +69,8 @@ class _Pickler(Pickler):
         return (code, names, *others)
 
     def reducer_override(self, obj):
+        if self._name_of is not None and (name := self._name_of(obj)) is not None:
+            return name
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # cloudpickle knows only plain ones
             return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
         bound.require_unbound(obj)
@@ -182,15 +184,16 @@ def _rebuild_storage(buffer, dtype):
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
-def dump(obj, keeps_shared=False):
+def dump(obj, keeps_shared=False, name_of=None):
     """Write `obj` to an anonymous file and return its descriptor, which the caller closes.
 
-    `keeps_shared`: memory that is shared stays so, for a receiver on this machine while `obj` lives here.
+    `keeps_shared`: memory that is shared stays so, for a receiver on this machine while `obj` lives here. For what the
+    receiver will have in its `__main__`, `name_of(thing)` returns the name there, and for all else None.
 
     Raises whatever pickling raises (TypeError, PicklingError, AttributeError, …), with nothing left open.
     """
     stream, buffers = io.BytesIO(), []
-    _Pickler(stream, buffers.append, keeps_shared).dump(obj)
+    _Pickler(stream, buffers.append, keeps_shared, name_of).dump(obj)
     pickled = stream.getbuffer()
     raws = [buffer.raw() for buffer in buffers]
     fd = anonymous_file("course-payload")
