@@ -1,13 +1,16 @@
 """`run.export(folder)`: the files it writes run without a notebook, and come to the same."""
 
 import ast
+import contextlib
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from conftest import LIMIT_S, REPOSITORY, wait_until
 
 BESIDE = "def doubled(x):\n    return 2 * x\n\ndef tripled(x):\n    return 3 * x\n"
 
@@ -51,25 +54,76 @@ def notebook(notebook):
     )
 
 
-def run_program(program):
-    """{rank: what it returned, as text} of an exported program under torchrun, with two ranks and no arguments."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program.name]
+# Each rank of one torchrun forks for each program: what they import beforehand takes seconds. Each program has a store
+# of its own, for in the agent's are still the addresses of earlier ranks.
+RANK = """
+import os, runpy, sys
+import torch.distributed
+import course_utils.launch
+rank = os.environ["RANK"]
+os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+for line in open(f"programs-{rank}"):
+    os.environ["MASTER_PORT"], _, path = line.strip().partition(" ")
+    folder, name = os.path.split(path)
+    if not (pid := os.fork()):
+        os.chdir(folder)
+        sys.path[0], sys.argv[:] = folder, [name]
+        output = os.open(f"output-{rank}", os.O_CREAT | os.O_WRONLY)
+        os.dup2(output, 1), os.dup2(output, 2)
+        runpy.run_path(name, run_name="__main__")
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with open(f"{folder}/code-{rank}.part", "w") as file:
+        file.write(str(code))
+    os.rename(file.name, f"{folder}/code-{rank}")
+"""
+
+
+@pytest.fixture(scope="module")
+def run_program(tmp_path_factory):
+    """A function that returns {rank: what it returned, as text} of an exported program under torchrun, two ranks."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    (folder / "rank.py").write_text(RANK)
+    queues = [folder / f"programs-{rank}" for rank in range(2)]
+    for queue in queues:
+        os.mkfifo(queue)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "rank.py"]
     environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "destroyed" not in done.stdout  # Python's own end, where gloo may abort, is left out
-    return dict(re.findall(r"^rank (\d): (.*)$", done.stdout, flags=re.MULTILINE))
+    torchrun = subprocess.Popen(command, cwd=folder, env=environment)
+
+    def run(program):
+        codes = [program.parent / f"code-{rank}" for rank in range(2)]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        for file in files:
+            file.write(f"{port} {program}\n")
+            file.flush()
+        wait_until(lambda: torchrun.poll() is not None or all(code.exists() for code in codes), "both have ended")
+        said = [(program.parent / f"output-{rank}").read_text() for rank in range(2)]
+        assert [code.read_text() for code in codes] == ["0", "0"], said
+        assert "destroyed" not in "".join(said)  # Python's own end, where gloo may abort, is left out
+        return dict(re.findall(r"^rank (\d): (.*)$", "".join(said), flags=re.MULTILINE))
+
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(queue, "w")) for queue in queues]  # waits for the rank that reads it
+        yield run
+    assert torchrun.wait(LIMIT_S) == 0
 
 
-def as_launched(notebook, call, folder):
-    """The text of an exported program, once its ranks have returned what those of the launch did."""
-    results = notebook.run(f"run = launch({call}, world_size=2); [str(result) for result in run.results]").value
-    paths = notebook.run(f"[str(path) for path in run.export({str(folder)!r})]").value
-    assert run_program(Path(paths[0])) == {str(rank): result for rank, result in enumerate(results)}
-    return Path(paths[0]).read_text()
+@pytest.fixture
+def as_launched(notebook, run_program, tmp_path):
+    """A function that returns the text of an exported program, once its ranks have returned what a launch's did."""
+
+    def compare(call):
+        results = notebook.run(f"run = launch({call}, world_size=2); [str(result) for result in run.results]").value
+        paths = notebook.run(f"[str(path) for path in run.export({str(tmp_path)!r})]").value
+        assert run_program(Path(paths[0])) == {str(rank): result for rank, result in enumerate(results)}
+        return Path(paths[0]).read_text()
+
+    return compare
 
 
-def test_the_files_run_under_torchrun(notebook, tmp_path):
+def test_the_files_run_under_torchrun(notebook, run_program, tmp_path):
     notebook.run(CELLS)
     results = notebook.run("run = launch(work, 2, power=3, world_size=2); run.results").value
     notebook.run(f"paths = run.export({str(tmp_path / 'job')!r})")
@@ -295,11 +349,11 @@ def main(settings: Settings, point, colour, level, *, called):
 """
 
 
-def test_every_form_of_function_and_global_gives_the_same_as_the_launch(notebook, tmp_path):
+def test_every_form_of_function_and_global_gives_the_same_as_the_launch(notebook, as_launched):
     notebook.run(FORMS)
     called = "[loud, loud.apply, Derived(2), Base(2).apply, partial.func, add_five, square, lambda x: helper(x) - 1]"
     call = f"main, Settings(0.5, ['a']), Point(1), Colour.BLUE, Level.LOW, called={called}"
-    program = as_launched(notebook, call, tmp_path)
+    program = as_launched(call)
     for text in ("LIMITS = {", "class Base:", "class Derived(Base):", "@torch.no_grad()", "def without_gradients",
                  "def rate():", "import beside_the_export", "def main(settings"):  # fmt: skip
         assert text in program
@@ -406,10 +460,10 @@ def registered(x):
 
 
 @pytest.mark.parametrize("form", WORKERS)
-def test_a_worker_of_any_form_runs_without_the_notebook(notebook, tmp_path, form):
+def test_a_worker_of_any_form_runs_without_the_notebook(notebook, as_launched, form):
     cell, call, text = WORKERS[form]
     notebook.run(cell)
-    assert text in as_launched(notebook, call, tmp_path)
+    assert text in as_launched(call)
 
 
 def test_a_cell_that_was_changed_and_run_again_counts(notebook, tmp_path):
