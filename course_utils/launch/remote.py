@@ -133,6 +133,8 @@ def _guard_rank(agent_pid, folder, store, node, in_slurm):
         try:
             linux.end_with_parent(guard_pid)
             _be_rank(folder, rank, store, node, in_slurm)
+        except BaseException as error:  # before it could say anything itself
+            worker.tell_why_not(FolderChannel(folder, rank), error, time.time)
         finally:
             os._exit(1)  # not reached, but for a fault in the launcher itself
     _, status = os.waitpid(pid, 0)
