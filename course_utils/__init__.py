@@ -4,6 +4,7 @@ from .chapter import describe
 from .checks import check
 from .hardware import rank_device
 from .launch import Nodes, Ranks, Slurm, WorkerError, latest_run, launch, log
+from .processes import terminal
 
 __all__ = [
     "Nodes",
@@ -17,3 +18,5 @@ __all__ = [
     "log",
     "rank_device",
 ]
+
+terminal.print_what_can_be()  # here, for each `python -m course_utils.…`, and for scripts that launch

@@ -19,6 +19,7 @@ your own cluster.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -349,6 +350,8 @@ def main(argv=None):
         print(
             f"slurm: {job.program} is not here: the job looks for it in the folder where sbatch is run", file=sys.stderr
         )
+    with contextlib.suppress(AttributeError):  # a file for Slurm, in UTF-8 whatever the locale; its names as given
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     print(job, end="")
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from course_utils import WorkerError, frameworks, launch, recorded
 from course_utils.frameworks import Environment, environment
+from tests import machines
 from tools import elsewhere, notebooks
 
 
@@ -35,6 +36,26 @@ def make(folder, **made):
 def test_an_environment_that_is_whole(folder):
     make(folder)
     assert [frameworks.problem(name) for name in frameworks.FRAMEWORKS] == [None] * 3
+
+
+def test_a_shared_nodes_gpu_is_the_workers(folder, tmp_path, monkeypatch):
+    """The one that is reserved for it, whatever its interpreter."""
+    make(folder, cuda=True)
+    python = folder / "bin" / "python"
+    python.unlink()  # a link would not be in this one's environment, where cloudpickle is
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    locks = tmp_path / "locks"
+    locks.mkdir(mode=0o700)
+    monkeypatch.setenv("COURSE_SHARED", "1")
+    monkeypatch.setenv("COURSE_LOCKS", str(locks))
+    machines.play(monkeypatch, "8 A100")
+    try:
+        run = launch(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"), on=Environment("tensorflow"), world_size=1)
+    finally:
+        machines.nvml._nvml.cache_clear()
+    assert run[0] in {f"GPU-{i}aaa{i}" for i in range(8)}
+    assert not list(locks.iterdir())
 
 
 @pytest.mark.parametrize(

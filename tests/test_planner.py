@@ -3,6 +3,7 @@ errors that the course states.
 """
 
 import math
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -31,6 +32,7 @@ from course_utils.planner.methods import stages
 
 A100 = Cluster("A100-80")
 GPT = transformer(64, 6, 4, 32, 100)
+WIDE = transformer(64, 6, 16, 32, 100)
 
 
 def network(parameters, num_layers=1):
@@ -113,7 +115,7 @@ def test_activations_are_those_of_korthikanti(method, per_token):
 @pytest.mark.parametrize("schedule, chunks, at_once", [("gpipe", 1, 8), ("1f1b", 1, 3), ("interleaved", 2, 4)])
 def test_a_stage_keeps_what_its_schedule_has_in_flight(schedule, chunks, at_once):
     method = Method(pipeline=3, schedule=schedule, chunks=chunks)
-    busy = Network(tuple(Layer(f"part {i}", 1.0, 4.0, Work(kept=100.0)) for i in range(3)))
+    busy = Network(tuple(Layer(f"part {i}", 1.0, 4.0, Work(kept=50.0)) for i in range(6)))
     assert plan(busy, A100, method, 8).memory["kept activations"].value == 100 * at_once
 
 
@@ -269,12 +271,75 @@ def test_the_price_is_hours_times_gpus():
         (lambda: Method(optimizer="lion"), "optimizer is 'lion'; it can be sgd, momentum or adam"),
         (lambda: Method(pipeline=2, chunks=2), "chunks is 2 with schedule '1f1b'"),
         (lambda: Method(pipeline=2, schedule="zero"), "schedule is 'zero'; it can be gpipe, 1f1b, interleaved"),
+        (
+            lambda: plan(WIDE, Cluster("A100-80", gpus_per_node=9), Method(tensor=16), 8),
+            "tensor is 16, and a node has 9 GPUs: over several nodes it is a divisor or a multiple of that",
+        ),
+        (
+            lambda: plan(WIDE, Cluster("A100-80", nodes=1), Method(tensor=16), 8),
+            "data × tensor × pipeline, 1 × 16 × 1, are 16 GPUs, and the cluster has 1 × 8",
+        ),
+        (
+            lambda: plan(GPT, A100, Method(12), 12),
+            "data × tensor × pipeline, 12 × 1 × 1, are 12 GPUs, which is more than a node's 8 and fills no whole",
+        ),
+        (lambda: Cluster("A100-80", nodes=0), "nodes is a whole number above 0, not 0"),
+        (
+            lambda: plan(transformer(64, 6, 8, 32, 100, kv_heads=2), A100, Method(tensor=4), 8),
+            "tensor is 4, which does not divide the model's 2 heads of keys and values",
+        ),
+        (
+            lambda: plan(transformer(64, 6, 8, 32, 100, feed_forward=90), A100, Method(tensor=4), 8),
+            "tensor is 4, which does not divide the model's 90 columns of a feed-forward layer",
+        ),
+        (lambda: transformer(64, 6, 4, 32, 100, kv_heads=3), "kv_heads is 3, which does not divide heads, 4"),
+        (
+            lambda: plan(transformer(64, 6, 8, 33, 100), A100, Method(tensor=2, sequence_parallel=True), 8),
+            "tensor is 2, which does not divide the 33 tokens for sequence_parallel",
+        ),
+        (
+            lambda: plan(GPT, A100, Method(pipeline=2, chunks=4, schedule="interleaved"), 8),
+            "chunks is 4 of each of 2 stages, and the model has 6 blocks",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_arguments_name(ask, words):
     with pytest.raises(ValueError) as caught:
         ask()
     assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "ask, error", [(lambda: Method(8, offload=True), TypeError), (lambda: Method(shard="lora"), ValueError)]
+)
+def test_what_is_unknown_is_refused_with_what_is_not_modelled(ask, error):
+    with pytest.raises(error, match="offload.*not modelled are offloading|it can be.*not modelled are.*LoRA"):
+        ask()
+
+
+def test_every_method_that_divides_the_cluster_is_planned():
+    for method in (Method(16), Method(tensor=16), Method(3), Method(3, 2), Method(4, 2, 2), Method(24)):
+        said = plan(WIDE, A100, method, 48)
+        assert said.step.value > 0
+        assert replace(said.method, micro_batch=2).micro_batch == 2
+
+
+@pytest.mark.parametrize(
+    "method, size, least",
+    [
+        (Method(16, checkpointing="selective"), (2048, 24, 16, 16384, 51200), 0.1),
+        (Method(16, 2, checkpointing="full"), (2048, 24, 16, 2048, 51200), 0.005),
+    ],
+)
+def test_messages_hide_behind_all_that_the_backward_pass_does(method, size, least):
+    """What it computes again, and the messages for that, are part of it: they are not taken for a forward pass."""
+    slow = Cluster("A100-80", between=1e9)
+    said = plan(transformer(*size), slow, method, method.data).step
+    again = [line for line in said.all() if line.name.endswith("again") or line.name.startswith("backward")]
+    sent = said["gradients' messages"]
+    alone = plan(transformer(*size), slow, replace(method, overlap=False), method.data).step["gradients' messages"]
+    assert sum(line.value for line in again if line.name.endswith("again")) > least * said["a micro-batch"].value
+    assert alone.value - sent.value == pytest.approx(sum(line.value for line in again), rel=1e-9)
 
 
 def test_everything_public_is_there():

@@ -45,6 +45,18 @@ def test_the_roof_bends_where_the_peak_is_reached(shown, capsys):
     assert "Two points." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("source, height", [("", 2.8), ("a source", "no number")])
+def test_a_figure_that_cannot_begin_leaves_no_style_behind(source, height, monkeypatch, tmp_path):
+    """Its caption cannot be made, since the folder of a shared node's tickets is not safe; or its height is none."""
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("COURSE_SHARED", "1")
+    monkeypatch.setenv("COURSE_LOCKS", str(tmp_path))
+    before, figures = dict(matplotlib.rcParams), plt.get_fignums()
+    with pytest.raises((RuntimeError, TypeError, ValueError)), style.new_figure("x", "y", "title", height, source):
+        pass
+    assert dict(matplotlib.rcParams) == before and plt.get_fignums() == figures
+
+
 def test_every_thread_of_a_launch_is_drawn(shown):
     plots.launch_grid("add[3, 8](x)", num_blocks=3, num_threads=8, alt="Three blocks.")
     texts = [text.get_text() for text in shown[0].axes[0].texts]

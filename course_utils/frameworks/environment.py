@@ -90,6 +90,7 @@ class Environment:
     """
 
     framework: str
+    is_here = True
 
     def __post_init__(self):
         if self.framework not in FRAMEWORKS:
@@ -121,9 +122,9 @@ class Environment:
         )
 
     @contextlib.contextmanager
-    def follower(self, name, world_size, placement, debug, call_fd):
+    def follower(self, name, world_size, placement, debug, call_fd, gpus):
         with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
-            captured = surroundings.capture(world_size, placement, store.port, debug, {})
+            captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
             captured = dataclasses.replace(
                 captured,
                 python=str(folder() / "bin" / "python"),

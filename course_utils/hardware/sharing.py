@@ -29,12 +29,12 @@ _own = set()  # names of this process's tickets: to open and close one would rel
 
 
 @contextlib.contextmanager
-def reserve(name, world_size, device_type, pause=time.sleep):
+def reserve(name, world_size, device_type, pause=time.sleep, until=""):
     """Wait for this launch's turn; gives the environment variables that point its workers to their GPUs.
 
     Does nothing unless COURSE_SHARED=1. Of the visible GPUs the emptiest free ones are taken, one per rank, or one for
     all ranks if there are fewer GPUs than ranks. Who asked first for a resource gets it first. While it waits, calling
-    `pause(seconds)`, it says for whom.
+    `pause(seconds)`, it says for whom. `until` tells others what ends it, where that is not its own end.
     """
     if os.environ.get("COURSE_SHARED") != "1":
         yield {}
@@ -43,7 +43,9 @@ def reserve(name, world_size, device_type, pause=time.sleep):
     resources = [gpu.uuid for gpu in gpus] or ["cpu"]
     wanted = world_size if len(gpus) >= world_size else 1
     said = None
-    with _Ticket(f"{_user()} runs {name} (process {os.getpid()})", resources) as ticket:
+    notebook = os.path.basename(os.environ.get("JPY_SESSION_NAME", ""))[:60]  # its path, set by Jupyter
+    who = f"{_user()} runs {name} (process {os.getpid()}){f' in {notebook}' if notebook else ''}"
+    with _Ticket(f"{who}, until {until}" if until else who, resources) as ticket:
         while True:
             in_the_way = ticket.take(wanted)
             if not in_the_way:

@@ -70,7 +70,16 @@ from ..processes import interrupts, payload
 from . import call, handle, rendezvous, room, surroundings
 from .call import NotSendable
 from .display import held, panel
-from .failure import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted, explain, lines_about
+from .failure import (
+    Interrupted,
+    LauncherError,
+    RanksError,
+    WorkerError,
+    briefly_interrupted,
+    explain,
+    lines_about,
+    names_of,
+)
 from .handle import shutdown, warm
 from .on import Nodes, Slurm
 from .persistent import magic
@@ -229,10 +238,12 @@ def launch(
         warm()  # before waiting for a turn, and before torch is imported here too
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
-        gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, interrupts.sleep))
+        gpus = {}
+        if on is None or on.is_here:  # of this node only what ranks on it will use
+            gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, interrupts.sleep))
         started = time.monotonic()
         if on is not None:
-            supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd))
+            supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd, gpus))
         else:
             forkserver = handle.current()
             store = stack.enter_context(rendezvous.store())
@@ -259,7 +270,7 @@ def _supervise(run, supervisor, timeout):
         _going_on, how = None, "finished"
     except KeyboardInterrupt:
         how = "interrupted"
-        error = _interrupted(run, f"{run.name} was interrupted", supervisor.whereabouts())
+        error = _interrupted(run, *_interrupted_where(run.name, supervisor.whereabouts(), supervisor.begun))
         supervisor.interrupt_ranks()
         raise error from None
     except (LauncherError, WorkerError) as error:
@@ -289,6 +300,13 @@ def _supervise(run, supervisor, timeout):
         print(supervisor.rows.note)
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
+
+
+def _interrupted_where(name, fates, begun):
+    """What was interrupted, in words, and the fates of ranks that had begun: a job may still wait for its turn."""
+    silent = [fate for fate in fates if not (fate.rank in begun or fate.has_failed or fate.returned or fate.frames)]
+    before = f" before {names_of([fate.rank for fate in silent])} had begun" if silent else ""
+    return f"{name} was interrupted{before}", [fate for fate in fates if fate not in silent]
 
 
 def _interrupted(run, what, fates):

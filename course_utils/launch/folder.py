@@ -28,6 +28,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from ..processes import payload
+from .failure import LauncherError
 from .protocol import frame, frames_in
 
 _REMOVE_S = 2.0
@@ -57,6 +58,21 @@ class Folder:
 
     def of_rank(self, rank, kind):
         return self.path / f"rank_{rank}.{kind}"
+
+    def lack(self):
+        """What its disk has run out of, as the end of a sentence, or ""."""
+        return _lack(self.path)
+
+
+def _lack(path):
+    """A disk without inodes says "no space left", too, while `df` shows plenty of it."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(path)
+        if found.f_files and not found.f_favail:
+            return f"; the disk of {path} can take no further file, since it has no inodes left (df -i shows it)"
+        if not found.f_bavail:
+            return f"; the disk of {path} is full (df -h shows it)"
+    return ""
 
 
 class FolderChannel:
@@ -101,14 +117,21 @@ class Reader:
 @contextlib.contextmanager
 def made(parent, call_fd, captured, backend, job):
     """A new Folder in `parent`, with the call, its surroundings and the job in it; it is removed in the end."""
-    path = tempfile.mkdtemp(prefix="course-run-", dir=parent)
+    path = None
     try:
-        folder = Folder(path)
-        payload.copy(call_fd, folder.path / "call")
-        payload.write((dataclasses.replace(captured, authkey=None), backend), folder.path / "surroundings")
-        folder.dump("job", job)
+        try:
+            path = tempfile.mkdtemp(prefix="course-run-", dir=parent)
+            folder = Folder(path)
+            payload.copy(call_fd, folder.path / "call")
+            payload.write((dataclasses.replace(captured, authkey=None), backend), folder.path / "surroundings")
+            folder.dump("job", job)
+        except OSError as error:
+            where = parent or tempfile.gettempdir()
+            raise LauncherError(
+                f"what the ranks are to run cannot be written to {where} ({error.strerror}){_lack(where)}"
+            ) from None
         yield folder
     finally:
         deadline = time.monotonic() + _REMOVE_S
-        while os.path.exists(path) and time.monotonic() < deadline:  # ranks that are being ended may still write
+        while path and os.path.exists(path) and time.monotonic() < deadline:  # ranks being ended may still write
             shutil.rmtree(path, ignore_errors=True)

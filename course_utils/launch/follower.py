@@ -73,7 +73,7 @@ class Follower(Watch):
         """The error for a launch whose agents ended before its ranks:
         before any began, it is no fault of the worker's.
         """
-        problem = self._problem + self._unwritten
+        problem = self._problem + (self._folder.lack() or self._unwritten)
         if not self.begun:
             return LauncherError(problem)
         return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
@@ -129,8 +129,12 @@ class Follower(Watch):
         asked = [fate.rank for fate in self.fates if fate.rank not in self._ended and fate.report is None]
         asked = [rank for rank in asked if rank in self._outputs]  # it has started
         if asked and self._engine.answers:
-            self.ask(asked, lambda ranks: self._folder.dump("ask", time.time()), _STACKS_S)
+            self.ask(asked, self._signal, _STACKS_S)
         return self.fates
+
+    def _signal(self, ranks):
+        with contextlib.suppress(OSError):  # a full disk: it remains unknown where they are
+            self._folder.dump("ask", time.time())
 
     def stacks(self, rank):
         with contextlib.suppress(FileNotFoundError):

@@ -243,6 +243,8 @@ class _Server:
             try:
                 self._forget(later)
                 worker.main(me, rank, self._folder, fds)
+            except BaseException as error:  # before it could send anything itself
+                worker.tell_why_not(Channel(socket.socket(fileno=fds.channel)), error)
             finally:
                 os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
         if not self._workers and self._relief is not None:

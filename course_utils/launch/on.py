@@ -1,4 +1,8 @@
-"""Where a launch's workers run, if not simply here: `on=Nodes(2)`, or `on=Slurm(nodes=4, gpus_per_node=8)`."""
+"""Where a launch's workers run, if not simply here: `on=Nodes(2)`, or `on=Slurm(nodes=4, gpus_per_node=8)`.
+
+`is_here` says whether they run on this machine. Then it is their turn when `follower` is called, and `gpus` are the
+environment variables that choose the GPUs which a shared node has reserved for them.
+"""
 
 import contextlib
 import dataclasses
@@ -29,6 +33,7 @@ class Nodes:
     """
 
     count: int = 2
+    is_here = True
 
     def __post_init__(self):
         _require_count("the number of nodes", self.count)
@@ -54,24 +59,25 @@ class Nodes:
         return dataclasses.replace(placement, note=note)
 
     @contextlib.contextmanager
-    def follower(self, name, world_size, placement, debug, call_fd):
+    def follower(self, name, world_size, placement, debug, call_fd, gpus):
         forkserver = handle.current()
         with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
-            captured = surroundings.capture(world_size, placement, store.port, debug, {})
-            job = Job(
-                self.count, world_size // self.count, ("127.0.0.1", store.port), self._gpus(world_size, placement)
-            )
+            captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
+            visible = captured.environment.get("CUDA_VISIBLE_DEVICES")  # what is reserved, or was chosen before
+            shares = self._gpus(world_size, placement, visible)
+            job = Job(self.count, world_size // self.count, ("127.0.0.1", store.port), shares)
             folder = stack.enter_context(made(temporary, call_fd, captured, placement.backend, job))
             fds = [payload.dump((captured, None)), call.dump(remote.run_agent_of_rank, (str(folder.path),), {})]
             for fd in fds:
                 stack.callback(os.close, fd)
             yield Follower(folder, Agents(forkserver, self.count, temporary, *fds), world_size)
 
-    def _gpus(self, world_size, placement):
-        """For each node, the variable that lets it see its own GPUs; nothing where ranks share them, or use none."""
+    def _gpus(self, world_size, placement, chosen):
+        """For each node, the variable that lets it see its own of the `chosen` GPUs; nothing where ranks share them, or
+        use none.
+        """
         if placement.device_type != "cuda" or hardware.num_devices() < world_size:
             return []
-        chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = chosen.split(",") if chosen else [str(i) for i in range(hardware.num_devices())]
         share = world_size // self.count
         return [{"CUDA_VISIBLE_DEVICES": ",".join(names[i * share : (i + 1) * share])} for i in range(self.count)]
@@ -96,6 +102,7 @@ class Slurm:
     setup: tuple = ()
     options: dict = field(default_factory=dict)
     folder: str | os.PathLike | None = None
+    is_here = False
 
     def __post_init__(self):
         _require_count("Slurm(nodes=…)", self.nodes)
@@ -134,7 +141,7 @@ class Slurm:
         )
 
     @contextlib.contextmanager
-    def follower(self, name, world_size, placement, debug, call_fd):
+    def follower(self, name, world_size, placement, debug, call_fd, gpus):
         captured = surroundings.capture(world_size, placement, 0, debug, {})
         captured = dataclasses.replace(captured, environment=None, cores=None)  # the job's own
         try:

@@ -24,6 +24,7 @@ _LOST_S = 60.0  # without a sign of life from the notebook, after which an agent
 _ARRIVE_S = 120.0  # until all agents are there
 _CONNECT_S = 2.0
 _HEED_S = 0.1
+_UNTOLD = 3  # exit code of a guard that could not write down how its rank ended
 
 
 def run_agent_of_rank(path):
@@ -87,8 +88,13 @@ def _agree(folder, job, node, store, in_slurm):
         max_restarts=0, start_method="fork", local_addr=host if job.store else None,
         logs_specs=DefaultLogsSpecs(log_dir=str(folder.path / f"agent_{node}")),
     )  # fmt: skip
-    with contextlib.suppress(ChildFailedError), network.names_from_files() if job.store else contextlib.nullcontext():
-        elastic_launch(config, _guard_rank)(os.getpid(), folder, store, node, in_slurm)
+    try:
+        with network.names_from_files() if job.store else contextlib.nullcontext():
+            elastic_launch(config, _guard_rank)(os.getpid(), folder, store, node, in_slurm)
+    except ChildFailedError as error:  # which the ranks have told, unless they could not
+        untold = [rank for rank, failure in error.failures.items() if failure.exitcode == _UNTOLD]
+        if untold:
+            raise OSError(f"how rank {untold[0]} ended cannot be written to {folder.path}") from None
 
 
 def _numbered(parameters):
@@ -133,11 +139,16 @@ def _guard_rank(agent_pid, folder, store, node, in_slurm):
         try:
             linux.end_with_parent(guard_pid)
             _be_rank(folder, rank, store, node, in_slurm)
+        except BaseException as error:  # before it could say anything itself
+            worker.tell_why_not(FolderChannel(folder, rank), error, time.time)
         finally:
             os._exit(1)  # not reached, but for a fault in the launcher itself
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    FolderChannel(folder, rank).send(Exited(None, rank, code, time.time()))
+    try:
+        FolderChannel(folder, rank).send(Exited(None, rank, code, time.time()))
+    except OSError:  # a full disk: the agent says so, who has another way to the notebook
+        os._exit(_UNTOLD)
     if code:
         os._exit(1)
 

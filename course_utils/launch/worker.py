@@ -172,6 +172,12 @@ def serve(channel, fds, surround, now=time.monotonic):
     _leave()
 
 
+def tell_why_not(channel, error, now=time.monotonic):
+    """Send `error`, which kept this process from being a rank at all; without it only an exit code would be known."""
+    with contextlib.suppress(OSError):  # the notebook is gone, or its folder is full
+        channel.send(Raised(now(), report_of(error, "starting", is_ours=True)))
+
+
 def send(message, fds=()):
     with _sending:
         _channel.send(message, fds)

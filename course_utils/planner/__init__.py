@@ -13,7 +13,7 @@ from .clusters import GPU, GPUS, Cluster, Efficiency
 from .collectives import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
 from .lines import Line
 from .memory import memory, peak
-from .methods import Method, State, stages
+from .methods import Method, State, require_room, stages
 from .models import Layer, Network, Work, transformer
 from .step import step
 
@@ -75,16 +75,16 @@ class Plan:
 def plan(network, cluster, method, batch):
     """What a step on `batch` samples, over all ranks, holds and takes.
 
-    Raises ValueError, which names the argument, where batch, stages or heads do not divide.
+    Raises ValueError, which names the argument, where batch, stages or heads do not divide, and where the method's
+    ranks find no place on the cluster.
     """
     per_round = method.data * method.micro_batch
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1 or batch % per_round:
         raise ValueError(
             f"batch is {batch!r}, which data × micro_batch, {method.data} × {method.micro_batch}, does not divide"
         )
-    if network.heads and network.heads % method.tensor:
-        raise ValueError(f"tensor is {method.tensor}, which does not divide the model's {network.heads} heads")
     num_micro_batches = batch // per_round
+    require_room(network, cluster, method)
     cut = stages(network, method.pipeline)
     held, fullest = (each(cut, method, num_micro_batches) for each in (memory, peak))
     return Plan(network, cluster, method, batch, held, fullest, step(cut, cluster, method, num_micro_batches))

@@ -77,7 +77,7 @@ class Cluster:
 
     `inside` is the bus bandwidth that a collective of a node's GPUs reaches; `between` what one node sends to others,
     over all of its network cards; `ways`, what the library can do for a collective. `dollars_per_hour` is the price of
-    one GPU.
+    one GPU. `nodes` is how many there are, or None for as many as a method asks for.
     """
 
     gpu: GPU
@@ -86,6 +86,7 @@ class Cluster:
     between: float = 200e9
     ways: tuple = NCCL_NVLINK
     dollars_per_hour: float = 0.0
+    nodes: int | None = None
 
     def __post_init__(self):
         if isinstance(self.gpu, str):
@@ -95,5 +96,7 @@ class Cluster:
                 )
             object.__setattr__(self, "gpu", GPUS[self.gpu])
         require("gpus_per_node", self.gpus_per_node, int)
+        if self.nodes is not None:
+            require("nodes", self.nodes, int)
         for name in ("inside", "between"):
             require(name, getattr(self, name), float)

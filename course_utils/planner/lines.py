@@ -8,7 +8,7 @@ _SCALES = {"bytes": {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}, "s": {"s": 1,
 @dataclass(frozen=True)
 class Line:
     """`value` in `unit` ("bytes", "s", or any other word); `formula` in words and symbols;
-    `source`, where it is published.
+    `source`, where it is published; `kind`, for programs, which part of the work it belongs to.
     """
 
     name: str
@@ -17,6 +17,7 @@ class Line:
     formula: str = ""
     source: str = ""
     parts: tuple = ()
+    kind: str = ""
 
     def __getitem__(self, name):
         """The part called `name`, at any depth. Raises KeyError that lists the names there are."""

@@ -7,6 +7,10 @@ from .sizes import require
 SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO's stages 0 to 3; the last is FSDP's
 CHECKPOINTING = ("none", "selective", "full")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
+NOT_MODELLED = (
+    "not modelled are offloading to the CPU or a disk, LoRA and other frozen weights, mixtures of experts, context "
+    "parallelism, quantized or fp8 training"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Method:
 
     `shard` is divided over the data-parallel ranks, or with `replicas` (HSDP) over those of one of that many replicas.
     `overlap` hides messages behind computing; `buckets`: gradients are copied to be sent, as DDP does by default.
-    `state` overrides the bytes of a parameter.
+    `state` overrides the bytes of a parameter. Offloading to the CPU or a disk, LoRA and other frozen weights, mixtures
+    of experts, context parallelism, and quantized or fp8 training are not modelled.
     """
 
     data: int = 1
@@ -59,12 +64,20 @@ class Method:
     buckets: bool = True
     state: State | None = None
 
+    def __new__(cls, *args, **named):
+        unknown = [name for name in named if name not in cls.__dataclass_fields__]
+        if unknown:
+            raise TypeError(
+                f"Method has no {', '.join(unknown)}: it has {', '.join(cls.__dataclass_fields__)}, and {NOT_MODELLED}"
+            )
+        return super().__new__(cls)
+
     def __post_init__(self):
         for name in ("data", "tensor", "pipeline", "replicas", "micro_batch", "chunks"):
             require(name, getattr(self, name), int)
         for name, known in (("shard", SHARDS), ("checkpointing", CHECKPOINTING), ("schedule", SCHEDULES)):
             if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it can be {', '.join(known)}")
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it can be {', '.join(known)}; {NOT_MODELLED}")
         if self.data % self.replicas:
             raise ValueError(f"replicas is {self.replicas}, which does not divide data, {self.data}")
         if (self.chunks > 1) != (self.schedule == "interleaved"):
@@ -75,7 +88,8 @@ class Method:
             is_mixed = self.precision in ("fp16", "bf16")
             if (is_mixed, self.optimizer) not in STATES:
                 raise ValueError(
-                    f"optimizer is {self.optimizer!r}; it can be sgd, momentum or adam, or give state=State(…)"
+                    f"optimizer is {self.optimizer!r}; it can be sgd, momentum or adam, or give state=State(…); "
+                    f"{NOT_MODELLED}"
                 )
             object.__setattr__(self, "state", STATES[is_mixed, self.optimizer])
 
@@ -95,6 +109,31 @@ class Method:
     def shards_of(self, what):
         """Among how many ranks `what` is divided."""
         return self.shards if self.divides(what) else 1
+
+
+def require_room(network, cluster, method):
+    """Raises ValueError, which names the argument, where the model cannot be cut so, or the ranks find no place."""
+    t, p, num_gpus, per_node = method.tensor, method.pipeline, method.world_size, cluster.gpus_per_node
+    for what, number in (("heads", network.heads), *network.widths):
+        if number and number % t:
+            raise ValueError(f"tensor is {t}, which does not divide the model's {number} {what}")
+    if method.sequence_parallel and network.tokens > 1 and network.tokens % t:
+        raise ValueError(f"tensor is {t}, which does not divide the {network.tokens} tokens for sequence_parallel")
+    if num_gpus > per_node and per_node % t and t % per_node:
+        raise ValueError(
+            f"tensor is {t}, and a node has {per_node} GPUs: over several nodes it is a divisor or a multiple of that"
+        )
+    asked = f"data × tensor × pipeline, {method.data} × {t} × {p}, are {num_gpus} GPUs"
+    if cluster.nodes is not None and num_gpus > cluster.nodes * per_node:
+        raise ValueError(f"{asked}, and the cluster has {cluster.nodes} × {per_node}")
+    if num_gpus > per_node and num_gpus % per_node:
+        raise ValueError(f"{asked}, which is more than a node's {per_node} and fills no whole number of nodes")
+    num_blocks = sum(layer.is_block for layer in network.layers)
+    if p * method.chunks > num_blocks >= p:
+        raise ValueError(
+            f"chunks is {method.chunks} of each of {p} stages, and the model has {num_blocks} blocks: a chunk needs at "
+            "least one"
+        )
 
 
 def parameters_of(layers, method):

@@ -51,11 +51,15 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in order; `tokens` a sample, or 1; `heads` that tensor parallelism divides, or None."""
+    """Layers in order; `tokens` a sample, or 1; `heads` that tensor parallelism divides, or None.
+
+    `widths` are further numbers that it divides, (what, number) each.
+    """
 
     layers: tuple
     tokens: int = 1
     heads: int | None = None
+    widths: tuple = ()
 
     @property
     def parameters(self):
@@ -86,6 +90,11 @@ def transformer(
         "vocabulary": vocabulary,
     }.items():
         require(name, value, int)
+    for name, value in {"feed_forward": feed_forward, "kv_heads": kv_heads}.items():
+        if value is not None:
+            require(name, value, int)
+    if kv_heads and heads % kv_heads:
+        raise ValueError(f"kv_heads is {kv_heads}, which does not divide heads, {heads}")
     if hidden % heads:
         raise ValueError(f"heads is {heads}, which does not divide hidden, {hidden}")
     h, s, e, width = hidden, sequence, element_bytes, feed_forward or 4 * hidden
@@ -129,4 +138,5 @@ def transformer(
         split=Work(flops=2 * s * h * vocabulary, forward=2 * logits, backward=2 * logits, kept=logits),
         is_block=False,
     )
-    return Network((first, *blocks, last), tokens=s, heads=heads)
+    widths = (("heads of keys and values", kv_heads or heads), ("columns of a feed-forward layer", width))
+    return Network((first, *blocks, last), tokens=s, heads=heads, widths=widths)

@@ -7,6 +7,8 @@ from .lines import Line, in_words, total
 from .methods import parameters_of
 
 BUCKET = 25e6  # bytes of gradients that DDP sends at once
+# Kinds of a micro-batch's lines. What is computed again is part of the backward pass: messages hide behind it, too.
+FORWARD, BACKWARD = "forward", "backward"
 
 
 def step(cut, cluster, method, num_micro_batches):
@@ -64,28 +66,33 @@ def _micro_batch(layers, cluster, method):
     def rest(kinds, way):
         return b / bytes_per_s * sum(count * layer.on_rank(way, t, is_divided) for layer, count in kinds.items())
 
+    def line(kind, name, value, formula):
+        return Line(name, value, "s", formula, kind=kind)
+
     messages, said = _inside_layers(kinds, cluster, method)
     forward = products(kinds)
+    rest_formula = "bytes read and written / (bandwidth × efficiency)"
     hidden = 0 if is_divided else min(messages, forward)  # the weights' gradients, half of backward, need no message
     parts = [
-        Line("forward products", forward, "s", "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
-        Line("forward, the rest", rest(kinds, "forward"), "s", "bytes read and written / (bandwidth × efficiency)"),
-        Line("forward messages", messages, "s", f"tensor parallel: {said}"),
-        Line("backward products", 2 * forward, "s", "twice the forward's"),
-        Line("backward, the rest", rest(kinds, "backward"), "s", "bytes read and written / (bandwidth × efficiency)"),
-        Line("backward messages", messages - hidden, "s", "tensor parallel, minus what the weights' gradients hide"),
-        Line("products again", products(again), "s", "full recomputation"),
-        Line("the rest again", rest(again, "forward"), "s", "full recomputation"),
-        Line("messages again", messages if again else 0, "s", "full recomputation"),
+        line(FORWARD, "forward products", forward, "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
+        line(FORWARD, "forward, the rest", rest(kinds, "forward"), rest_formula),
+        line(FORWARD, "forward messages", messages, f"tensor parallel: {said}"),
+        line(BACKWARD, "backward products", 2 * forward, "twice the forward's"),
+        line(BACKWARD, "backward, the rest", rest(kinds, "backward"), rest_formula),
+        line(
+            BACKWARD, "backward messages", messages - hidden, "tensor parallel, minus what the weights' gradients hide"
+        ),
+        line(BACKWARD, "products again", products(again), "full recomputation"),
+        line(BACKWARD, "the rest again", rest(again, "forward"), "full recomputation"),
+        line(BACKWARD, "messages again", messages if again else 0, "full recomputation"),
         _between_stages(layers, cluster, method),
     ]
     if method.checkpointing == "selective":
         flops, moved = (
             sum(count * getattr(layer.core, what) for layer, count in blocks.items()) for what in ("flops", "forward")
         )
-        parts.append(
-            Line("attention again", b / t * (flops / flops_per_s + moved / bytes_per_s), "s", "selective recomputation")
-        )
+        seconds = b / t * (flops / flops_per_s + moved / bytes_per_s)
+        parts.append(line(BACKWARD, "attention again", seconds, "selective recomputation"))
     return total("a micro-batch", "s", parts)
 
 
@@ -120,9 +127,7 @@ def _gradients(cut, own, slowest, cluster, method, m):
     if method.data == 1:
         return []
     sent = method.state.sent
-    backward = sum(
-        line.value for line in slowest.parts if line.name.startswith(("backward", "products again", "the rest again"))
-    )
+    backward = sum(line.value for line in slowest.parts if line.kind == BACKWARD)
 
     def behind_backward(name, line, least=0.0):
         exposed = max(least, line.value - backward) if method.overlap else line.value

@@ -67,14 +67,17 @@ class new_figure:
     def __enter__(self):
         import matplotlib.pyplot as plt
 
-        self._context = plt.rc_context(STYLE)
-        self._context.__enter__()
-        figure, axes = plt.subplots(figsize=(6.4, self._height), layout="constrained")
-        xlabel, ylabel, title = self._labels
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel(ylabel)
-        axes.set_title(title)
-        figure.supxlabel(self._source or _caption(), x=0.01, ha="left", fontsize=7, color="0.4")
+        caption = self._source or _caption()
+        # Taken back also where something here raises: there is no __exit__ then.
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(plt.rc_context(STYLE))
+            figure, axes = plt.subplots(figsize=(6.4, self._height), layout="constrained")
+            xlabel, ylabel, title = self._labels
+            axes.set_xlabel(xlabel)
+            axes.set_ylabel(ylabel)
+            axes.set_title(title)
+            figure.supxlabel(caption, x=0.01, ha="left", fontsize=7, color="0.4")
+            self._context = stack.pop_all()
         return figure, axes
 
     def __exit__(self, *exception):

@@ -404,3 +404,26 @@ def test_the_forkserver_is_killed_during_a_launch(notebook, world_size):
     assert "run the cell again" in outcome.message
     assert outcome.shown.startswith("LauncherError: the process that starts workers")
     works(notebook)
+
+
+@pytest.mark.parametrize("on", ["", ", on=Nodes(2)"])
+def test_a_rank_that_cannot_begin_says_why(notebook, tmp_path, on):
+    """Where the system refuses it what it does first: before it could say anything itself."""
+    (tmp_path / "sitecustomize.py").write_text("""
+import os
+
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+os.setsid = refuse
+""")
+    notebook.run(
+        "from course_utils.launch import Nodes\nbefore = os.environ['PYTHONPATH']\n"
+        f"os.environ['PYTHONPATH'] = {str(tmp_path)!r} + os.pathsep + before\nlaunch.shutdown()"
+    )
+    try:
+        outcome = notebook.fail(f"launch(nothing, world_size=2{on})")
+        assert outcome.error == "LauncherError"
+        assert "PermissionError: [Errno 1] Operation not permitted\n  while starting" in outcome.shown
+    finally:
+        notebook.run("os.environ['PYTHONPATH'] = before\nlaunch.shutdown()\nlaunch(nothing, world_size=2)")

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 from conftest import wait_until
@@ -110,6 +111,37 @@ launch(take_the_name, world_size=2, on=Nodes(2)).results
 """).value
         == ["went on"] * 2
     )
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """`small_disk(files)` is a folder on a disk that takes so many files."""
+    mounted = []
+
+    def make(files):
+        folder = tmp_path / f"of {files}"
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"nr_inodes={files}", "tmpfs", str(folder)], check=False)
+        if done.returncode:
+            pytest.skip("needs the right to mount a disk")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("files", [2, 6, 14, 16, 17, 20, 22])
+def test_a_disk_that_takes_no_further_file_is_named(notebook, small_disk, files):
+    """Wherever it strikes: as the launch is written down, in an agent, in a rank, as a rank's end is written down."""
+    notebook.run(f"import tempfile\nbefore, tempfile.tempdir = tempfile.tempdir, {str(small_disk(files))!r}")
+    try:
+        outcome = notebook.fail("launch(nothing, world_size=2, on=Nodes(2))")
+        assert outcome.error in ("LauncherError", "WorkerError"), outcome.shown
+        assert "No space left on device" in outcome.shown or "no inodes left (df -i shows it)" in outcome.shown
+    finally:
+        notebook.run("tempfile.tempdir = before")
 
 
 def test_an_agent_that_is_killed_is_named(notebook):

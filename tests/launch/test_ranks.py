@@ -1,13 +1,16 @@
 """Ranks that stay between cells: what they keep, how they fail and come back, and that nothing is left of them."""
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
-from conftest import wait_until
+from conftest import REPOSITORY, wait_until
 
 IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksError\n"
 
@@ -442,15 +445,61 @@ def test_a_launch_beside_them(ranks):
     ranks.run("warm()")
 
 
+@contextlib.contextmanager
+def sharing_elsewhere(locks):
+    """Another process, whose turn it is on the shared node until it reads a line."""
+    code = (
+        "from course_utils.hardware import sharing\nwith sharing.reserve('another', 2, 'cpu'):\n"
+        "    print('mine', flush=True)\n    input()"
+    )
+    variables = {"COURSE_SHARED": "1", "COURSE_LOCKS": str(locks), "JPY_SESSION_NAME": "home/theirs.ipynb"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env=os.environ | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "mine\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(new_notebook, tmp_path):
     notebook = new_notebook(COURSE_SHARED="1", COURSE_LOCKS=str(tmp_path))
     notebook.run(IMPORT + "ranks = Ranks(2)")
     outcome = notebook.run("launch(lambda: dist.get_rank(), world_size=2).results", timeout=10)
     assert outcome.value == [0, 1]
-    assert len(list(tmp_path.iterdir())) == 1
-    notebook.run("ranks.close()")
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())  # idle, they hold nobody up
+    with sharing_elsewhere(tmp_path) as other:
+        heard = []
+
+        def said(text):
+            heard.append(text)
+            if "waiting for" in text:
+                other.communicate("\n")
+
+        assert notebook.wait(notebook.start("ranks.run(lambda: 1)"), on_output=said).value == [1, 1]
+        assert "waiting for the CPU of this shared node" in "".join(heard)
+        assert f"runs another (process {other.pid}) in theirs.ipynb" in "".join(heard)
+    with sharing_elsewhere(tmp_path):
+        outcome = notebook.wait(
+            notebook.start("ranks.run(lambda: 1)"), on_output=lambda text: "waiting" in text and notebook.interrupt()
+        )
+        assert outcome.error == "Interrupted"
+        notebook.run(f"""
+def close_while_they_wait():
+    while len(os.listdir({str(tmp_path)!r})) < 2: time.sleep(0.01)
+    ranks.close()
+threading.Thread(target=close_while_they_wait).start()
+""")
+        assert "these ranks have ended" in notebook.fail("ranks.run(lambda: 1)").shown
     notebook.run("ranks = Ranks(2)\nranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")
+    assert not list(tmp_path.iterdir())  # also of what has been killed
     notebook.start("exit()")  # an end in order is theirs, too
     wait_until(lambda: not [p for p in notebook.processes() if p.pid != notebook.pid], "all is gone")
 

@@ -216,6 +216,54 @@ def test_gpus_are_waited_for_by_those_only_who_want_the_same(locks, monkeypatch)
             assert tickets() == [["B", "C"], ["A"], []]
 
 
+# In a process of its own, as on a node of eight GPUs: asks for three of them, says which, and keeps them.
+HOLD_GPUS = f"""
+import os, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+import pytest
+from tests import machines
+machines.play(pytest.MonkeyPatch(), "8 A100")
+from course_utils.hardware import sharing
+with sharing.reserve("holder", 3, "cuda") as gpus:
+    print(gpus["CUDA_VISIBLE_DEVICES"], flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_agents_of_a_launch_get_the_gpus_that_it_has_reserved(live):
+    """Each node its own of them, or all of them where ranks share; never another's."""
+    _, (notebook, *_) = live(1)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_GPUS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    notebook.run(
+        f"import pytest, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom tests import machines\n"
+        "from course_utils.launch import Nodes\nplayed = pytest.MonkeyPatch()\nmachines.play(played, '8 A100')\n"
+        "def see():\n    import time\n    return os.environ.get('CUDA_VISIBLE_DEVICES')"
+    )
+    try:
+        held = holder.stdout.readline().strip().split(",")
+        assert len(held) == 3
+        seen = notebook.run("launch(see, world_size=4, on=Nodes(2), backend=None).results").value
+        assert seen[0] == seen[1] and seen[2] == seen[3]
+        given = [*seen[0].split(","), *seen[2].split(",")]
+        assert len(set(given)) == 4 and all(name.startswith("GPU-") for name in given)
+        assert not set(given) & set(held)
+        notebook.run("two = ','.join(gpu.uuid for gpu in machines.nvml.gpus()[2:4])")
+        notebook.run("os.environ['CUDA_VISIBLE_DEVICES'] = two")
+        seen = notebook.run("launch(see, world_size=4, on=Nodes(2), backend=None).results").value
+        (shared,) = set(seen)
+        assert shared in notebook.run("two").value.split(",") and shared not in held
+    finally:
+        holder.kill()
+        holder.communicate()
+        notebook.run("os.environ.pop('CUDA_VISIBLE_DEVICES', None); played.undo(); machines.nvml._nvml.cache_clear()")
+
+
 class _Nothing(set):
     def add(self, _):
         pass

@@ -27,6 +27,7 @@ class Crew:
         self.world_size, self._placement, self._debug = world_size, placement, debug
         self.residents, self._handle = None, None
         self.turn = threading.RLock()  # held by the thread that asks them
+        self._gpus = {}  # the environment variables that choose those reserved
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
 
     def start(self):
@@ -34,22 +35,44 @@ class Crew:
         surroundings.current_folder()  # if it has been deleted, nothing is started
         stack, placement = self._stack, self._placement
         with self.turn:
-            self._gpus = stack.enter_context(
-                sharing.reserve("Ranks", self.world_size, placement.device_type, interrupts.sleep)
-            )
-            self._handle = handle.take()
-            stack.callback(self._handle.close)
-            stack.callback(self._handle.end)
-            folder = stack.enter_context(surroundings.folder())
-            self._stores = stack.enter_context(contextlib.ExitStack())
-            self._call_fd = call.dump(resident.obey, (), {})
-            stack.callback(os.close, self._call_fd)
-            with self._surrounded() as surroundings_fd:
-                residents = Residents(self._handle, self.world_size, folder, surroundings_fd, self._call_fd)
-                self.residents = residents
-                stack.callback(residents.stop)
-                residents.start()
-                self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), _NOTHING))
+            if placement.device_type == "cuda":
+                # Also while they are idle: their memory stays full.
+                turn = sharing.reserve(
+                    "Ranks", self.world_size, "cuda", interrupts.sleep, until="it runs ranks.close() or is shut down"
+                )
+                self._gpus = stack.enter_context(turn)
+                if self._gpus:
+                    print("these ranks keep their GPUs of this shared node, idle or not, until ranks.close()")
+            with self.at_work(interrupts.sleep):
+                self._start()
+
+    @contextlib.contextmanager
+    def at_work(self, pause):
+        """Within this block they may compute: on a shared node it is their turn. `pause(seconds)` while they wait.
+
+        Idle ranks on CPU cores hold nobody up, so they take a turn for each request.
+        """
+        if self._placement.device_type == "cuda":
+            yield
+        else:
+            with sharing.reserve("Ranks", self.world_size, "cpu", pause):
+                yield
+
+    def _start(self):
+        stack = self._stack
+        self._handle = handle.take()
+        stack.callback(self._handle.close)
+        stack.callback(self._handle.end)
+        folder = stack.enter_context(surroundings.folder())
+        self._stores = stack.enter_context(contextlib.ExitStack())
+        self._call_fd = call.dump(resident.obey, (), {})
+        stack.callback(os.close, self._call_fd)
+        with self._surrounded() as surroundings_fd:
+            residents = Residents(self._handle, self.world_size, folder, surroundings_fd, self._call_fd)
+            self.residents = residents
+            stack.callback(residents.stop)
+            residents.start()
+            self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), _NOTHING))
 
     def close(self):
         """End them and all that they have started. May be called again, and while another thread asks them."""

@@ -109,7 +109,12 @@ class Ranks:
 
         `display`, a Columns, is refreshed meanwhile.
         """
-        with briefly_interrupted(f"{name} was interrupted"), self._crew.turn, interrupts.deferred():
+        with (
+            briefly_interrupted(f"{name} was interrupted"),
+            self._crew.turn,
+            interrupts.deferred(),
+            self._crew.at_work(self._pause),
+        ):
             self._output = output
             residents = self._require_life(output)
             with call.refused_briefly():
@@ -119,6 +124,12 @@ class Ranks:
             finally:
                 os.close(fd)
             return residents.results
+
+    def _pause(self, seconds):
+        """Wait a moment for their turn. Raises RanksError if they have ended meanwhile."""
+        if self._crew.residents is None:
+            raise RanksError(_ENDED)
+        interrupts.sleep(seconds)
 
     def _watch(self, residents, fds, name, display):
         deadline = time.monotonic() + self.timeout
