@@ -48,6 +48,7 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
                 "path": os.fsencode(os.path.abspath(path)).hex(),
                 "chapters": {number: vars(each) for number, each in submissions.chapters().items()},
                 "chapter": chapter,
+                "limit_s": limit_s,
                 "offline": offline,
                 "done": list(verdicts),
             }
