@@ -9,10 +9,10 @@ import socket
 import time
 
 from ..processes import interrupts, linux, payload
+from ..processes.turns import Turns
 from . import prompt
 from .failure import LauncherError, explain, is_in_torch_distributed
 from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
-from .turns import Turns
 from .watch import Watch
 from .worker import STACK_SIGNAL
 

@@ -69,20 +69,21 @@ def count_memory_kills():
 
 
 def core_seconds(pid):
-    """(seconds for which the process, or one that it has started, had a core, and for which it waited for one), summed
-    over all threads that there are; (0.0, 0.0) where the system does not say.
+    """{pid: (seconds for which it had a core, for which it waited for one)} of a process and of what it has started,
+    summed over the threads that there are; {} where the system does not say.
     """
-    had = waited = 0.0
-    with contextlib.suppress(OSError):  # it has ended, or there is no /proc
+    found, had, waited = {}, 0.0, 0.0
+    try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
-                    times = [int(number) / 1e9 for number in file.read().split()[:2]]
-                had, waited = had + times[0], waited + times[1]
-                with open(f"/proc/{pid}/task/{thread}/children") as file:
-                    times = [core_seconds(child) for child in file.read().split()]
-                had, waited = had + sum(each[0] for each in times), waited + sum(each[1] for each in times)
-    return had, waited
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                times = [int(number) / 1e9 for number in file.read().split()]
+            had, waited = had + times[0], waited + times[1]
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                for child in file.read().split():
+                    found |= core_seconds(int(child))
+    except OSError:  # it has ended, or this system has no such files
+        pass
+    return found | {pid: (had, waited)} if had or waited else found
 
 
 # Groups of processes
