@@ -27,13 +27,10 @@ class CheckFailed(AssertionError):
 
 
 class Result:
-    """What a check found: `state` ("passed", "wrong" or "open", which is not attempted yet) and `reason`.
+    """What a check found: `state` ("passed", "wrong" or "open", which is not attempted yet) and `reason`."""
 
-    `timed_out` says that it is wrong because workers did not end in time.
-    """
-
-    def __init__(self, exercise, state, reason, error="", timed_out=False):
-        self.exercise, self.state, self.timed_out = exercise, state, timed_out
+    def __init__(self, exercise, state, reason, error=""):
+        self.exercise, self.state = exercise, state
         self.reason = f"{reason}\n{error}" if error else reason
         self._error = error  # what a worker or compiler has said, whose lines are to stand below one another
 
@@ -78,7 +75,7 @@ def evaluate(exercise, answer):
                 "many bytes one sends and another receives."
             )
         where = "in the simulator" if isinstance(error, KernelError) else "in a worker"
-        return Result(exercise, "wrong", f"your code failed {where}:", text, error.timed_out)
+        return Result(exercise, "wrong", f"your code failed {where}:", text)
 
 
 def _not_attempted(exercise):

@@ -1,6 +1,6 @@
 """Run an answer where it can do no harm: in worker processes, with a deadline for what never ends."""
 
-from ..launch import NotSendable, WorkerError, launch, unannounced
+from ..launch import NotSendable, WorkerError, launch, patiently, unannounced
 from .expect import Wrong, expect_function, unchanged
 from .intact import intact
 
@@ -13,12 +13,13 @@ def run(judge, answer, *args, world_size=1):
 
     The process group is gloo's on every machine: the checks' tensors are small and on the CPU. Raises Wrong if `judge`
     does so on a rank, or if the answer is no function or cannot travel to a worker; and WorkerError if a rank failed in
-    the answer, or if DEADLINE_S seconds were over.
+    the answer, or if DEADLINE_S seconds were over; those for which ranks waited for a core, on a
+    busy machine, are not counted.
     """
     expect_function(answer)
     limits = {"world_size": world_size, "timeout": DEADLINE_S}
     try:
-        with unannounced():
+        with unannounced(), patiently():
             return launch(_until_it_returns, judge, answer, *args, backend="gloo", **limits).results
     except NotSendable as error:
         raise Wrong(

@@ -48,6 +48,7 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
                 "path": os.fsencode(os.path.abspath(path)).hex(),
                 "chapters": {number: vars(each) for number, each in submissions.chapters().items()},
                 "chapter": chapter,
+                "limit_s": limit_s,
                 "offline": offline,
                 "done": list(verdicts),
             }
@@ -104,7 +105,7 @@ def _listen(process, limit_s, verdicts, course):
             if numbers is None:
                 raise submissions.Unreadable(_why_not_read(process))
             number = current or next(number for number in numbers if number not in verdicts)
-            return numbers, _of_an_early_end(number, current, process, now - begun)
+            return numbers, _of_an_early_end(number, current, process, now - begun, limit_s)
         if "unreadable" in said:
             raise submissions.Unreadable(said["unreadable"])
         if "exercises" in said:
@@ -137,12 +138,12 @@ def _why_not_read(process):
     return f"could not be read: the process that reads it ended ({_how_it_ended(process)}): {process.printed()}"
 
 
-def _of_an_early_end(number, current, process, seconds):
+def _of_an_early_end(number, current, process, seconds, limit_s):
     seconds, tail = round(seconds, 2), process.printed()
     if current is None:
         return Verdict(number, "fault", f"the process that judges did not go on: {tail or 'it said nothing'}", seconds)
     if process.exitcode is None and process.is_watched:
-        why = "its code stopped its own process" if process.is_stopped() else f"no end within {seconds:.0f} s"
+        why = "its code stopped its own process" if process.is_stopped() else f"no end within {limit_s:g} s"
         why += "" if process.is_heard else ", and it closed the file on which it is heard"
         return Verdict(number, "endless", why, seconds)
     said = f": {tail}" if tail and process.exitcode else ""

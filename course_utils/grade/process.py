@@ -18,9 +18,11 @@ from collections import deque
 import psutil
 
 from ..processes import linux
+from ..processes.turns import Turns
 from . import judging
 
 MARK = "COURSE_GRADE"  # the variable that says of a process to which submission's marking it belongs
+_TURNS_S = 1  # between two looks at who had a core
 _END_S = 10  # for all that a submission has started to be killed
 _TAIL_BYTES = 5000  # kept of what it prints
 _MOST_BYTES = 10_000_000  # of a line on the pipe
@@ -84,13 +86,20 @@ class JudgeProcess:
             os.close(fd)
 
     def next(self, deadline_s):
-        """The next message, or None when time.monotonic() is past `deadline_s` or the process has ended."""
+        """The next message, or None when time.monotonic() is past `deadline_s` or the process has ended.
+
+        The deadline moves by the time for which other programs had the cores that it wanted.
+        """
+        turns = Turns()
+        turns.held_up_s([self._process.pid])  # from here on
         while not self._said:
+            if time.monotonic() >= min(deadline_s, turns.asked + _TURNS_S):
+                deadline_s += turns.held_up_s([self._process.pid])
             has_ended = self.exitcode is not None or not self.is_watched
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not has_ended:
                 return None
-            events = self._selector.select(0 if has_ended else left_s)
+            events = self._selector.select(0 if has_ended else min(left_s, _TURNS_S))
             if any(key.fd == self._stop for key, _ in events):
                 raise Stopped
             for key, _ in events:

@@ -174,6 +174,7 @@ class Run:
 
 _announced = set()
 _is_announcing = True
+_is_patient = False
 _going_on = None  # the Run in progress; an interrupted one stays
 _latest = None  # a weak reference, so that it keeps no Run alive
 
@@ -252,6 +253,8 @@ def launch(
             stack.callback(os.close, surroundings_fd)
             folder = stack.enter_context(surroundings.folder())
             supervisor = Supervisor(forkserver, world_size, folder, surroundings_fd, call_fd, keeps_going=keep_going)
+            if _is_patient:
+                supervisor.forgive_waiting()
         run = Run(name, placement, supervisor, (worker, args, kwargs, on), started)
         _announce(placement)
         _supervise(run, supervisor, timeout)
@@ -344,6 +347,20 @@ def unannounced():
         yield
     finally:
         _is_announcing = before
+
+
+@contextlib.contextmanager
+def patiently():
+    """Timeouts of launches inside leave out the time in which ranks waited for a core that another program had.
+
+    So no verdict is a busy machine's, and ranks that wait for one another are still told in time. Only on Linux.
+    """
+    global _is_patient
+    before, _is_patient = _is_patient, True
+    try:
+        yield
+    finally:
+        _is_patient = before
 
 
 def _announce(placement):

@@ -9,6 +9,7 @@ import socket
 import time
 
 from ..processes import interrupts, linux, payload
+from ..processes.turns import Turns
 from . import prompt
 from .failure import LauncherError, explain, is_in_torch_distributed
 from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
@@ -20,6 +21,7 @@ _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its var
 _GRACE_S = 1.0  # for a rank to save what it has, in its own `except KeyboardInterrupt` or `finally`
 _COURTESY_S = 0.3  # for other ranks to reach their breakpoint, or this one its next line
 _STOP_S = 5.0
+_TURNS_S = 0.5  # between two looks at who had a core
 START_S = 120.0  # for the forkserver to import torch from a slow disk, and the ranks to find one another
 
 _launches = itertools.count()
@@ -39,12 +41,17 @@ class Supervisor(Watch):
         self.alive = set()
         self.deaf_until = 0.0  # to interrupts: what brings ranks back takes a moment
         self._refused = None  # the first NotForked
+        self._turns = None  # counted where the timeout leaves out what they waited for a core
         self.forget_memory_kills()
 
     def start(self):
         """Ask the forkserver for the workers."""
         for rank in range(self.world_size):
             self.start_rank(rank)
+
+    def forgive_waiting(self):
+        """Have no timeout count the time in which ranks wanted to run and other programs had the cores."""
+        self._turns = Turns()
 
     def start_rank(self, rank):
         ours, theirs = socket.socketpair()
@@ -98,6 +105,14 @@ class Supervisor(Watch):
         return super().is_deaf or time.monotonic() < self.deaf_until
 
     def look(self, until):
+        if self._turns is None:
+            self._look(until)
+            return
+        self._look(min(until, self._turns.asked + _TURNS_S))
+        if time.monotonic() >= min(until, self._turns.asked + _TURNS_S):
+            self.paused_s += self._turns.held_up_s(self.pids.values())
+
+    def _look(self, until):
         if self.prompting:
             self._converse()
         elif time.monotonic() < self.deaf_until:

@@ -68,6 +68,24 @@ def count_memory_kills():
         return 0
 
 
+def core_seconds(pid):
+    """{pid: (seconds for which it had a core, for which it waited for one)} of a process and of what it has started,
+    summed over the threads that there are; {} where the system does not say.
+    """
+    found, had, waited = {}, 0.0, 0.0
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                times = [int(number) / 1e9 for number in file.read().split()]
+            had, waited = had + times[0], waited + times[1]
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                for child in file.read().split():
+                    found |= core_seconds(int(child))
+    except OSError:  # it has ended, or this system has no such files
+        pass
+    return found | {pid: (had, waited)} if had or waited else found
+
+
 # Groups of processes
 
 
