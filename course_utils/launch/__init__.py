@@ -293,6 +293,7 @@ def _supervise(run, supervisor, timeout):
             has_ended = supervisor.stop()
         finally:
             run.seconds = time.monotonic() - run.started
+            supervisor.display = None  # which refers to it: a result of gigabytes would outlive its Run
         if not has_ended:
             shutdown()  # the forkserver does not answer: end it, and with it every worker
     if run.failures:

@@ -218,7 +218,7 @@ def require_sendable(obj):
 
 
 def shared_bytes(obj):
-    """How many bytes of shared memory and mapped files are in `obj`, which `dump` copies unless it keeps them shared."""
+    """How many bytes of shared memory and mapped files are in `obj`: `dump` copies them unless it keeps them shared."""
     pickler = _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=False)
     pickler.dump(obj)
     return pickler.num_copied

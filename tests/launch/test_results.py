@@ -94,6 +94,25 @@ def test_a_refusal_shows_the_students_line_and_none_of_ours(notebook, call):
     assert place.startswith("  at Cell In[") and place.endswith(f"line 2, in nested:  def nested(): {call}")
 
 
+@pytest.mark.parametrize("call", ["launch(make, world_size=2).results", "ranks.run(make)"])
+def test_a_result_is_freed_with_the_last_name_for_it(notebook, call):
+    """Not when Python looks for circles, which it does by the number of objects, not by their size."""
+    assert notebook.run(f"""
+import gc, weakref
+from course_utils import Ranks
+def make(): return torch.ones(5)
+gc.collect(); gc.disable()
+with Ranks(2) as ranks:
+    results = {call}
+    living = [weakref.ref(result) for result in results]
+    before = [each() is not None for each in living]
+    del results
+    after = [each() is not None for each in living]
+gc.enable()
+before, after
+""").value == ([True, True], [False, False])
+
+
 def test_a_class_is_entered_once_into_its_registry(notebook):
     """`__init_subclass__` runs where a class is made, and not again with each instance that comes back."""
     assert notebook.run("""

@@ -123,7 +123,8 @@ class Ranks:
                 self._watch(residents, {rank: fd for rank in ranks}, name, display)
             finally:
                 os.close(fd)
-            return residents.results
+            results, residents.results = residents.results, []  # kept by nobody but the student
+            return results
 
     def _pause(self, seconds):
         """Wait a moment for their turn. Raises RanksError if they have ended meanwhile."""
