@@ -48,6 +48,8 @@ In a worker, a process of our own:
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
 - `torch.distributed.init_process_group`: it is content with the launch's group, and finds the launch's store. Without:
   a torchrun script's main() fails at that line, and MASTER_PORT=12355 hangs.
+- `MPLBACKEND`, where the notebook's is the inline one: plt.show() says that a worker has no screen. Without: it prints
+  the name of the figure.
 - `multiprocessing.spawn.get_preparation_data`: a process that a worker starts by spawn knows the worker's names.
   Without: DataLoader(multiprocessing_context="spawn") over a cell's Dataset fails.
 - glibc's `__nss_configure_lookup`, while it connects: torch looks up the name of 127.0.0.1, for its log. Without: a
@@ -56,7 +58,8 @@ In the notebook, for a moment:
 - the same, for the 3 ms in which it makes its store: a thread that looks up a name just then is told that there is
   none.
 - SIGINT's handler, during a launch: an interrupt takes effect only when nothing is half done.
-- cloudpickle's `_class_setstate`, as a result is loaded. Without: the result's class overwrites the cell's.
+- cloudpickle's `_make_skeleton_class` and `_class_setstate`, as a result is loaded. Without: the result's class is made
+  once more, and overwrites the cell's.
 """
 
 import contextlib
