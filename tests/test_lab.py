@@ -141,8 +141,9 @@ def run_until_a_launch(connection, path):
     client = BlockingKernelClient(connection_file=str(connection))
     client.load_connection_file()
     client.start_channels()
+    client.hb_channel.time_to_dead = 60  # one second, else: less than a kernel on a busy machine may be silent
     try:
-        client.wait_for_ready(30)
+        client.wait_for_ready(60)
         for cell in nbformat.read(path, 4).cells:
             if cell.cell_type == "code" and "raises-exception" not in cell.metadata.get("tags", ()):
                 reply = client.execute_interactive(
