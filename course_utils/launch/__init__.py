@@ -46,8 +46,9 @@ In a worker, a process of our own:
 - `sys.breakpointhook`, `pdb.Pdb`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Without:
   it reads from an empty input and ends the worker.
 - `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
-- `torch.distributed.init_process_group`: it is content with the launch's group, and finds the launch's store. Without:
-  a torchrun script's main() fails at that line, and MASTER_PORT=12355 hangs.
+- `torch.distributed.init_process_group`, also in `device_mesh`: it is content with the launch's group. Without: a
+  torchrun script's main() fails at that line.
+- `torch.distributed.rendezvous._create_c10d_store`: it finds the launch's store. Without: MASTER_PORT=12355 hangs.
 - `MPLBACKEND`, where the notebook's is the inline one: plt.show() says that a worker has no screen. Without: it prints
   the name of the figure.
 - `multiprocessing.spawn.get_preparation_data`: a process that a worker starts by spawn knows the worker's names.

@@ -1,4 +1,4 @@
-"""`init_process_group` as a worker calls it: content with the group that the launch has made, or by the launch's store.
+"""`init_process_group` as a worker calls it: content with the group that is there, or by the launch's store.
 
 So a torchrun script's main() runs as it is, a tutorial's too, which sets MASTER_ADDR to localhost and MASTER_PORT to
 12355, where nobody would listen here.
@@ -7,6 +7,7 @@ So a torchrun script's main() runs as it is, a tutorial's too, which sets MASTER
 import functools
 import inspect
 import os
+import sys
 
 from ..hardware import rank_device
 from ..processes import network
@@ -34,8 +35,13 @@ class Joining:
             else:
                 self._join(given)
 
-        # Also for `from torch.distributed import init_process_group` in a cell, which travels by its name.
-        dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+        # Also for `from torch.distributed import init_process_group` in a cell, which travels by its name, and for
+        # init_device_mesh, which makes the group where there is none.
+        for module in (dist, dist.distributed_c10d, dist.device_mesh):
+            module.init_process_group = init_process_group
+        rendezvous = sys.modules["torch.distributed.rendezvous"]
+        self._usual_store = rendezvous._create_c10d_store
+        rendezvous._create_c10d_store = self._store
 
     def join(self, backend):
         """Make the default process group of the launch."""
@@ -63,23 +69,32 @@ class Joining:
             set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout  # before 2.13
             set_timeout(timeout, self._ours)
         if not self._has_said and dist.get_rank() == 0:
-            print("init_process_group: this launch has made the process group already; it is used as it is")
+            print("init_process_group: there is a process group already; it is used as it is")
         self._has_said = True
 
     def _join(self, given):
-        """Make a group through the launch's store, whatever port a tutorial has set."""
+        """Make a group through the launch's store."""
+        import torch.distributed as dist
+
         if given.get("store") is not None or given.get("init_method") not in (None, "env://"):
             return self._usual(**given)  # it may name a host that only a name server knows
         if os.environ.get("MASTER_ADDR") not in _LOOPBACK_NAMES:
             os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # a store elsewhere, which is rank 0's business
             return self._usual(**given)
-        theirs = os.environ.get("MASTER_PORT", self._port)
-        os.environ["MASTER_PORT"] = self._port
-        try:
-            with network.names_from_files():
-                self._usual(**given | self._place(given))
-        finally:
-            os.environ["MASTER_PORT"] = theirs
+        with network.names_from_files():
+            self._usual(**given | self._place(given))
+        self._ours = dist.group.WORLD
+
+    def _store(self, hostname, port, rank, world_size, timeout, *more):
+        """The store where those meet whom the environment tells to, init_rpc for one: the launch's, whatever port a
+        tutorial has set.
+        """
+        import torch.distributed as dist
+
+        told = tuple(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"))
+        if told == (hostname, str(port), "True") and hostname in _LOOPBACK_NAMES:
+            return dist.TCPStore("127.0.0.1", int(self._port), is_master=False, timeout=timeout)
+        return self._usual_store(hostname, port, rank, world_size, timeout, *more)
 
     def _place(self, given):
         """Arguments for a further group: its own part of the store, where no address of an earlier one is left."""
@@ -114,5 +129,7 @@ def _differences(given):
         yield f"{backend}, and this launch has {','.join(f'{kind}:{name}' for kind, name in here.items())}"
     if device is not None:
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-        if device != rank_device():
+        if device.index is None:
+            yield f"device_id={device}, and torch takes it only with an index, as in cuda:0"
+        elif device != rank_device():
             yield f"device_id={device}, and this rank's device is {rank_device()}"

@@ -96,15 +96,16 @@ class _Pickler(Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Leaves the classes alone that this process has already.
+    """Leaves the classes alone that the notebook has already.
 
     cloudpickle sends a cell's class along with its instances, and what arrives would otherwise be written over the
-    notebook's own class: its methods then see copies of the globals, and its attributes are the worker's.
+    notebook's own class: its methods then see copies of the globals, and its attributes are the worker's. In a rank,
+    though, which is given `names`, they are written over, or its methods would see the globals of an earlier request.
     """
 
     def __init__(self, file, buffers, names):
         super().__init__(file, buffers=buffers)
-        self._own = set(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+        self._own = set(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS if names is None else ())
         self._names = {} if names is None else names
 
     def find_class(self, module, name):

@@ -67,6 +67,21 @@ before, sys.stdout = sys.stdout, {stream}""")
     assert kept(ranks) == [True] * 3
 
 
+def test_a_class_sees_what_the_notebook_has_now(ranks):
+    """Its methods and its functions, in each request: not those of the first."""
+    ranks.run("""
+import pickle
+def helper(): return "old"
+def pickled(): return len(pickle.dumps(helper)) > 0
+class Uses:
+    limit = 1
+    def use(self): return helper(), pickled(), self.limit
+def use(): return Uses().use()""")
+    assert ranks.run("ranks.run(use)").value == [("old", True, 1)] * 3
+    ranks.run("ranks.run(use)\ndef helper(): return 'new'\nUses.limit = 2")
+    assert ranks.run("ranks.run(use)").value == [("new", True, 2)] * 3
+
+
 def test_names_stay_from_cell_to_cell(ranks):
     ranks.run("%%ranks\nx = 10 * rank + world_size")
     ranks.run("%%ranks 0,2\nx += 1")

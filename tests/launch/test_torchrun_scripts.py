@@ -93,6 +93,32 @@ def groups():
     each = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
     return total(each[dist.get_rank()]), total()
 
+def mesh_again_and_again():
+    from torch.distributed.device_mesh import init_device_mesh
+    sums = []
+    for port in ("12355", "12356", "12355"):
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", port
+        init_device_mesh("cpu", (2,))
+        sums.append(total())
+        dist.barrier()
+        destroy_process_group()
+    return sums
+
+def doubled(x): return 2 * x
+
+def remote_call():
+    import torch.distributed.rpc as rpc
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29500"
+    rank = int(os.environ["RANK"])
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2)
+    value = rpc.rpc_sync("worker1", doubled, args=(4,)) if rank == 0 else None
+    rpc.shutdown()
+    return value
+
+def destroy():
+    init_process_group("gloo")
+    destroy_process_group()
+
 def again_and_again():
     sums = []
     for _ in range(3):
@@ -147,7 +173,7 @@ json.loads(json.dumps({form.__name__: launch(form, world_size=2).results for for
     assert got.value == {
         name: [json.loads((tmp_path / f"{name}.{rank}").read_text()) for rank in (0, 1)] for name in got.value
     }
-    said = "[rank 0] init_process_group: this launch has made the process group already; it is used as it is"
+    said = "[rank 0] init_process_group: there is a process group already; it is used as it is"
     assert got.stdout.count(said) == 7  # of 8: tensor parallelism makes no group of its own
 
 
@@ -155,6 +181,35 @@ json.loads(json.dumps({form.__name__: launch(form, world_size=2).results for for
 def test_a_group_is_made_again_after_it_was_destroyed(prepared, backend):
     """torchrun's own store keeps the addresses of the first."""
     assert prepared.run(f"launch(again_and_again, world_size=2, backend={backend!r}).results").value == [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize("backend", ["auto", None])
+def test_a_mesh_makes_the_group_again_whatever_the_port(prepared, backend):
+    got = prepared.run(f"launch(mesh_again_and_again, world_size=2, backend={backend!r}).results")
+    assert got.value == [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize("backend", ["auto", None])
+def test_remote_calls_meet_at_the_launchs_store_whatever_the_port(prepared, backend):
+    assert prepared.run(f"launch(remote_call, world_size=2, backend={backend!r}).results").value == [8, None]
+
+
+def test_requests_to_ranks_that_persist_make_and_destroy_groups(prepared):
+    requests = {
+        "destroy": None,
+        "nothing_said": (2, 3.0),
+        "mesh_again_and_again": [3.0] * 3,
+        "again_and_again": [3.0] * 3,
+    }
+    assert (
+        prepared.run(f"""
+with Ranks(2) as ranks:
+    got = [ranks.run(request) for request in ({", ".join(requests)}, {", ".join(requests)}, nothing_said, nothing_said)]
+    got += [ranks.run(remote_call), ranks.run(remote_call)]
+got
+""").value
+        == [[one] * 2 for one in [*requests.values()] * 2 + [(2, 3.0)] * 2] + [[8, None]] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,6 +220,7 @@ def test_a_group_is_made_again_after_it_was_destroyed(prepared, backend):
         ("'gloo', rank=5", "asks for rank=5, and here it is "),
         ("device_id=torch.device('cuda:0')", "asks for device_id=cuda:0, and this rank's device is cpu"),
         ("'nix'", "asks for nix, and this launch has"),
+        ("device_id=torch.device('cpu')", "asks for device_id=cpu, and torch takes it only with an index"),
     ],
 )
 def test_another_group_than_the_launchs_is_refused_with_what_to_do(prepared, asked, words):
