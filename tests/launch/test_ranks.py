@@ -67,6 +67,21 @@ before, sys.stdout = sys.stdout, {stream}""")
     assert kept(ranks) == [True] * 3
 
 
+def test_a_group_that_one_rank_fails_to_make_while_another_waits_for_it(ranks):
+    """torch counts it in the one, and names later groups by that count."""
+    outcome = ranks.fail("""%%ranks
+class Broken(dist.Store):
+    def set_timeout(self, timeout): pass
+    def set(self, key, value): raise ValueError("no store")
+torch.kept = dist.distributed_c10d._get_default_store()
+dist.barrier()
+dist.destroy_process_group()
+store = Broken() if rank == 0 else dist.PrefixStore("theirs", torch.kept)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=3)""")
+    assert outcome.message.startswith("rank 0: ") and "Ranks 1 and 2 have been restarted" in outcome.message
+    assert kept(ranks) == [True, False, False]
+
+
 def test_a_class_sees_what_the_notebook_has_now(ranks):
     """Its methods and its functions, in each request: not those of the first."""
     ranks.run("""

@@ -92,6 +92,7 @@ def rejoin(port, backend):
 
     if dist.is_initialized():
         dist.destroy_process_group()
+    dist.distributed_c10d._world.group_count = 0  # as in a new process; one that it failed to make counts, too
     os.environ["MASTER_PORT"] = str(port)
     rendezvous.join(backend)
 
