@@ -108,8 +108,9 @@ class Supervisor(Watch):
         if self._turns is None:
             self._look(until)
             return
-        self._look(min(until, self._turns.asked + _TURNS_S))
-        if time.monotonic() >= min(until, self._turns.asked + _TURNS_S):
+        until = min(until, self._turns.asked + _TURNS_S)
+        self._look(until)
+        if time.monotonic() >= until:
             self.paused_s += self._turns.held_up_s(self.pids.values())
 
     def _look(self, until):

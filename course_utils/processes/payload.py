@@ -59,7 +59,7 @@ class _Pickler(Pickler):
     def __init__(self, file, buffer_callback, keeps_shared=False, name_of=None):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self._storages, self._main, self._keeps_shared, self._name_of = {}, None, keeps_shared, name_of
-        self.num_copied = 0  # bytes of shared memory and mapped files
+        self.num_shared = 0  # bytes that stay shared or mapped
 
     def _function_getnewargs(self, func):
         code, names, *others = super()._function_getnewargs(func)
@@ -76,10 +76,9 @@ class _Pickler(Pickler):
         bound.require_unbound(obj)
         if (carried := carry.anew(obj)) is not None:
             return carried
-        if (mapped := shared.array(obj)) is not None:
-            if self._keeps_shared:
-                return mapped
-            self.num_copied += obj.nbytes
+        if self._keeps_shared and (mapped := shared.array(obj)) is not None:
+            self.num_shared += obj.nbytes
+            return mapped
         torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
             # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.
@@ -87,10 +86,9 @@ class _Pickler(Pickler):
             first = self._storages.setdefault(key, obj)
             if first is not obj:
                 return _same, (first,)
-            if (mapped := shared.storage(obj._untyped_storage)) is not None:
-                if self._keeps_shared:
-                    return _of_shared, (*mapped, obj.dtype)
-                self.num_copied += obj._untyped_storage.nbytes()
+            if self._keeps_shared and (mapped := shared.storage(obj._untyped_storage)) is not None:
+                self.num_shared += obj._untyped_storage.nbytes()
+                return _of_shared, (*mapped, obj.dtype)
             return _rebuild_storage, (pickle.PickleBuffer(_bytes_of(obj)), obj.dtype)
         return super().reducer_override(obj)
 
@@ -220,9 +218,9 @@ def require_sendable(obj):
 
 def shared_bytes(obj):
     """How many bytes of shared memory and mapped files are in `obj`: `dump` copies them unless it keeps them shared."""
-    pickler = _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=False)
+    pickler = _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=True)
     pickler.dump(obj)
-    return pickler.num_copied
+    return pickler.num_shared
 
 
 def copy(fd, path):
