@@ -17,6 +17,7 @@ from collections import deque
 
 import psutil
 
+from ..hardware import num_cores
 from ..processes import linux
 from ..processes.turns import Turns
 from . import judging
@@ -90,7 +91,7 @@ class JudgeProcess:
 
         The deadline moves by the time for which other programs had the cores that it wanted.
         """
-        turns = Turns()
+        turns = Turns(num_cores())
         turns.held_up_s([self._process.pid])  # from here on
         while not self._said:
             if time.monotonic() >= min(deadline_s, turns.asked + _TURNS_S):

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 
+from ..hardware import num_cores
 from ..processes import interrupts, linux, payload
 from ..processes.turns import Turns
 from . import prompt
@@ -51,7 +52,7 @@ class Supervisor(Watch):
 
     def forgive_waiting(self):
         """Have no timeout count the time in which ranks wanted to run and other programs had the cores."""
-        self._turns = Turns()
+        self._turns = Turns(num_cores())
 
     def start_rank(self, rank):
         ours, theirs = socket.socketpair()

@@ -1,16 +1,15 @@
 """How long processes were kept waiting by whatever else runs on their machine."""
 
-import os
 import time
 
 from . import linux
 
 
 class Turns:
-    """Who had a core and who waited for one, from asking to asking; `asked` is when that was last."""
+    """Who had one of `num_cores` cores and who waited, from asking to asking; `asked` is when that was last."""
 
-    def __init__(self):
-        self.asked, self._before = time.monotonic(), {}
+    def __init__(self, num_cores):
+        self._num_cores, self.asked, self._before = num_cores, time.monotonic(), {}
 
     def held_up_s(self, pids):
         """Of the seconds since it was asked last, those for which the processes `pids`, and what they have started,
@@ -29,8 +28,4 @@ class Turns:
             had, waited = (new - old for new, old in zip(times, before.get(pid, (0.0, 0.0)), strict=True))
             added.append((max(0.0, had), max(0.0, waited)))  # a thread that has ended takes its times away
         had, waited = zip(*added, strict=True)
-        return min(sum(waited), max(0.0, seconds - max(*had, sum(had) / _num_cores())))
-
-
-def _num_cores():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return min(sum(waited), max(0.0, seconds - max(*had, sum(had) / self._num_cores)))

@@ -8,6 +8,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -306,6 +308,30 @@ def wait_until(condition, what):
         assert time.monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
         time.sleep(0.01)
     return value
+
+
+@contextlib.contextmanager
+def sharing_elsewhere(locks):
+    """Another process, whose turn it is on the shared node until it reads a line."""
+    code = (
+        "from course_utils.hardware import sharing\nwith sharing.reserve('another', 2, 'cpu'):\n"
+        "    print('mine', flush=True)\n    input()"
+    )
+    variables = {"COURSE_SHARED": "1", "COURSE_LOCKS": str(locks), "JPY_SESSION_NAME": "home/theirs.ipynb"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env=os.environ | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "mine\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,13 @@
 """Ranks that stay between cells: what they keep, how they fail and come back, and that nothing is left of them."""
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
-from conftest import REPOSITORY, wait_until
+from conftest import sharing_elsewhere, wait_until
 
 IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksError\n"
 
@@ -473,30 +470,6 @@ def test_a_launch_beside_them(ranks):
     ranks.run("launch.shutdown()")
     assert kept(ranks) == [True] * 3
     ranks.run("warm()")
-
-
-@contextlib.contextmanager
-def sharing_elsewhere(locks):
-    """Another process, whose turn it is on the shared node until it reads a line."""
-    code = (
-        "from course_utils.hardware import sharing\nwith sharing.reserve('another', 2, 'cpu'):\n"
-        "    print('mine', flush=True)\n    input()"
-    )
-    variables = {"COURSE_SHARED": "1", "COURSE_LOCKS": str(locks), "JPY_SESSION_NAME": "home/theirs.ipynb"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        env=os.environ | variables,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "mine\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(new_notebook, tmp_path):

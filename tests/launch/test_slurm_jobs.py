@@ -1,12 +1,9 @@
 """`on=Slurm(…)`: a function of a cell as a job of a real cluster, which runs on this machine's loopback."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
-from conftest import REPOSITORY, Notebook, wait_until
+from conftest import Notebook, sharing_elsewhere, wait_until
 
 PLACE = """
 def place(scale):
@@ -134,41 +131,27 @@ def test_a_folder_that_nodes_do_not_see(notebook, slurm, tmp_path):
 def test_a_job_takes_nothing_of_a_shared_node_where_the_notebook_runs(notebook, slurm, tmp_path):
     """Neither does the job wait for a turn there, nor anybody for a job in the queue, whose ranks do not run yet."""
     tmp_path.chmod(0o1777)
-    code = (
-        "from course_utils.hardware import sharing\nwith sharing.reserve('another', 2, 'cpu'):\n"
-        "    print('mine', flush=True)\n    input()"
-    )
     shared = {"COURSE_SHARED": "1", "COURSE_LOCKS": str(tmp_path)}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        env=os.environ | shared,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
     notebook.run(f"os.environ.update({shared})\n{STAY}")
     blocker = tmp_path / "job.sbatch"
     blocker.write_text("#!/bin/bash\n#SBATCH --nodes=2 --exclusive\nsleep 600\n")
     try:
-        assert holder.stdout.readline() == "mine\n"
-        job = slurm.submit(blocker, tmp_path)
-        wait_until(lambda: slurm.state(job) == "RUNNING", "the other job runs")
-        tickets = []
+        with sharing_elsewhere(tmp_path):
+            job = slurm.submit(blocker, tmp_path)
+            wait_until(lambda: slurm.state(job) == "RUNNING", "the other job runs")
+            tickets = []
 
-        def interrupt(text):
-            tickets.append(len(list(tmp_path.glob("course-ticket-*"))))
-            notebook.interrupt()
+            def interrupt(text):
+                tickets.append(len(list(tmp_path.glob("course-ticket-*"))))
+                notebook.interrupt()
 
-        outcome = notebook.wait(notebook.start("launch(stay, on=two)"), 60, interrupt)
-        assert "pending" in outcome.stdout and "waiting" not in outcome.stdout
-        assert set(tickets) == {1}  # the holder's
-        assert outcome.error == "Interrupted"
-        assert "stay was interrupted before ranks 0–3 had begun" in outcome.shown and "running" not in outcome.shown
-        slurm.run("scancel", job)
+            outcome = notebook.wait(notebook.start("launch(stay, on=two)"), 60, interrupt)
+            assert "pending" in outcome.stdout and "waiting" not in outcome.stdout
+            assert set(tickets) == {1}  # the holder's
+            assert outcome.error == "Interrupted"
+            assert "stay was interrupted before ranks 0–3 had begun" in outcome.shown and "running" not in outcome.shown
+            slurm.run("scancel", job)
     finally:
-        holder.kill()
-        holder.communicate()
         notebook.run(f"for name in {list(shared)}: del os.environ[name]")
 
 
