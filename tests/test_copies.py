@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from course_utils import cells, plots
-from course_utils.measure import copies
+from course_utils.chapters.c01_devices import measure as copies
 from course_utils.measure.throughput import Timing
 from course_utils.recorded import Record
 

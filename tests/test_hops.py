@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 
 from course_utils import plots
-from course_utils.plots.hops import tree_levels
+from course_utils.chapters.c08_processes_that_talk.figures import tree_levels
 
 matplotlib.use("Agg")
 RING = [[(rank, (rank + 1) % 4) for rank in range(4)]] * 6

@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils.checks import chapter_01, expect, intact, judge
+from course_utils.chapters.c01_devices import check as chapter_01
+from course_utils.checks import expect, intact, judge
 from course_utils.checks.expect import Wrong
 from course_utils.launch import WorkerError
 from course_utils.launch import worker as of_launch

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import launch, plots
 from course_utils.measure import overlap, turns
-from course_utils.measure.apart import distance_from_rank_0
-from course_utils.plots.replicas import schedule
+from course_utils.chapters.c09_distributed_data_parallel.measure import distance_from_rank_0
+from course_utils.chapters.c09_distributed_data_parallel.figures import schedule
 
 matplotlib.use("agg")
 

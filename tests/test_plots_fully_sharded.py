@@ -5,7 +5,7 @@ import pytest
 
 from course_utils import plots
 from course_utils.measure.alive import Step
-from course_utils.plots import fully_sharded
+from course_utils.chapters.c10_fully_sharded import figures as fully_sharded
 
 matplotlib.use("agg")
 

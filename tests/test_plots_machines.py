@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 
 from course_utils import plots
-from course_utils.plots import machines
+from course_utils.chapters.c13_many_machines import figures as machines
 
 matplotlib.use("agg")
 

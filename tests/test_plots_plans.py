@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 
 from course_utils import plots
-from course_utils.plots.plans import LOADING, PLANS, loading_spans, plan
+from course_utils.chapters.c04_making_one_device_fast.figures import LOADING, PLANS, loading_spans, plan
 
 matplotlib.use("agg")
 

@@ -5,7 +5,7 @@ import pytest
 
 from course_utils import plots
 from course_utils.plots import style
-from course_utils.plots.training import late_device
+from course_utils.chapters.c03_training_on_one_device.figures import late_device
 
 matplotlib.use("agg")
 

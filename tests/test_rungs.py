@@ -10,7 +10,8 @@ from torch import nn
 
 from course_utils.data import load_images
 from course_utils.data.packed import PackedImages, augment
-from course_utils.measure import flowing, memory, rungs, traces
+from course_utils.chapters.c04_making_one_device_fast import flowing, measure as rungs, traces
+from course_utils.measure import memory
 from tests.played_gpus import PlayedGpus
 
 

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 
 from course_utils import launch, plots
-from course_utils.measure import hidden, moved, overlap
+from course_utils.chapters.c07_splitting_inside_a_layer import measure as hidden, moved
+from course_utils.measure import overlap
 from course_utils.parallel.device_group import DeviceGroup
 
 matplotlib.use("agg")

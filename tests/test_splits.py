@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from course_utils import plots
-from course_utils.measure import account, device_zero, memory, rounds, splits, throughput
+from course_utils.chapters.c05_data_parallelism import account, device_zero, measure as splits
+from course_utils.measure import memory, rounds, throughput
 from course_utils.models import LectureNet
 
 matplotlib.use("agg")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from course_utils.launch.display.history import History, Moment
 from course_utils.launch.protocol import Logged
 from course_utils.launch.rows import Rows
-from course_utils.plots.over_time import Curves
+from course_utils.launch.display.over_time import Curves
 
 STEPS = """
 def steps(seconds=2.0, failing=-1):

@@ -1,7 +1,7 @@
 """Checks of chapter 00."""
 
-from .expect import case, expect, expect_row, expect_whole
-from .judge import run
+from ...checks.expect import case, expect, expect_row, expect_whole
+from ...checks.judge import run
 
 
 def check_0_1(whoami):

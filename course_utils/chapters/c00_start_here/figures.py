@@ -1,6 +1,6 @@
 """Who runs where, drawn: machines, the processes on them, the devices of each process, and who sends to whom."""
 
-from .style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, STYLE, pale, show
 
 _DEVICE, _PAD, _GAP = 1.0, 0.24, 0.7  # a device's side; from a frame to what is in it; between neighbours
 _TITLE = 1.15  # above a panel

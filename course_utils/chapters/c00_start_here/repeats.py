@@ -2,7 +2,7 @@
 
 import statistics
 
-from .style import COLOURS, MARKERS, draw_prediction, new_figure, show, tick_units
+from ...plots.style import COLOURS, MARKERS, draw_prediction, new_figure, show, tick_units
 
 
 def repeats(values, xlabel, alt, title="", unit="seconds", prediction=None, source=""):

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .expect import Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, short, unchanged
-from .judge import run
-from .watch.devices import Devices, own_line
-from .watch.fake_gpus import put_on, try_on_gpus
+from ...checks.expect import Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, short, unchanged
+from ...checks.judge import run
+from ...checks.watch.devices import Devices, own_line
+from ...checks.watch.fake_gpus import put_on, try_on_gpus
 
 # ---- 1.1 ----------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Where tensors are after a line of code, drawn: in host memory, in GPU memory, or lost."""
 
-from .style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, STYLE, pale, show
 
 
 def places(rows, alt, columns=("host memory", "GPU memory")):

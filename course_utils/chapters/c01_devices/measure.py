@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from .throughput import Timing, measure
+from ...measure.throughput import Timing, measure
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 

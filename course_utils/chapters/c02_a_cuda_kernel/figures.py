@@ -1,6 +1,6 @@
 """A kernel's launch, drawn: the host, the grid of blocks on the device, and the threads of each block."""
 
-from .style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, STYLE, pale, show
 
 
 def launch_grid(call, num_blocks, num_threads, alt):

@@ -10,11 +10,21 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..measure import memory
-from ..models import DigitsNet, LectureNet
-from .expect import case, expect, expect_number, expect_row, expect_whole, explain, max_difference, short, unchanged
-from .judge import run
-from .watch.late_device import LateDevice, PlayedClock, RealClock
+from ...measure import memory
+from ...models import DigitsNet, LectureNet
+from ...checks.expect import (
+    case,
+    expect,
+    expect_number,
+    expect_row,
+    expect_whole,
+    explain,
+    max_difference,
+    short,
+    unchanged,
+)
+from ...checks.judge import run
+from .late_device import LateDevice, PlayedClock, RealClock
 
 # ---- 3.1 ----------------------------------------------------------------------------------------------------------
 

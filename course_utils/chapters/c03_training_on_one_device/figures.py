@@ -1,6 +1,6 @@
 """One training step, drawn: where its phases run and what they keep in memory, and what three clocks read of it."""
 
-from .style import COLOURS, HATCHES, STYLE, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, pale, show
 
 _PHASES = {  # centre and text of each
     "load": (0.95, 2.1, "load\na batch"),

@@ -4,7 +4,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from ..expect import expect
+from ...checks.expect import expect
 
 
 class PlayedClock:

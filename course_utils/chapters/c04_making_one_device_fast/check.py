@@ -16,12 +16,23 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.utils.checkpoint import checkpoint
 
-from ..measure import memory
-from .expect import Wrong, case, expect, expect_error, expect_whole, explain, max_difference, same, short, unchanged
-from .judge import run
-from .watch.calls import forbid, recorded
-from .watch.disk import left_by
-from .watch.fake_gpus import try_on_gpus
+from ...measure import memory
+from ...checks.expect import (
+    Wrong,
+    case,
+    expect,
+    expect_error,
+    expect_whole,
+    explain,
+    max_difference,
+    same,
+    short,
+    unchanged,
+)
+from ...checks.judge import run
+from ...checks.watch.calls import forbid, recorded
+from .disk import left_by
+from ...checks.watch.fake_gpus import try_on_gpus
 
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------
 

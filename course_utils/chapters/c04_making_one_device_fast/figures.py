@@ -2,7 +2,7 @@
 ideas, computed from round numbers, not measured.
 """
 
-from .style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 _LOAD, _COPY, _STEP = 1.3, 0.6, 1.5  # how long they take in the drawing
 LOADING = ("plain loop", "loader workers", "workers, and prefetch", "data on the device")

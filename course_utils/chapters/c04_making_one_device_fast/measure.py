@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from . import intensity, memory, throughput
+from ...measure import intensity, memory, throughput
 
 
 def fast_dtype(device):

@@ -1,6 +1,6 @@
 """Numbers of 16 bits: how a format's bits are shared out, and where numbers lie that float16 is to hold."""
 
-from .style import COLOURS, DASHES, HATCHES, STYLE, keys, new_figure, pale, show
+from ...plots.style import COLOURS, DASHES, HATCHES, STYLE, keys, new_figure, pale, show
 
 _SIGN, _EXPONENT, _MANTISSA = range(3)  # places in the palette
 

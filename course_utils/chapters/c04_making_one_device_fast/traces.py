@@ -4,8 +4,8 @@ and when a GPU was busy.
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from .. import hardware
-from . import throughput
+from ... import hardware
+from ...measure import throughput
 
 PHASES = ("load", "copy", "forward", "backward", "update")
 KINDS = {

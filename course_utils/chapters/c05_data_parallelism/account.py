@@ -5,7 +5,7 @@ import functools
 import statistics
 import time
 
-from .. import hardware
+from ... import hardware
 
 COMPUTING, WAITING, STARTING = "computing", "waiting", "starting, joining threads"
 

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from .expect import (
+from ...checks.expect import (
     Wrong,
     case,
     expect,
@@ -18,9 +18,9 @@ from .expect import (
     short,
     unchanged,
 )
-from .judge import run
-from .watch.fake_gpus import try_on_gpus
-from .watch.writes import Writes
+from ...checks.judge import run
+from ...checks.watch.fake_gpus import try_on_gpus
+from .writes import Writes
 
 _CPU = torch.device("cpu")
 

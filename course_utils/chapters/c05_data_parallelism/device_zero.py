@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from . import memory
+from ...measure import memory
 
 
 def count(make_net, batch_size, num_devices, numbers_kept):

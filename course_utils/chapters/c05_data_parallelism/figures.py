@@ -1,8 +1,8 @@
 """Training split over devices: the three ways side by side, and a step of the one by data. Ideas, not measurements."""
 
-from .drawings import diagram, draw_part
-from .passes import BACKWARD, FORWARD, arrow_keys, draw_arrow
-from .style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.drawings import diagram, draw_part
+from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_arrow
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 _DEVICES = range(4)
 _WIDE, _PITCH = 8.0, 11.0  # a network's width, and the distance between two of them

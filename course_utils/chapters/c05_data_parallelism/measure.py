@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from . import memory
+from ...measure import memory
 
 
 @dataclass(frozen=True)

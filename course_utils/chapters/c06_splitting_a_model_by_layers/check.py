@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..parallel import pipeline
-from .expect import (
+from ...parallel import pipeline
+from ...checks.expect import (
     EQUAL,
     Wrong,
     case,
@@ -25,9 +25,9 @@ from .expect import (
     short,
     unchanged,
 )
-from .judge import run
-from .watch.calls import forbid
-from .watch.devices import Devices
+from ...checks.judge import run
+from ...checks.watch.calls import forbid
+from ...checks.watch.devices import Devices
 
 # ---- 6.1 ----------------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 and 1F1B's three phases.
 """
 
-from .passes import BACKWARD, FORWARD, arrow_keys, draw_stages, name_tasks
-from .pipelines import draw_layer, named_arrow
-from .style import COLOURS, DASHES, OWN_COLOURS, STYLE, new_figure, show
+from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_stages, name_tasks
+from ...plots.pipelines import draw_layer, named_arrow
+from ...plots.style import COLOURS, DASHES, OWN_COLOURS, STYLE, new_figure, show
 
 PHASES = ("warm-up", "steady state", "cool-down")
 _SHADES = ("0.65", "0.3", "0.65")  # greys: colours stand for passes and schedules

@@ -8,8 +8,8 @@ import time
 import torch
 import torch.nn.functional as F
 
-from . import memory
-from .throughput import now
+from ...measure import memory
+from ...measure.throughput import now
 
 
 def held_bytes(stages, devices, x, y):

@@ -3,9 +3,9 @@
 Ideas, not measurements.
 """
 
-from .drawings import parts
-from .passes import PASSES, arrow_keys, draw_arrow
-from .style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.drawings import parts
+from ...plots.passes import PASSES, arrow_keys, draw_arrow
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3  # between items; lanes; above a panel's first lane; left of a lane
 _WIDE = 38  # at least, whatever is in the lanes

@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 from ... import cells
 from ...parallel.device_group import DeviceGroup
-from ..expect import expect
-from .fake_gpus import try_on_gpus
+from ...checks.expect import expect
+from ...checks.watch.fake_gpus import try_on_gpus
 
 
 class Places(TorchDispatchMode):

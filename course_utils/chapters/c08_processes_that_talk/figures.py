@@ -1,6 +1,6 @@
 """Who sends to whom, step by step: the messages of an algorithm as arrows between ranks, and a reduction as a tree."""
 
-from .style import COLOURS, STYLE, show
+from ...plots.style import COLOURS, STYLE, show
 
 
 def hops(ways, alt, shares=None):

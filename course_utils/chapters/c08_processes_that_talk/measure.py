@@ -6,8 +6,8 @@ import statistics
 
 import torch
 
-from .. import hardware
-from . import throughput
+from ... import hardware
+from ...measure import throughput
 
 MIB = 2**20
 

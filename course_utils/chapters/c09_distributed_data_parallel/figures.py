@@ -1,7 +1,7 @@
 """Data parallelism, drawn: what replicas do in a step, when their messages leave, and when they really left."""
 
-from .charts import timeline
-from .style import COLOURS, HATCHES, MARKERS, STYLE, keys, pale, show
+from ...plots.charts import timeline
+from ...plots.style import COLOURS, HATCHES, MARKERS, STYLE, keys, pale, show
 
 
 def replicas(alt, num_ranks=4):

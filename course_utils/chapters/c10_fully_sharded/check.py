@@ -8,11 +8,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from .expect import case, expect, expect_number, expect_tensor, explain, same, short, unchanged
-from .judge import run
-from .watch.collectives import Collectives
-from .watch.fake_gpus import try_on_gpus
-from .watch.weights import Weights
+from ...checks.expect import case, expect, expect_number, expect_tensor, explain, same, short, unchanged
+from ...checks.judge import run
+from ...checks.watch.collectives import Collectives
+from ...checks.watch.fake_gpus import try_on_gpus
+from .weights import Weights
 
 
 def _numbers(*shape, seed=0, dtype=torch.float64):

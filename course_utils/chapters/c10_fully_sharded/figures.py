@@ -2,7 +2,7 @@
 and what it was seen to hold in a real one.
 """
 
-from .style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 _PHASES = ("forward", "backward", "Adam")
 _FREE = 0.15  # how long freeing takes: the valleys are to be seen

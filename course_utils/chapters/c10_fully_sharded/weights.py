@@ -5,7 +5,7 @@ import weakref
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .collectives import Collectives
+from ...checks.watch.collectives import Collectives
 
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "mul", "linear", "matmul"}
 

@@ -3,8 +3,8 @@
 import math
 import random
 
-from .expect import case, expect, expect_error, expect_number, expect_whole, explain, same, short, unchanged
-from .judge import run
+from ...checks.expect import case, expect, expect_error, expect_number, expect_whole, explain, same, short, unchanged
+from ...checks.judge import run
 
 _CLOSE = 1e-6  # a tensor's float32 is right too, and no wrong answer comes so near
 

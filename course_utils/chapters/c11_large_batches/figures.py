@@ -1,7 +1,7 @@
 """Chapter 11's picture: small steps of gradient descent, and the large one that is to replace them."""
 
-from .passes import draw_arrow
-from .style import COLOURS, STYLE, show
+from ...plots.passes import draw_arrow
+from ...plots.style import COLOURS, STYLE, show
 
 SMALL_RATE, NUM_STEPS = 0.15, 4
 START = (-1.0, 0.55)

@@ -2,7 +2,7 @@
 
 import statistics
 
-from .style import COLOURS, MARKERS, draw_prediction, new_figure, show
+from ...plots.style import COLOURS, MARKERS, draw_prediction, new_figure, show
 
 TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 

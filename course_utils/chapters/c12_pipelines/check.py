@@ -11,16 +11,27 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ..parallel import pipeline
-from ..parallel.pipeline.schedules import Task, needs
-from .expect import Wrong, case, expect, expect_number, expect_row, expect_tensor, explain, same, short, unchanged
-from .judge import run, wait_for_the_others
-from .watch.calls import forbid
-from .watch.clocks import Clocks
-from .watch.collectives import Collectives
-from .watch.meeting import hear, tell
-from .watch.messages import Messages
-from .watch.neighbours import Neighbours
+from ...parallel import pipeline
+from ...parallel.pipeline.schedules import Task, needs
+from ...checks.expect import (
+    Wrong,
+    case,
+    expect,
+    expect_number,
+    expect_row,
+    expect_tensor,
+    explain,
+    same,
+    short,
+    unchanged,
+)
+from ...checks.judge import run, wait_for_the_others
+from ...checks.watch.calls import forbid
+from .clocks import Clocks
+from ...checks.watch.collectives import Collectives
+from ...checks.watch.meeting import hear, tell
+from ...checks.watch.messages import Messages
+from .neighbours import Neighbours
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import timeit
 
 import torch.distributed as dist
 
-from .collectives import Collectives
+from ...checks.watch.collectives import Collectives
 
 _CLOCKS = "perf_counter", "monotonic", "time", "clock_gettime"
 

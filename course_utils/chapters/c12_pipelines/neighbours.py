@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from ...parallel.pipeline.schedules import Task, needs
-from ..expect import expect, expect_tensor, explain, short
+from ...checks.expect import expect, expect_tensor, explain, short
 
 
 class Neighbours:

@@ -15,12 +15,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from .. import checkpoint
-from ..launch import WorkerError
-from .expect import Wrong, case, expect, expect_error, expect_row, explain, same, short, unchanged
-from .judge import run, wait_for_the_others
-from .watch.calls import forbid, recorded
-from .watch.meeting import meet
+from ... import checkpoint
+from ...launch import WorkerError
+from ...checks.expect import Wrong, case, expect, expect_error, expect_row, explain, same, short, unchanged
+from ...checks.judge import run, wait_for_the_others
+from ...checks.watch.calls import forbid, recorded
+from ...checks.watch.meeting import meet
 
 # ---- 13.1 ---------------------------------------------------------------------------------------------------------
 

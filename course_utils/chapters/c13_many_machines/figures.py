@@ -2,7 +2,7 @@
 which messages stay inside a node, and which leave it.
 """
 
-from .style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, STYLE, pale, show
 
 _NEAR, _FAR = COLOURS[0], COLOURS[1]  # inside a node, between nodes
 

@@ -1,6 +1,6 @@
 """Parameter servers: what is pulled and pushed, who waits for whom, and how old gradients are."""
 
-from .style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 _PULL, _PUSH = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
 _KEYS = (2, 2, 3, 4)  # places in the palette: the first two keys lie on server 0

@@ -14,11 +14,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .. import frameworks
-from ..launch import WorkerError, launch, unannounced
-from .expect import Wrong, case, expect, expect_error, expect_number, expect_row, explain, same, short, unchanged
-from .judge import run
-from .watch.horovod import Horovod
+from ... import frameworks
+from ...launch import WorkerError, launch, unannounced
+from ...checks.expect import (
+    Wrong,
+    case,
+    expect,
+    expect_error,
+    expect_number,
+    expect_row,
+    explain,
+    same,
+    short,
+    unchanged,
+)
+from ...checks.judge import run
+from .horovod import Horovod
 
 # ---- 15.1 ---------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """TensorFlow's strategies, drawn: which processes there are, what computes in them, and where the variables lie."""
 
-from .style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, STYLE, pale, show
 
 # (title, processes); a process: (name, height of its top, devices, variables: None, "each" for a copy a device, or
 # "one").

@@ -12,7 +12,7 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from ..expect import Wrong
+from ...checks.expect import Wrong
 
 _AVERAGE, _SUM, _MIN, _MAX, _PRODUCT = 0, 1, 3, 4, 5  # Horovod's numbers
 _COMBINE = {_AVERAGE: torch.add, _SUM: torch.add, _MIN: torch.minimum, _MAX: torch.maximum, _PRODUCT: torch.mul}

@@ -2,7 +2,7 @@
 
 import os
 
-from .meeting import meet_for_horovod
+from ...frameworks.meeting import meet_for_horovod
 
 
 def seconds(folder, sizes, cycle_ms=None):
@@ -17,8 +17,8 @@ def seconds(folder, sizes, cycle_ms=None):
     import torch
     import torch.distributed as dist
 
-    from ..measure.turns import in_turn
-    from ..parallel import ring
+    from ...measure.turns import in_turn
+    from ...parallel import ring
 
     hvd.init()
     dist.init_process_group("gloo")  # beside Horovod: launch has set torchrun's variables, too

@@ -8,7 +8,7 @@ hands out the samples by DistributedSampler, Horovod's by a slice, since it has 
 import json
 import os
 
-from .meeting import meet_for_horovod
+from ...frameworks.meeting import meet_for_horovod
 
 NUM_SAMPLES = 8
 

@@ -6,11 +6,11 @@ import time
 import torch
 import torch.nn.functional as F
 
-from .. import models
-from ..measure import memory
-from ..planner import Cluster, Method, Network, plan, transformer
-from .expect import case, expect, expect_number, expect_row, explain, max_difference, short, unchanged
-from .judge import run, wait_for_the_others
+from ... import models
+from ...measure import memory
+from ...planner import Cluster, Method, Network, plan, transformer
+from ...checks.expect import case, expect, expect_number, expect_row, explain, max_difference, short, unchanged
+from ...checks.judge import run, wait_for_the_others
 
 # ---- 16.1 ---------------------------------------------------------------------------------------------------------
 

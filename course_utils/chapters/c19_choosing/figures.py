@@ -1,6 +1,6 @@
 """Predictions beside what was measured: one point for each, by how much the prediction is off."""
 
-from .style import COLOURS, MARKERS, new_figure, show
+from ...plots.style import COLOURS, MARKERS, new_figure, show
 
 
 def agreement(errors, alt, title="", band=0.1, source=""):

@@ -5,7 +5,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from . import alive, memory, turns
+from ...measure import alive, memory, turns
 
 
 def held(model, x, y):

@@ -1,6 +1,6 @@
 """How fast the ranks of a launch went and how much memory they held, over time."""
 
-from .style import COLOURS, DASHES, STYLE, show
+from ...plots.style import COLOURS, DASHES, STYLE, show
 
 _GIBIBYTE = 1 << 30
 

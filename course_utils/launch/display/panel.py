@@ -5,7 +5,7 @@ import sys
 import time
 
 from ... import notebook
-from ...plots.over_time import Curves
+from .over_time import Curves
 from .display import Display
 from .history import History
 from .silence import Silence
