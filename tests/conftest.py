@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import cloudpickle
 import pytest
 
-from tests.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process
+from tests.helpers.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process
 
 
 def pytest_collection_modifyitems(items):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from course_utils import slurm as batch
-from tests.slurm_cluster import MISSING, REASON, ROOT, cluster, environments, wait_until
-from tests.slurm_guard import NODES
+from tests.helpers.slurm_cluster import MISSING, REASON, ROOT, cluster, environments, wait_until
+from tests.helpers.slurm_guard import NODES
 
 ON_CORES = {"gpus_per_node": 0, "workers_per_node": 2}
 needs_slurm = pytest.mark.skipif(bool(MISSING), reason=REASON)
@@ -288,7 +288,7 @@ def test_nothing_is_left_when_the_tests_are_killed(tmp_path):
     (tmp_path / "job.sbatch").write_text("#!/bin/sh\nsleep 600\n")
     code = f"""
         import time
-        from tests.slurm_cluster import cluster, wait_until
+        from tests.helpers.slurm_cluster import cluster, wait_until
         with cluster() as running:
             job = running.submit("job.sbatch", {str(tmp_path)!r})
             wait_until(lambda: len(running.processes(job)) >= 2, 100, "the job runs")

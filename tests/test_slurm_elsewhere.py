@@ -11,8 +11,8 @@ import pytest
 
 from course_utils import frameworks
 from course_utils import slurm as batch
-from tests.slurm_cluster import MISSING, REASON
-from tests.slurm_guard import NODES
+from tests.helpers.slurm_cluster import MISSING, REASON
+from tests.helpers.slurm_guard import NODES
 
 needs_slurm = pytest.mark.skipif(bool(MISSING), reason=REASON)
 NO_HOROVOD = frameworks.problem("horovod.torch")

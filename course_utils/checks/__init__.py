@@ -1,14 +1,13 @@
 """Checks of the exercises: each runs the student's answer, in real workers where it concerns workers.
 
-`check("9.2", my_function)` calls `check_9_2(my_function)` in `chapter_09`, which reads as a list of cases: `judge` runs
-the answer, `expect` says what is held against what, `watch` has what is seen meanwhile. A check raises `Wrong` with the
-reason, in words that lead on and do not give the answer away, and returns what it has verified. No check knows a
-solution.
+`check("9.2", my_function)` calls `check_9_2(my_function)` in the `check` of chapter 09's room, `course_utils.chapters`,
+which reads as a list of cases: `judge` runs the answer, `expect` says what is held against what, `watch` has what is
+seen meanwhile. A check raises `Wrong` with the reason, in words that lead on and do not give the answer away, and
+returns what it has verified. No check knows a solution.
 """
 
 import html
 import importlib
-import importlib.util
 import os
 import signal
 
@@ -86,11 +85,17 @@ def _not_attempted(exercise):
     )
 
 
+def of_chapter(number):
+    """Import and return the module with a chapter's checks, None if there is no such chapter."""
+    rooms = importlib.import_module("course_utils.chapters")  # which stand on all else: not at the top
+    room = rooms.room(number)
+    return room and importlib.import_module(f"{room}.check")
+
+
 def _find(exercise):
     chapter, _, number = str(exercise).partition(".")
-    module = f"{__name__}.chapter_{chapter.zfill(2)}"
-    if chapter.isdecimal() and number.isdecimal() and importlib.util.find_spec(module):
-        check = getattr(importlib.import_module(module), f"check_{int(chapter)}_{int(number)}", None)
+    if chapter.isdecimal() and number.isdecimal():
+        check = getattr(of_chapter(int(chapter)), f"check_{int(chapter)}_{int(number)}", None)
         if check is not None:
             return check
     raise ValueError(f"there is no exercise {exercise!r}; write check('9.2', my_function) for exercise 9.2")

@@ -23,6 +23,7 @@ import types
 from collections import deque
 from pathlib import Path
 
+from .. import checks
 from ..checks import judge as deadlines
 from ..hardware import full_precision
 from ..launch import LauncherError, warm
@@ -78,7 +79,7 @@ def messages(task):
     full_precision()
     # Here nobody waits for what never ends, and submissions that are marked side by side hold one another up.
     deadlines.DEADLINE_S = max(deadlines.DEADLINE_S, round(task["limit_s"] / 3))
-    importlib.import_module(f"course_utils.checks.chapter_{chapter.number}")
+    checks.of_chapter(int(chapter.number))
     yield {"exercises": list(located), "network": has_network}
     for number, (cell, name) in located.items():
         if number in task["done"]:

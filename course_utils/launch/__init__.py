@@ -115,7 +115,7 @@ class Run:
     `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (if it
     is very long, its beginning and end), `seconds` how long the launch took, `placement` where it ran. `failures` is
     {rank: WorkerError} for ranks that failed while the others went on (`keep_going`); their results are None. `history`
-    records how fast the ranks went and how much memory they held, for `plots.over_time(run)`.
+    records how fast the ranks went and how much memory they held, and `show_history()` draws it.
     """
 
     def __init__(self, name, placement, supervisor, call, started):
@@ -161,6 +161,12 @@ class Run:
             for rank, logged in self._supervisor.rows
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
+
+    def show_history(self):
+        """Show steps or samples per second, and memory, of each rank over time."""
+        from .display.over_time import over_time  # late: it imports matplotlib
+
+        over_time(self)
 
     def __getitem__(self, rank):
         return self.results[rank]

@@ -1,6 +1,6 @@
 """Every exercise's check, held against answers: right ones other than the solution, and many that are wrong.
 
-`wrong_answers/ex_9_1.py` holds what exercise 9.1's check must refuse, each with words of the reason it must give, and
+`c09/ex_9_1.py` holds what exercise 9.1's check must refuse, each with words of the reason it must give, and
 right answers written in another way, as `tools.answers` reads them. They run in real workers, as they do in a notebook.
 Solutions and stubs are judged where the chapters run with them, in `tools.solved`.
 """
@@ -17,7 +17,7 @@ from course_utils.checks import CheckFailed, Result, check, evaluate, expect, ju
 from course_utils.checks.expect import Wrong
 from course_utils.checks.watch.calls import forbid
 from course_utils.launch import LauncherError
-from tests import reasons
+from tests.helpers import reasons
 from tools import answers, notebooks
 
 ENDLESS_S = 2
@@ -88,7 +88,7 @@ def test_answers_are_judged_as_they_should_be_and_every_reason_is_given_to_one(c
             reasons_given.append(result.reason)
             problems += [f"{exercise}, {answer}: {each}\n{result}" for each in complaints(answer, exercise, result)]
     assert not problems, "\n\n".join(problems)
-    said = reasons.sentences(reasons.FOLDER / f"chapter_{chapter.stem[:2]}.py")
+    said = reasons.sentences(Path(of_chapter(answers.number_of(chapter)).__file__))
     unsaid = [
         f"line {line}: {pattern.pattern}"
         for line, pattern in said.items()

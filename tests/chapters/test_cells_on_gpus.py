@@ -1,4 +1,4 @@
-"""The chapters' functions on GPUs, which are played (tests/played_gpus.py): a tensor left on the CPU, two devices in
+"""The chapters' functions on GPUs, which are played (tests/helpers/played_gpus.py): a tensor left on the CPU, two devices in
 one operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds
 them.
 """
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from course_utils import launch
-from tests.played_gpus import PlayedGpus, played
+from tests.helpers.played_gpus import PlayedGpus, played
 from tools import notebooks
 
 # By chapter: names whose assignments the functions need, and what is to be run in one process.
@@ -162,7 +162,7 @@ truth = train(make_model())
 for parameters in on_gpus(train_net, None, world_size=2):
     torch.testing.assert_close(parameters, truth, rtol=1e-9, atol=1e-12)
 """),
-    "16": ("BATCH PARTS ROUNDS", """
+    "19": ("BATCH PARTS ROUNDS", """
 for found in on_gpus(hold, "DDP", world_size=2):
     assert found["peak"] > found["parameters"] > 0
 assert all(0 <= share <= 1 for found in on_gpus(ask, 8, world_size=2) for share in found.values())

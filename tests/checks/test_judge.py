@@ -100,7 +100,7 @@ def test_what_is_deleted_is_found():
     function = chapter_01.check_1_4
     try:
         del chapter_01.check_1_4
-        assert intact.replaced(before) == ["course_utils.checks.chapter_01.check_1_4"]
+        assert intact.replaced(before) == ["course_utils.chapters.c01_devices.check.check_1_4"]
     finally:
         chapter_01.check_1_4 = function
 

@@ -27,7 +27,7 @@ from torchvision import datasets
 from course_utils.data import Images, batches, load_images
 from course_utils.data import files as datafiles
 
-REAL_MNIST = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "mnist"
+REAL_MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist"
 PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 

@@ -18,9 +18,9 @@ from course_utils import doctor as doctor_package
 from course_utils.doctor import FAIL, OK, WARN, gpus, installed, machine, workers
 from course_utils.hardware import GPU, nvml
 from course_utils.launch import launch
-from tests import machines
+from tests.helpers import machines
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def doctor(*before, checkout=ROOT, **options):
@@ -104,7 +104,7 @@ def test_eight_faults_are_named_with_their_cure(broken_checkout, tmp_path):
     play = tmp_path / "sitecustomize.py"  # a GPU whose driver is too old for this torch
     play.write_text(
         f"import sys\nif sys.argv[:1] == ['-m']:\n    import pytest\n    sys.path.append({str(ROOT)!r})\n"
-        "    from tests import machines\n    machines.play(pytest.MonkeyPatch(), 'driver 550')\n"
+        "    from tests.helpers import machines\n    machines.play(pytest.MonkeyPatch(), 'driver 550')\n"
     )
     env = {
         "HOME": str(tmp_path / "home"),
@@ -275,7 +275,7 @@ def test_eight_gpus_that_others_use(monkeypatch):
 
 @pytest.fixture
 def node(monkeypatch):
-    """A machine of tests/machines.py: its NVML, in which more can be changed."""
+    """A machine of tests/helpers/machines.py: its NVML, in which more can be changed."""
     for name in ("COURSE_DEVICE", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 

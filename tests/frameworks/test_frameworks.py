@@ -14,7 +14,7 @@ import pytest
 
 from course_utils import WorkerError, frameworks, launch, recorded
 from course_utils.frameworks import Environment, environment
-from tests import machines
+from tests.helpers import machines
 from tools import elsewhere, notebooks
 
 

@@ -22,7 +22,7 @@ from course_utils.grade.marking import Verdict
 from course_utils.hardware import sharing
 from tools import notebooks
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = notebooks.notebook_paths(["01"])[0]
 SOLUTIONS = notebooks.read_solutions(CHAPTER)
 NUMBERS = tuple(SOLUTIONS)
@@ -83,7 +83,7 @@ print("✓ Exercise 1.4: passed")
 ASLEEP = "    __import__('time').sleep(4242)\n    return"
 SLEEPER = f"import subprocess\nsubprocess.Popen(['sleep', '{STAYS}'], start_new_session=True)\n"
 THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(4242,)).start()\n"
-PATCHED = "from course_utils import checks\nchecks.chapter_01.check_1_4 = lambda answer: 'ok'\n"
+PATCHED = "from course_utils import checks\nchecks.of_chapter(1).check_1_4 = lambda answer: 'ok'\n"
 CALL_HOME = """import socket
 try:
     socket.create_connection(("127.0.0.1", PORT), timeout=2)
@@ -102,7 +102,7 @@ assert not [path for path in near.rglob("*") if path.is_symlink() or "solutions"
 PATCHED_THERE = """def model_bytes(model, dtype):
     import sys
     for name in ("explain", "expect_whole"):
-        setattr(sys.modules["course_utils.checks.chapter_01"], name, lambda *_, **__: 0)
+        setattr(sys.modules["course_utils.chapters.c01_devices.check"], name, lambda *_, **__: 0)
 """
 # What IPython takes and Python does not, and what looks like it, in the exercise's cell; helpers of many kinds.
 WRITTEN_WIDE = '''files = !ls
@@ -129,7 +129,7 @@ TABLE = {}
 TABLE["a"] = 1
 def helper(x):
     return x * int(ONE) * SIZE * TABLE["a"] + int(ROWS[0])"""
-EMPTIED = "import course_utils.checks.chapter_01 as c\nopen(c.__file__, 'w').close()\n"
+EMPTIED = "import course_utils.chapters.c01_devices.check as c\nopen(c.__file__, 'w').close()\n"
 
 
 def written():
@@ -420,7 +420,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path, capsys):
     "arguments, said",
     [
         (["none.ipynb"], "there is no none.ipynb"),
-        (["tests/wrong_answers"], "holds no notebook"),
+        (["tests/chapters/c01"], "holds no notebook"),
         (["notebooks", "--chapter", "99"], "no chapter '99'"),
         (["notebooks", "--jobs", "0"], "'0' is no number of submissions from 1 to 1000"),
         (["notebooks", "--limit", "nan"], "'nan' is no number of seconds above 0"),

@@ -1,4 +1,4 @@
-"""What the course says about a node: this one as it is, and others, whose NVML is played (tests/machines.py)."""
+"""What the course says about a node: this one as it is, and others, whose NVML is played (tests/helpers/machines.py)."""
 
 import functools
 import os
@@ -15,10 +15,10 @@ import torch
 from course_utils import hardware
 from course_utils.hardware import host, nvml
 from course_utils.plots import style
-from tests import machines
-from tests.machines import A100, H200, P100, T4
+from tests.helpers import machines
+from tests.helpers.machines import A100, H200, P100, T4
 
-REPO = Path(__file__).resolve().parent.parent
+REPO = Path(__file__).resolve().parents[2]
 SHARED = ": right answers, not speed"
 OWN = "; the worker calls init_process_group itself"
 ON_2 = " on the CPU with gloo; 2 cores, so "
@@ -33,7 +33,7 @@ def no_settings(monkeypatch):
 
 @pytest.fixture
 def node(monkeypatch):
-    """A function that puts a machine of tests/machines.py into this process's view: its name there, or its parts."""
+    """A function that puts a machine of tests/helpers/machines.py into this process's view: its name there, or its parts."""
     yield functools.partial(machines.play, monkeypatch)
     nvml._nvml.cache_clear()
 

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from course_utils.hardware import nvml
-from tests import machines
+from tests.helpers import machines
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -42,7 +42,7 @@ def normal(device):
 
 
 class PlayedGpus(TorchFunctionMode):
-    """Within this block torch has the GPUs of a machine of tests/machines.py, in all threads that begin in it."""
+    """Within this block torch has the GPUs of a machine of tests/helpers/machines.py, in all threads that begin in it."""
 
     def __init__(self, machine="8 A100"):
         super().__init__()

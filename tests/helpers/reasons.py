@@ -4,9 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-from course_utils import checks
-
-FOLDER = Path(checks.__file__).parent
 FEWEST_WORDS = 4  # in what is a sentence, and no name or number
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.slurm_guard import PATH, environment
+from tests.helpers.slurm_guard import PATH, environment
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 120
 OVER = ("CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
 MISSING = [name for name in ("munged", "slurmctld", "slurmd", "sbatch", "srun") if not shutil.which(name, path=PATH)]

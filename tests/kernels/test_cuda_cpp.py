@@ -14,7 +14,7 @@ import torch
 from course_utils.kernels import CudaKernel, KernelError, compile_cuda, cuda_cpp, nvrtc
 from tools import notebooks
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ARCHS = "sm_75", "sm_80", "sm_90", "sm_100", "sm_120"
 ADD = """
 extern "C" __global__ void add(int n, const float *x, float *y)

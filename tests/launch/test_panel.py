@@ -13,9 +13,9 @@ from conftest import REPOSITORY
 from matplotlib.figure import Figure
 
 from course_utils.launch.display.history import History, Moment
+from course_utils.launch.display.over_time import Curves
 from course_utils.launch.protocol import Logged
 from course_utils.launch.rows import Rows
-from course_utils.launch.display.over_time import Curves
 
 STEPS = """
 def steps(seconds=2.0, failing=-1):
@@ -209,7 +209,7 @@ def test_where_nobody_looks(watched, cell):
 
 def test_the_figure_when_the_author_asks(watched):
     watched.run("run = launch(steps, world_size=2)")
-    outcome = watched.run("from course_utils import plots\nplots.over_time(run)")
+    outcome = watched.run("run.show_history()")
     assert outcome.values == ["Figure: Throughput and memory of each rank over the course of the launch."]
     assert 'alt="Throughput and memory of each rank over the course of the launch."' in outcome.htmls[0]
     moments = watched.run("[m.rows for m in run.history.moments], run.history.unit").value

@@ -221,7 +221,7 @@ HOLD_GPUS = f"""
 import os, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 import pytest
-from tests import machines
+from tests.helpers import machines
 machines.play(pytest.MonkeyPatch(), "8 A100")
 from course_utils.hardware import sharing
 with sharing.reserve("holder", 3, "cuda") as gpus:
@@ -241,7 +241,7 @@ def test_agents_of_a_launch_get_the_gpus_that_it_has_reserved(live):
         env=dict(os.environ),
     )
     notebook.run(
-        f"import pytest, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom tests import machines\n"
+        f"import pytest, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom tests.helpers import machines\n"
         "from course_utils.launch import Nodes\nplayed = pytest.MonkeyPatch()\nmachines.play(played, '8 A100')\n"
         "def see():\n    import time\n    return os.environ.get('CUDA_VISIBLE_DEVICES')"
     )

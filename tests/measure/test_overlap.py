@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_utils import launch, plots
-from course_utils.measure import overlap, turns
-from course_utils.chapters.c09_distributed_data_parallel.measure import distance_from_rank_0
+from course_utils import launch
 from course_utils.chapters.c09_distributed_data_parallel.figures import schedule
+from course_utils.chapters.c09_distributed_data_parallel.apart import distance_from_rank_0
+from course_utils.measure import overlap, turns
 
 matplotlib.use("agg")
 
@@ -141,8 +141,8 @@ def test_a_message_leaves_when_its_gradients_are_ready_and_the_link_is_free(buck
 
 
 def test_drawings_say_what_they_show(capsys):
-    plots.replicas("One step of four replicas.")
-    plots.ways_to_send("Two buckets are first.")
-    plots.backward_passes({"a way": [[(0, 2, "computing"), (1, 2, "all-reduce")]] * 2}, "Two ranks.")
+    figures.replicas("One step of four replicas.")
+    figures.ways_to_send("Two buckets are first.")
+    figures.backward_passes({"a way": [[(0, 2, "computing"), (1, 2, "all-reduce")]] * 2}, "Two ranks.")
     said = capsys.readouterr().out
     assert all(text in said for text in ("One step of four replicas.", "Two buckets are first.", "Two ranks."))

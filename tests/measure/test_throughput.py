@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from course_utils.measure import throughput
-from tests.played_gpus import PlayedGpus
+from tests.helpers.played_gpus import PlayedGpus
 
 
 def spin(seconds):

@@ -14,7 +14,7 @@ import torch
 
 from course_utils import launch
 from course_utils.launch import unannounced
-from tests.run_program import run_program
+from tests.helpers.run_program import run_program
 from tools import notebooks
 
 PROGRAMS = notebooks.NOTEBOOKS / "programs"

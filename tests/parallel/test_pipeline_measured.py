@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from course_utils import launch
-from course_utils.chapters.c12_pipelines import measure as clocks
+from course_utils.chapters.c12_pipelines import clocks
 from course_utils.measure.held import Held
 from course_utils.parallel import pipeline
 

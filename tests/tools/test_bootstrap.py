@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import another_user
+from tests.helpers import another_user
 from tools import bootstrap
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 # Builds the checkout's own package; where a test asks for it, it stops in the middle for good.
 BACKEND = """

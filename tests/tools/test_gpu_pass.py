@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tools import gpu_pass, notebooks
 
-REPO = Path(__file__).resolve().parent.parent
+REPO = Path(__file__).resolve().parents[2]
 
 
 def call(*arguments, timeout=200, **env):

@@ -15,7 +15,7 @@ CONTROLS = {  # chapter: (text of its cell, the name of its button or None)
     "06": ("plots.explore", None),
     "08": ("plots.step_slider", None),
     "11": ("plots.explore", "Draw the step"),
-    "16": ("plots.explore", "Plan the step"),
+    "19": ("plots.explore", "Plan the step"),
     "02": ("plots.explore", "Draw the threads"),  # last, since others use its names for something else
 }
 SETUP = """from course_utils import launch, log

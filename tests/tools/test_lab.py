@@ -19,12 +19,12 @@ import pytest
 from jupyter_client import BlockingKernelClient, KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 
-from tests import another_user
-from tests.slurm_cluster import wait_until
+from tests.helpers import another_user
+from tests.helpers.slurm_cluster import wait_until
 from tools import browser as chromium
 from tools import kernel, lab
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OWN_VENV = pytest.mark.skipif(
     Path(sys.prefix) != ROOT / ".venv" or (ROOT / ".venv").is_symlink(), reason="needs the .venv of this checkout"
 )

@@ -16,7 +16,7 @@ from course_utils import hardware, recorded
 from tools import notebooks, record
 from tools import recorded as records
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MEASURES = """from course_utils import recorded
 recorded.keep("bandwidth", {"copy": [10.0, 20.0], "device": "cpu"})
 recorded.keep("steps", {"median_s": 0.5})"""

@@ -12,7 +12,7 @@ import pytest
 
 from tools import answers, notebooks
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from course_utils.data import batches, load_images
 from course_utils.train_options import _PARTS, MODELS, make_parser
 from course_utils.train_ranks import Place, Refused, find_place
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "course_utils.train")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # for float64

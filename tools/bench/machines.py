@@ -22,7 +22,7 @@ from statistics import median
 
 import psutil
 
-from tests.slurm_cluster import MISSING, cluster
+from tests.helpers.slurm_cluster import MISSING, cluster
 from tools import recorded
 from tools.bench.kernel import ROOT, Kernel
 from tools.bench.report import Row

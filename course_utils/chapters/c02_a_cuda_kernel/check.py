@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from numba import cuda
 
-from ...kernels import KernelError, check_compiles, simulate_many, simulator_in_workers
 from ...checks import judge
 from ...checks.expect import Wrong, case, expect, expect_function, expect_row, expect_whole
+from ...kernels import KernelError, check_compiles, simulate_many, simulator_in_workers
 
 
 @dataclass

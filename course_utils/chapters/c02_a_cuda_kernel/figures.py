@@ -1,6 +1,6 @@
 """A kernel's launch, drawn: the host, the grid of blocks on the device, and the threads of each block."""
 
-from ...plots.style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, pale, show
 
 
 def launch_grid(call, num_blocks, num_threads, alt):
@@ -39,3 +39,61 @@ def launch_grid(call, num_blocks, num_threads, alt):
         axes.set_ylim(high - 0.1, -1.1)
         axes.axis("off")
         show(figure, alt)
+
+
+def thread_map(touches, alt, title="", per_row=16):
+    """Draw which thread touches which element, {element: [(block, thread, turn), …]}; ints, or tuples in 2-D.
+
+    A box is an element, its index above it. Colour and "b" stand for the block, "t" for the thread, hatches for the
+    turn, which counts a thread's elements from 0. A box without a thread is dashed; one with several has a thick frame
+    and says how many. Of more than 64 elements the first 64 are drawn, and the figure says so.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch, Rectangle
+
+    shown = list(touches.items())[:64]
+    everyone = [who for _, threads in shown for who in threads]
+    blocks, turns = (sorted({who[i] for who in everyone}) for i in (0, 2))
+    shade = {block: pale(COLOURS[i % 7]) for i, block in enumerate(blocks)}
+    hatches = {turn: HATCHES[i % 7] for i, turn in enumerate(turns)}
+    places = [element if isinstance(element, tuple) else divmod(element, per_row) for element, _ in shown]
+    num_rows, num_columns = (max(sizes) + 1 for sizes in zip((0, 0), *places))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.9 + 0.62 * num_rows), layout="constrained")
+        for (element, threads), (row, column) in zip(shown, places):
+            look = {"facecolor": "white", "edgecolor": "0.6", "linestyle": "--"}
+            words = "–"
+            if threads:
+                block, thread, turn = threads[-1]
+                look = {"facecolor": shade[block], "edgecolor": "white", "hatch": hatches[turn], "linewidth": 0}
+                words = f"b{_index(block)}\nt{_index(thread)}"
+            axes.add_patch(Rectangle((column, row), 0.92, 0.66, **look))
+            if len(threads) > 1:
+                axes.add_patch(Rectangle((column, row), 0.92, 0.66, fill=False, edgecolor="black", linewidth=2))
+                words += f"\n×{len(threads)}"
+            axes.text(column + 0.46, row + 0.35, words, ha="center", va="center", fontsize=7, linespacing=1.15)
+            axes.text(column + 0.46, row - 0.03, _index(element), ha="center", va="bottom", fontsize=6, color="0.4")
+        # Every seventh block has the same colour, every seventh turn the same hatch.
+        patches = [
+            Patch(facecolor=shade[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])
+        ]
+        for i, turn in enumerate(turns[:7]):
+            patches.append(
+                Patch(facecolor="0.8", edgecolor="white", hatch=hatches[turn], label=f"turn {_few(turns[i::7])}")
+            )
+        axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1, 1), handleheight=1.2)
+        if len(touches) > len(shown):
+            axes.text(0, num_rows, f"the first {len(shown)} of {len(touches)} elements", fontsize=7, va="top")
+        axes.set_xlim(0, max(num_columns, per_row))
+        axes.set_ylim(num_rows + (0.1 if len(touches) > len(shown) else -0.3), -0.35)
+        axes.set_title(title)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _index(index):
+    return ",".join(map(str, index)) if isinstance(index, tuple) else str(index)
+
+
+def _few(indices):
+    return ", ".join(map(_index, indices[:3])) + (", …" if len(indices) > 3 else "")

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ...measure import memory
-from ...models import DigitsNet, LectureNet
 from ...checks.expect import (
     case,
     expect,
@@ -24,6 +22,8 @@ from ...checks.expect import (
     unchanged,
 )
 from ...checks.judge import run
+from ...measure import memory
+from ...models import DigitsNet, LectureNet
 from .late_device import LateDevice, PlayedClock, RealClock
 
 # ---- 3.1 ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.utils.checkpoint import checkpoint
 
-from ...measure import memory
 from ...checks.expect import (
     Wrong,
     case,
@@ -31,8 +30,9 @@ from ...checks.expect import (
 )
 from ...checks.judge import run
 from ...checks.watch.calls import forbid, recorded
-from .disk import left_by
 from ...checks.watch.fake_gpus import try_on_gpus
+from ...measure import memory
+from .disk import left_by
 
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 ideas, computed from round numbers, not measured.
 """
 
-from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, draw_prediction, keys, new_figure, pale, show
 
 _LOAD, _COPY, _STEP = 1.3, 0.6, 1.5  # how long they take in the drawing
 LOADING = ("plain loop", "loader workers", "workers, and prefetch", "data on the device")
@@ -140,3 +140,140 @@ def plan(name, num_blocks):
                 run(2, 1, block, before=1 - _INPUT)
             run(1, 2 / parts, block, after=-1 / parts)
     return spans, curve
+
+
+_SIGN, _EXPONENT, _MANTISSA = range(3)  # places in the palette
+
+
+def bit_layouts(formats, alt):
+    """Draw {name: (bits of the exponent, bits of the mantissa, words)}, a row each, a box for each of up to 32 bits.
+
+    Of a format between 17 and 31 bits the rest up to 32 is drawn dashed: it is stored and not read.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch, Rectangle
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.75 + 0.6 * len(formats)), layout="constrained")
+        for y, (name, (exponent, mantissa, words)) in enumerate(formats.items()):
+            parts = [_SIGN] + [_EXPONENT] * exponent + [_MANTISSA] * mantissa
+            unread = 32 - len(parts) if 16 < len(parts) < 32 else 0
+            for bit, part in enumerate(parts + [None] * unread):
+                look = {"facecolor": "white", "edgecolor": "0.6", "linestyle": ":"}
+                if part is not None:
+                    look = {"facecolor": pale(COLOURS[part]), "hatch": HATCHES[part], "edgecolor": "white"}
+                axes.add_patch(Rectangle((bit, y), 0.94, 0.5, linewidth=0.8, **look))
+            for left, bits in ((1, exponent), (1 + exponent, mantissa)):
+                axes.text(left + bits / 2, y + 0.25, str(bits), ha="center", va="center", fontsize=9, fontweight="bold")
+            axes.text(-0.5, y + 0.25, name, ha="right", va="center", fontsize=9)
+            axes.text(32.6, y + 0.25, words, ha="left", va="center", fontsize=7.5)
+        handles = keys(["sign", "exponent: the range", "mantissa: the precision"], pale)
+        handles.append(Patch(facecolor="white", edgecolor="0.6", linestyle=":", label="stored, not read"))
+        figure.legend(handles=handles, loc="outside lower left", ncols=4)
+        axes.set_xlim(-4.5, 44)
+        axes.set_ylim(len(formats) - 0.3, -0.15)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def within_float16(curves, alt, title=""):
+    """Draw {name: (powers of two, shares in %)} over the ranges in which float16 has digits, loses them, or has none.
+
+    Below 2**-25 float16 rounds to zero, below 2**-14 its numbers are subnormal, from 2**16 on it has only infinity.
+    """
+    ranges = {"zero": (-60, -25), "fewer\ndigits": (-25, -14), "all digits": (-14, 16), "inf": (16, 24)}
+    with new_figure("size of a gradient", "% of non-zero gradients", title, height=3.0) as (figure, axes):
+        for i, (name, (low, high)) in enumerate(ranges.items()):
+            axes.axvspan(
+                low,
+                high,
+                facecolor=("0.82", "0.92", "white", "0.82")[i],
+                hatch=HATCHES[(1, 0, 0, 1)[i]],
+                edgecolor="white",
+            )
+            axes.text(
+                (low + high) / 2, 0.97, name, ha="center", va="top", fontsize=8, transform=axes.get_xaxis_transform()
+            )
+        for i, (name, (powers, shares)) in enumerate(curves.items()):
+            axes.plot(powers, shares, label=name, color=COLOURS[i], linestyle=DASHES[i], linewidth=1.8)
+        axes.set_xlim(-48, 24)
+        axes.set_ylim(0, 1.25 * max(max(shares) for _, shares in curves.values()))
+        axes.set_xticks(range(-48, 25, 8), [f"$2^{{{power}}}$" for power in range(-48, 25, 8)])
+        axes.grid(axis="x", visible=False)
+        figure.legend(loc="outside upper right", ncols=2)
+        show(figure, alt)
+
+
+def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None, memory=None):
+    """Draw {rung: (value, low, high)} against the list of all `rungs`, from the top down; a rung without a value is
+    "not here".
+
+    `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is {rung: value} as in `lines`. The axis is
+    to the base 10, because the fastest machine drawn may be a thousand times as fast as the slowest. `memory` is {rung:
+    MB}, drawn in a panel of its own.
+    """
+    from matplotlib.ticker import LogLocator
+
+    with new_figure(xlabel, "", title, height=1.4 + 0.27 * len(rungs) + 0.17 * len(recorded or {})) as (figure, axes):
+        if memory:
+            axes = _beside_memory(figure, axes, rungs, memory)
+        place = {rung: y for y, rung in enumerate(rungs)}
+        here = [rung for rung in rungs if rung in values]
+        medians, lows, highs = zip(*(values[rung] for rung in here))
+        reach = [[m - low for m, low in zip(medians, lows)], [high - m for m, high in zip(medians, highs)]]
+        style = {
+            "color": COLOURS[0],
+            "marker": MARKERS[0],
+            "markersize": 5,
+            "capsize": 3,
+            "linestyle": "-",
+            "linewidth": 1,
+        }
+        axes.errorbar(medians, [place[rung] for rung in here], xerr=reach, label="this machine", **style)
+        for rung, median, high in zip(here, medians, highs):
+            axes.annotate(
+                f"{median:,.0f}", (high, place[rung]), (5, 0), textcoords="offset points", va="center", fontsize=7.5
+            )
+        for i, (machine, there) in enumerate((recorded or {}).items()):
+            points = [(value, place[rung]) for rung, value in there.items() if rung in place]
+            look = {"color": "0.5", "marker": MARKERS[-1 - i % 7], "linestyle": ":", "markersize": 4}
+            axes.plot(*zip(*points), label=f"recorded on {machine}", **look)
+        axes.set_xscale("log")
+        left, right = axes.get_xlim()
+        axes.xaxis.set_major_locator(
+            LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7) if right < 5 * left else (1, 2, 5) if right < 50 * left else (1,))
+        )
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter("")
+        for rung in rungs:
+            if rung not in values:
+                look = {
+                    "va": "center",
+                    "fontsize": 7.5,
+                    "color": "0.4",
+                    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1},
+                }
+                axes.text(0.01, place[rung], "not here", transform=axes.get_yaxis_transform(), **look)
+        draw_prediction(axes, {value: place[rung] if value else None for rung, value in (prediction or {}).items()})
+        axes.set_yticks(range(len(rungs)), rungs)
+        axes.set_ylim(len(rungs) - 0.5, -0.5)
+        axes.margins(x=0.12)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))
+        show(figure, alt)
+
+
+def _beside_memory(figure, axes, rungs, memory):
+    """Replace `axes` by two that share their rungs, draw the memory on the right, and return the one on the left."""
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2.4, 1))
+    left.set_xlabel(axes.get_xlabel())
+    left.set_title(axes.get_title(loc="left"))
+    axes.remove()
+    places = [y for y, rung in enumerate(rungs) if rung in memory]
+    sizes = [memory[rungs[y]] for y in places]
+    right.barh(places, sizes, 0.5, color=pale(COLOURS[1]), hatch=HATCHES[1], edgecolor="white")
+    for y, size in zip(places, sizes):
+        right.annotate(f"{size:.0f}", (size, y), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
+    right.set_xlim(0, 1.25 * max(sizes))
+    right.set_xlabel("MB, at the peak")
+    right.grid(axis="y", visible=False)
+    return left

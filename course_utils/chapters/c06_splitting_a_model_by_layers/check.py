@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...parallel import pipeline
 from ...checks.expect import (
     EQUAL,
     Wrong,
@@ -28,6 +27,7 @@ from ...checks.expect import (
 from ...checks.judge import run
 from ...checks.watch.calls import forbid
 from ...checks.watch.devices import Devices
+from ...parallel import pipeline
 
 # ---- 6.1 ----------------------------------------------------------------------------------------------------------
 

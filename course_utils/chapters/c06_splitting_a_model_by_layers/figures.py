@@ -2,7 +2,7 @@
 and 1F1B's three phases.
 """
 
-from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_stages, name_tasks
+from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_stages, draw_tasks, name_tasks
 from ...plots.pipelines import draw_layer, named_arrow
 from ...plots.style import COLOURS, DASHES, OWN_COLOURS, STYLE, new_figure, show
 
@@ -111,3 +111,22 @@ def held(spans, stage=0):
     changes = [(span.begin, 1) if span.phase == "forward" else (span.end, -1) for span in spans if span.stage == stage]
     times = sorted({0.0, *(time for time, _ in changes)})
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]
+
+
+def gantt(spans, alt, title="", xlabel="time", num_stages=None, source=""):
+    """Draw (stage, micro_batch, phase, begin, end) as a box each: a row a stage, a colour and hatch a phase, idle time
+    white.
+
+    The number in a box is its micro-batch. `num_stages` gives the same height to charts of fewer stages. `source` says
+    where the times are from, if they were not measured on this machine.
+    """
+    rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
+    whole = max(span[4] for span in spans) - min(span[3] for span in spans)
+    with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source) as (figure, axes):
+        draw_tasks(axes, spans, whole)
+        name_tasks(figure)
+        axes.set_yticks(range(rows), [f"stage {stage}" for stage in range(rows)])
+        axes.set_ylim(rows - 0.5, -0.5)
+        axes.set_xlim(0, whole)
+        axes.grid(visible=False)
+        show(figure, alt)

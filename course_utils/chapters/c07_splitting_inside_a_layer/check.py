@@ -6,9 +6,9 @@ import warnings
 import torch
 from torch import nn
 
-from ...parallel.device_group import DeviceGroup
 from ...checks.expect import EQUAL, Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, unchanged
 from ...checks.judge import run
+from ...parallel.device_group import DeviceGroup
 from .places import PlacedGroup, try_with_group
 
 _SINGLE, _STRIDED, _KEPT = "in float32", "tensors that are transposed in memory", "gradients kept from an earlier step"

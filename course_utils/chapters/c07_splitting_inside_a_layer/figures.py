@@ -3,9 +3,9 @@
 Ideas, not measurements.
 """
 
-from ...plots.drawings import parts
+from ...plots.drawings import draw_part
 from ...plots.passes import PASSES, arrow_keys, draw_arrow
-from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3  # between items; lanes; above a panel's first lane; left of a lane
 _WIDE = 38  # at least, whatever is in the lanes
@@ -121,3 +121,110 @@ def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, spli
     for block in range(1, num_blocks):
         axes.plot([x + columns * block / num_blocks] * 2, [top, top + rows], color="0.4", linewidth=0.8)
     axes.text(x + columns / 2, top - 0.12, name, ha="center", va="bottom", fontsize=8)
+
+
+def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
+    """Draw a map: the cell at (x[i], y[j]) takes colour and hatch of the method with the smallest
+    `values[method][j][i]`.
+
+    Both axes are to the base 2. `source` says where the values are from, if they were not measured on this machine.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Rectangle
+
+    names = list(values)
+    best = [
+        [min(range(len(names)), key=lambda k: values[names[k]][j][i]) for i in range(len(x))] for j in range(len(y))
+    ]
+    with new_figure(xlabel, ylabel, title, height=3.2, source=source) as (figure, axes):
+        axes.pcolormesh(
+            best,
+            cmap=ListedColormap([pale(COLOURS[k % 7]) for k in range(len(names))]),
+            vmin=0,
+            vmax=max(1, len(names) - 1),
+        )
+        for j, row in enumerate(best):
+            for i, k in enumerate(row):
+                axes.add_patch(
+                    Rectangle((i, j), 1, 1, fill=False, hatch=HATCHES[k % 7], edgecolor="white", linewidth=0)
+                )
+        figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=min(3, len(names)))
+        axes.set_xticks(
+            [i + 0.5 for i in range(len(x))], [f"{value:g}" for value in x], rotation=45 if len(x) > 10 else 0
+        )
+        axes.set_yticks([j + 0.5 for j in range(len(y))], [f"{value:g}" for value in y])
+        axes.grid(visible=False)
+        show(figure, alt)
+
+
+def matrices(rows, alt, title="", num_devices=2):
+    """Draw matrices and who holds which part: an idea, not a measurement.
+
+    Each row is a list of operators, strings like "·" and "=", and of matrices (name, number of rows, number of columns,
+    split); their sizes are in units of the drawing. split is None (every device holds all of it), "columns" or "rows"
+    (a part each), or "partial" (each holds a summand of full size).
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    gap, depth, between = 0.9, 0.45, 1.4  # between items; between sheets of partial sums; between rows
+    widths, heights = zip(*(_extent(row, gap, depth * (num_devices - 1)) for row in rows))
+    wide, high = max(widths) + 0.4, sum(heights) + between * len(rows) + 0.3
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.7 + high * min(0.3, 6.7 / wide)), layout="constrained")
+        y = 0
+        for row, height in zip(rows, heights):
+            x, middle = 0, y + height / 2
+            for item in row:
+                if isinstance(item, str):
+                    axes.text(x + 0.16 * len(item), middle, item, ha="center", va="center", fontsize=10)
+                    x += 0.32 * len(item) + gap
+                    continue
+                name, num_rows, num_columns, split = item
+                behind = depth * (num_devices - 1) if split == "partial" else 0
+                top = middle - (num_rows + behind) / 2
+                for left, down, part_wide, part_high, device in parts(num_rows, num_columns, split, num_devices, depth):
+                    look = {"facecolor": "0.92"}
+                    if device is not None:
+                        look = {
+                            "facecolor": pale(COLOURS[device % 7]),
+                            "edgecolor": "white",
+                            "hatch": HATCHES[device % 7],
+                        }
+                    draw_part(axes, x + left, top + down, part_wide, part_high, **look)
+                axes.text(x + (num_columns + behind) / 2, top - 0.15, name, ha="center", va="bottom", fontsize=8)
+                x += num_columns + behind + gap
+            y += height + between
+        devices = keys([f"device {i}" for i in range(num_devices)], pale)
+        everywhere = Patch(facecolor="0.92", edgecolor="0.5", label="on every device")
+        figure.legend(handles=[*devices, everywhere], loc="outside lower left", ncols=num_devices + 1)
+        axes.set_xlim(-0.2, wide - 0.2)
+        axes.set_ylim(high - between, -between)
+        axes.set_aspect("equal")
+        axes.set_title(title)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _extent(row, gap, behind):
+    """Width and height of a row of `matrices`; `behind` is what partial sums take more."""
+    items = [
+        (0.32 * len(item), 0)
+        if isinstance(item, str)
+        else (item[2] + behind * (item[3] == "partial"), item[1] + behind * (item[3] == "partial"))
+        for item in row
+    ]
+    return sum(width for width, _ in items) + gap * (len(row) - 1), max(height for _, height in items)
+
+
+def parts(num_rows, num_columns, split, num_devices, depth):
+    """(left, down, width, height, device or None) of the rectangles of one matrix, those behind first."""
+    if split is None:
+        return [(0, 0, num_columns, num_rows, None)]
+    if split == "columns":
+        wide = num_columns / num_devices
+        return [(i * wide, 0, wide, num_rows, i) for i in range(num_devices)]
+    if split == "rows":
+        high = num_rows / num_devices
+        return [(0, i * high, num_columns, high, i) for i in range(num_devices)]
+    return [(depth * i, depth * (num_devices - 1 - i), num_columns, num_rows, i) for i in reversed(range(num_devices))]

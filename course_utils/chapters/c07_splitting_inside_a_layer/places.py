@@ -9,9 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ... import cells
-from ...parallel.device_group import DeviceGroup
 from ...checks.expect import expect
 from ...checks.watch.fake_gpus import try_on_gpus
+from ...parallel.device_group import DeviceGroup
 
 
 class Places(TorchDispatchMode):

@@ -5,12 +5,12 @@ import time
 import torch
 import torch.distributed as dist
 
-from ...launch import WorkerError
-from ...parallel import ring
-from ...parallel.messages import Traffic
 from ...checks.expect import case, expect, expect_number, expect_row, explain, same, short, unchanged
 from ...checks.judge import run, wait_for_the_others
 from ...checks.watch.messages import Messages
+from ...launch import WorkerError
+from ...parallel import ring
+from ...parallel.messages import Traffic
 
 
 def _call(answer, x, *args):

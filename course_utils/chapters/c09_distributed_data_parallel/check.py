@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ...parallel.messages import Traffic
 from ...checks.expect import case, expect, explain, max_difference, same, short, unchanged
 from ...checks.judge import run
 from ...checks.watch.calls import forbid
+from ...parallel.messages import Traffic
 
 
 def _small_net(*, buffers=False):

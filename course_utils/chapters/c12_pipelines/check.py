@@ -11,8 +11,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ...parallel import pipeline
-from ...parallel.pipeline.schedules import Task, needs
 from ...checks.expect import (
     Wrong,
     case,
@@ -27,10 +25,12 @@ from ...checks.expect import (
 )
 from ...checks.judge import run, wait_for_the_others
 from ...checks.watch.calls import forbid
-from .clocks import Clocks
 from ...checks.watch.collectives import Collectives
 from ...checks.watch.meeting import hear, tell
 from ...checks.watch.messages import Messages
+from ...parallel import pipeline
+from ...parallel.pipeline.schedules import Task, needs
+from .played_clocks import Clocks
 from .neighbours import Neighbours
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------

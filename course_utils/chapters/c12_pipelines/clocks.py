@@ -1,49 +1,31 @@
-"""Clocks that go on only while a rank works or waits, by as much as a check says: what is measured is then exact."""
+"""Clocks of several ranks: how far apart are they, so that what the ranks measured can go on one axis?"""
 
 import time
-import timeit
 
+import torch
 import torch.distributed as dist
 
-from ...checks.watch.collectives import Collectives
 
-_CLOCKS = "perf_counter", "monotonic", "time", "clock_gettime"
+def compare(fast_by_s=0.0, num_rounds=50):
+    """Called by rank 0 and rank 1 alike: the seconds that rank 1's clock is ahead, and how far that may be out.
 
-
-class Clocks(Collectives):
-    """A rank's clocks, which show `apart` seconds more than `now`; in a collective a rank waits until the last has
-    come, and leaves it a moment after the rank before it.
-
-    Those are the clocks of `time`, under whichever name `answer` has them; `were_read` says whether one was.
+    A ping-pong: rank 1 answers with the time on its clock, and rank 0 takes that for the middle of the round trip. The
+    quickest trip errs least, by half its length at most. `fast_by_s` puts rank 1's clock forward, to try the method.
+    Returns (ahead_s, error_s) on rank 0 and None on rank 1.
     """
-
-    def __init__(self, answer, now, apart):
-        super().__init__()
-        self.now, self.apart, self.were_read, self._names = now, apart, False, getattr(answer, "__globals__", {})
-
-    def __enter__(self):
-        super().__enter__()
-        patches = {(time, name): self._read for name in _CLOCKS} | {
-            (time, f"{name}_ns"): self._read_ns for name in _CLOCKS
-        }
-        patches[timeit, "default_timer"] = self._read
-        for (module, name), read in patches.items():
-            before = getattr(module, name)
-            self._before.append((module, name, before))
-            setattr(module, name, read)
-            # from time import …
-            self._names.update({key: read for key, value in self._names.items() if value is before})
-        return self
-
-    def _read(self, *_):
-        self.were_read = True
-        return self.now + self.apart
-
-    def _read_ns(self, *_):
-        return round(self._read() * 1e9)
-
-    def say(self):
-        return self.now
-
-    def heard(self, everyone):
-        self.now = max(everyone) + 1e-6 * dist.get_rank() * len(self.called)
+    rank, told, trips = dist.get_rank(), torch.zeros(1, dtype=torch.float64), []
+    for _ in range(num_rounds):
+        if rank == 0:
+            begin = time.perf_counter()
+            dist.send(told, 1)
+            dist.recv(told, 1)
+            end = time.perf_counter()
+            trips.append((end - begin, told.item() - (begin + end) / 2))
+        else:
+            dist.recv(told, 0)
+            told.fill_(time.perf_counter() + fast_by_s)
+            dist.send(told, 0)
+    if rank:
+        return None
+    trip_s, ahead_s = min(trips)
+    return ahead_s, trip_s / 2

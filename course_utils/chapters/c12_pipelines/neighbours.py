@@ -6,8 +6,8 @@ import weakref
 
 import torch
 
-from ...parallel.pipeline.schedules import Task, needs
 from ...checks.expect import expect, expect_tensor, explain, short
+from ...parallel.pipeline.schedules import Task, needs
 
 
 class Neighbours:

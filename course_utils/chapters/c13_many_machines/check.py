@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from ... import checkpoint
-from ...launch import WorkerError
 from ...checks.expect import Wrong, case, expect, expect_error, expect_row, explain, same, short, unchanged
 from ...checks.judge import run, wait_for_the_others
 from ...checks.watch.calls import forbid, recorded
 from ...checks.watch.meeting import meet
+from ...launch import WorkerError
 
 # ---- 13.1 ---------------------------------------------------------------------------------------------------------
 

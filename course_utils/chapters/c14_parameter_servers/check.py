@@ -8,10 +8,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ...parallel import messages
-from ...parallel.parameter_server import Asynchronous, Client, Plan, serve
 from ...checks.expect import case, expect, expect_error, expect_number, explain, short, unchanged
 from ...checks.judge import run, wait_for_the_others
+from ...parallel import messages
+from ...parallel.parameter_server import Asynchronous, Client, Plan, serve
 
 # ---- 14.1 ---------------------------------------------------------------------------------------------------------
 

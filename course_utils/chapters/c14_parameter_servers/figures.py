@@ -1,6 +1,18 @@
 """Parameter servers: what is pulled and pushed, who waits for whom, and how old gradients are."""
 
-from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+import bisect
+import statistics
+
+from ...plots.charts import lines
+from ...plots.style import (
+    COLOURS,
+    HATCHES,
+    STYLE,
+    keys,
+    new_figure,
+    pale,
+    show,
+)
 
 _PULL, _PUSH = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
 _KEYS = (2, 2, 3, 4)  # places in the palette: the first two keys lie on server 0
@@ -114,3 +126,27 @@ def staleness(charts, alt, title=""):
         figure.legend(handles=keys(["fast workers", "slow worker"]), loc="outside upper right", ncols=2)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         show(figure, alt)
+
+
+def medians(runs, places, xlabel, ylabel, alt, title="", **settings):
+    """Draw {name: [a run's points (x, y), in order of x]}: at each of `places` the median over runs, with the range.
+
+    A run's value at a place is that of its last point up to there. A line ends where the first of its runs ends.
+    `settings` are those of `lines`.
+    """
+    series = {}
+    for name, curves in runs.items():
+        first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+        reached = [x for x in places if first <= x <= last]
+        values = [[_value_at(curve, x) for curve in curves] for x in reached]
+        series[name] = (
+            reached,
+            [statistics.median(each) for each in values],
+            ([min(each) for each in values], [max(each) for each in values]),
+        )
+    lines(series, xlabel, ylabel, alt, title, **settings)
+
+
+def _value_at(points, x):
+    """The y of the last of `points`, (x, y) in order of x, up to `x`."""
+    return points[bisect.bisect_right(points, x, key=lambda point: point[0]) - 1][1]

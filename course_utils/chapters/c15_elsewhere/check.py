@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from ... import frameworks
-from ...launch import WorkerError, launch, unannounced
 from ...checks.expect import (
     Wrong,
     case,
@@ -29,6 +28,7 @@ from ...checks.expect import (
     unchanged,
 )
 from ...checks.judge import run
+from ...launch import WorkerError, launch, unannounced
 from .horovod import Horovod
 
 # ---- 15.1 ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Checks of chapter 16: a method chosen by its bytes, one network under every method, a planner's wrong term."""
+"""Checks of chapter 19: a method chosen by its bytes, one network under every method, a planner's wrong term."""
 
 import math
 import time
@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from ... import models
-from ...measure import memory
-from ...planner import Cluster, Method, Network, plan, transformer
 from ...checks.expect import case, expect, expect_number, expect_row, explain, max_difference, short, unchanged
 from ...checks.judge import run, wait_for_the_others
+from ...measure import memory
+from ...planner import Cluster, Method, Network, plan, transformer
 
-# ---- 16.1 ---------------------------------------------------------------------------------------------------------
+# ---- 19.1 ---------------------------------------------------------------------------------------------------------
 
 # parameters, num_gpus, memory, kept, recomputed, largest: each of the answers, one at the limit, and none.
 _JOBS = {
@@ -26,7 +26,7 @@ _JOBS = {
 _NAMES = ("replicas", "shard optimizer", "shard all", "shard all, recompute")
 
 
-def check_16_1(choose):
+def check_19_1(choose):
     """`choose(parameters, num_gpus, memory, kept, recomputed, largest)` returns the first method
     that fits, and its bytes.
     """
@@ -100,7 +100,7 @@ def _slips(name, truth, job):
     }
 
 
-# ---- 16.2 ---------------------------------------------------------------------------------------------------------
+# ---- 19.2 ---------------------------------------------------------------------------------------------------------
 
 _METHODS = ("single", "dp", "ddp", "fsdp", "pipeline", "tensor")
 _NUM_STEPS, _BATCH = 3, 16
@@ -108,7 +108,7 @@ _KEYS = ("parameters", "held", "moved", "samples_per_s")
 _HELD = ("parameters", "gradients", "optimizer state")
 
 
-def check_16_2(train_with):
+def check_19_2(train_with):
     """`train_with(method, model, x, y, num_steps)` trains on all ranks and returns this rank's row of the table."""
     for method in _METHODS:
         with case(method):
@@ -243,7 +243,7 @@ def _judge_moved(method, moved, whole):
         )
 
 
-# ---- 16.3 ---------------------------------------------------------------------------------------------------------
+# ---- 19.3 ---------------------------------------------------------------------------------------------------------
 
 _NODE = Cluster("A100-80")
 _ROWS = {  # of Narayanan and others (2021): hidden, layers, heads, tensor, pipeline, data
@@ -255,7 +255,7 @@ _ROWS = {  # of Narayanan and others (2021): hidden, layers, heads, tensor, pipe
 _TERMS = ("forward products", "backward products", "products again", "the rest", "bubble", "messages")
 
 
-def check_16_3(wrong_term):
+def check_19_3(wrong_term):
     """`wrong_term(job, lines)` returns the name of the line that is wrong, and its right seconds."""
     cases = [(what, name) for what, row in _ROWS.items() for name in _TERMS if not (name == "bubble" and row[4] == 1)]
     run(_judge_terms, wrong_term, cases)

@@ -5,9 +5,9 @@ import sys
 import time
 
 from ... import notebook
-from .over_time import Curves
 from .display import Display
 from .history import History
+from .over_time import Curves
 from .silence import Silence
 from .status import statuses
 from .table import as_html, as_text

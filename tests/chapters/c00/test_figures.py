@@ -5,14 +5,14 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
-from course_utils import plots
+from course_utils.chapters.c00_start_here import figures
 from course_utils.plots.style import COLOURS
 
 matplotlib.use("agg")
 
 
 def test_every_device_is_in_its_process_and_every_process_on_its_machine(shown, capsys):
-    plots.setups({"one": [[1]], "several": [[3]], "machines": [[1, 1], [2]]}, "Three panels.")
+    figures.setups({"one": [[1]], "several": [[3]], "machines": [[1, 1], [2]]}, "Three panels.")
     (axes,) = shown[0].axes
     frames = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
     kinds = {"0.5": [], COLOURS[2]: [], COLOURS[0]: []}  # machines, processes, devices, by the colour of their frames
@@ -30,7 +30,7 @@ def test_every_device_is_in_its_process_and_every_process_on_its_machine(shown, 
 
 @pytest.mark.parametrize("prediction", [None, 0.5])
 def test_every_repeat_is_a_point_and_the_median_a_bar(shown, capsys, prediction):
-    plots.repeats({"a": [0.1, 0.3, 0.2], "b": [2.0, 1.0]}, "time", "Two rows.", prediction={"b": prediction})
+    figures.repeats({"a": [0.1, 0.3, 0.2], "b": [2.0, 1.0]}, "time", "Two rows.", prediction={"b": prediction})
     (axes,) = shown[0].axes
     lines = {line.get_label(): line for line in axes.lines}
     assert list(axes.lines[0].get_xdata()) == [0.1, 0.3, 0.2] and list(axes.lines[2].get_ydata()) == [1, 1]

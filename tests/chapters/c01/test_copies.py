@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from course_utils import cells, plots
-from course_utils.chapters.c01_devices import measure as copies
+from course_utils.chapters.c01_devices import copies, figures
 from course_utils.measure.throughput import Timing
 from course_utils.recorded import Record
 
@@ -85,8 +85,8 @@ def test_a_short_traceback_leaves_success_alone():
 
 def test_places_draws_boxes_and_copies(monkeypatch):
     shown = []
-    monkeypatch.setattr(sys.modules["course_utils.plots.places"], "show", lambda figure, alt: shown.append(figure))
-    plots.places([("x = 1", "x", ""), ("x.to(gpu)", "x", "(no name)")], alt="where")
+    monkeypatch.setattr(figures, "show", lambda figure, alt: shown.append(figure))
+    figures.places([("x = 1", "x", ""), ("x.to(gpu)", "x", "(no name)")], alt="where")
     texts = {text.get_text(): text for text in shown[0].axes[0].texts}
     assert {"x = 1", "x.to(gpu)", "x", "(no name)", "host memory", "GPU memory"} <= texts.keys()
     assert texts["(no name)"].get_bbox_patch().get_linestyle() == "--"

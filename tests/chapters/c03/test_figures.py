@@ -3,9 +3,9 @@
 import matplotlib
 import pytest
 
-from course_utils import plots
-from course_utils.plots import style
+from course_utils.chapters.c03_training_on_one_device import figures
 from course_utils.chapters.c03_training_on_one_device.figures import late_device
+from course_utils.plots import style
 
 matplotlib.use("agg")
 
@@ -22,11 +22,11 @@ def test_a_clock_reads_what_python_has_waited_for(ask, work, waits, read):
 
 
 def test_both_drawings_are_shown_with_their_words(monkeypatch, capsys):
-    figures = []
-    monkeypatch.setattr(style, "_png", lambda figure: figures.append(figure) or b"")
-    plots.training_step("A step.")
-    plots.clocks({"one": (1, 2, 3, "never"), "two": (1, 2, 3, "end")}, "Two clocks.")
-    words = [text.get_text() for text in figures[0].axes[0].texts]
+    shown = []
+    monkeypatch.setattr(style, "_png", lambda figure: shown.append(figure) or b"")
+    figures.training_step("A step.")
+    figures.clocks({"one": (1, 2, 3, "never"), "two": (1, 2, 3, "end")}, "Two clocks.")
+    words = [text.get_text() for text in shown[0].axes[0].texts]
     assert {"host", "device", "activations", "copy"} <= set(words)
-    assert [axes.get_title(loc="left") for axes in figures[1].axes] == ["one", "two"]
+    assert [axes.get_title(loc="left") for axes in shown[1].axes] == ["one", "two"]
     assert "Figure: A step." in capsys.readouterr().out

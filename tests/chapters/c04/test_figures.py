@@ -3,7 +3,7 @@
 import matplotlib
 import pytest
 
-from course_utils import plots
+from course_utils.chapters.c04_making_one_device_fast import figures
 from course_utils.chapters.c04_making_one_device_fast.figures import LOADING, PLANS, loading_spans, plan
 
 matplotlib.use("agg")
@@ -35,9 +35,9 @@ def test_what_a_plan_holds_and_takes(name, peak, time):
 
 
 def test_they_are_drawn(capsys):
-    plots.overlaps("Four loops.")
-    plots.memory_plans("Four plans.")
-    plots.bit_layouts({"float32": (8, 23, "wide"), "tf32": (8, 10, "in between")}, "Two formats.")
-    plots.within_float16({"new": ([-20, -19], [50, 50])}, "One curve.")
-    plots.ladder(["0 a", "1 b"], {"0 a": (100, 90, 110)}, "images/s", "Two rungs.", memory={"0 a": 5, "1 b": 3})
+    figures.overlaps("Four loops.")
+    figures.memory_plans("Four plans.")
+    figures.bit_layouts({"float32": (8, 23, "wide"), "tf32": (8, 10, "in between")}, "Two formats.")
+    figures.within_float16({"new": ([-20, -19], [50, 50])}, "One curve.")
+    figures.ladder(["0 a", "1 b"], {"0 a": (100, 90, 110)}, "images/s", "Two rungs.", memory={"0 a": 5, "1 b": 3})
     assert capsys.readouterr().out.count("Figure: ") == 5

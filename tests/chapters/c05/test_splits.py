@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils import plots
-from course_utils.chapters.c05_data_parallelism import account, device_zero, measure as splits
+from course_utils.chapters.c05_data_parallelism import account, device_zero, figures
+from course_utils.chapters.c05_data_parallelism import splits
 from course_utils.measure import memory, rounds, throughput
 from course_utils.models import LectureNet
 
@@ -125,8 +125,8 @@ def test_every_second_of_a_step_is_put_down_to_a_cause():
 @pytest.mark.parametrize(
     ("draw", "texts"),
     [
-        (plots.three_ways, ["by layers", "inside layers", "by data", "layer 3"]),
-        (plots.data_parallel_step, ["part 0", "part 1", "sum\n$g_0 + g_1$"]),
+        (figures.three_ways, ["by layers", "inside layers", "by data", "layer 3"]),
+        (figures.data_parallel_step, ["part 0", "part 1", "sum\n$g_0 + g_1$"]),
     ],
 )
 def test_what_is_drawn_of_a_split(draw, texts, shown, capsys):

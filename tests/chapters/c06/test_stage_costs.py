@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.chapters.c06_splitting_a_model_by_layers import measure as stage_costs
+from course_utils.chapters.c06_splitting_a_model_by_layers import stage_costs
 from course_utils.parallel import pipeline
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import launch, plots
-from course_utils.chapters.c07_splitting_inside_a_layer import measure as hidden, moved
+from course_utils import launch
+from course_utils.chapters.c07_splitting_inside_a_layer import figures, hidden
+from course_utils.chapters.c07_splitting_inside_a_layer import moved
 from course_utils.measure import overlap
 from course_utils.parallel.device_group import DeviceGroup
 
@@ -18,8 +19,8 @@ matplotlib.use("agg")
 @pytest.mark.parametrize(
     ("draw", "texts", "num_sums"),
     [
-        (plots.columns_and_rows, ["by columns", "by rows", "device 1", "summand of $Y$"], 2),
-        (plots.pair_and_attention, ["an MLP: columns, then rows", "ReLU", "$W_Q$", "heads"], 4),
+        (figures.columns_and_rows, ["by columns", "by rows", "device 1", "summand of $Y$"], 2),
+        (figures.pair_and_attention, ["an MLP: columns, then rows", "ReLU", "$W_Q$", "heads"], 4),
     ],
 )
 def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, shown, capsys):
@@ -32,7 +33,7 @@ def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, shown, capsys):
 
 @pytest.mark.parametrize("num_devices", [2, 3, 4])
 def test_each_lane_fills_its_own_shard(num_devices, shown):
-    plots.lanes({"one": [("A", 3, 12, "columns")]}, "A.", num_devices)
+    figures.lanes({"one": [("A", 3, 12, "columns")]}, "A.", num_devices)
     filled = [patch for patch in shown[0].axes[0].patches if patch.get_fill() and hasattr(patch, "get_x")]
     assert len(filled) == num_devices
     starts, ends = [patch.get_x() for patch in filled], [patch.get_x() + patch.get_width() for patch in filled]

@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 
 from course_utils import plots
-from course_utils.chapters.c08_processes_that_talk.figures import tree_levels
+from course_utils.chapters.c08_processes_that_talk import figures as chapter
 
 matplotlib.use("Agg")
 RING = [[(rank, (rank + 1) % 4) for rank in range(4)]] * 6
@@ -19,10 +19,8 @@ DOUBLING = [[(rank, rank ^ distance) for rank in range(4)] for distance in (1, 2
 def figures(monkeypatch):
     """The figures that are shown, with their alternative texts."""
     shown = []
-    for name in ("hops", "collectives"):
-        monkeypatch.setattr(
-            sys.modules[f"course_utils.plots.{name}"], "show", lambda figure, alt: shown.append((figure, alt))
-        )
+    for module in (chapter, sys.modules["course_utils.plots.collectives"]):
+        monkeypatch.setattr(module, "show", lambda figure, alt: shown.append((figure, alt)))
     return shown
 
 
@@ -31,7 +29,7 @@ def arrows(axes):
 
 
 def test_every_message_is_an_arrow_and_a_small_one_is_thin(figures):
-    plots.hops({"doubling": DOUBLING, "ring": RING}, "two ways", shares={"ring": 1 / 4})
+    chapter.hops({"doubling": DOUBLING, "ring": RING}, "two ways", shares={"ring": 1 / 4})
     ((figure, alt),) = figures
     doubling, ring = figure.axes
     assert alt == "two ways" and (len(arrows(doubling)), len(arrows(ring))) == (8, 24)
@@ -41,7 +39,7 @@ def test_every_message_is_an_arrow_and_a_small_one_is_thin(figures):
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_a_tree_ends_at_rank_0_and_everyone_sends_once(num_ranks):
-    levels, steps = tree_levels(num_ranks)
+    levels, steps = chapter.tree_levels(num_ranks)
     held = {rank: {rank} for rank in range(num_ranks)}
     for step in steps:
         for src, dst in step:
@@ -52,7 +50,7 @@ def test_a_tree_ends_at_rank_0_and_everyone_sends_once(num_ranks):
 
 
 def test_a_tree_is_drawn(figures):
-    plots.tree(5, "a tree")
+    chapter.tree(5, "a tree")
     ((figure, _),) = figures
     ranks = [text.get_text() for text in figure.axes[0].texts if text.get_text().isdigit()]
     assert sorted(ranks, key=int) == ["0", "0", "0", "0", "1", "2", "2", "3", "4", "4", "4"]

@@ -5,7 +5,7 @@ of several ranks the slowest counts.
 import pytest
 
 from course_utils import launch
-from course_utils.chapters.c08_processes_that_talk import measure as sweep
+from course_utils.chapters.c08_processes_that_talk import sweep
 
 SIZES = 1, 64, 4096
 

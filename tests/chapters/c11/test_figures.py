@@ -1,18 +1,16 @@
 """Chapter 11's figures: every run a point, and paths of gradient descent that are computed."""
 
 import math
-import sys
 
 import pytest
 
-from course_utils import plots
+from course_utils.chapters.c11_large_batches import figures
 
-large_steps = sys.modules["course_utils.plots.large_steps"]  # the package's name is the function's
 RUNS = {64: {"fixed": [2.0, 3.0, 10.0], "linear": [1.0, 1.0, 0.0]}, 512: {"fixed": [90.0, 40.0, 80.0]}}
 
 
 def test_every_run_is_a_point_and_every_case_has_its_median(shown):
-    plots.outcomes(RUNS, "batch size", "Two sizes.", prediction=[512])
+    figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[512])
     (axes,) = shown[0].axes
     points = [line for line in axes.lines if len(line.get_xdata()) == 3]
     # 0 is not on the axis
@@ -26,20 +24,20 @@ def test_every_run_is_a_point_and_every_case_has_its_median(shown):
 
 
 def test_without_a_prediction_the_line_below_says_so(shown, capsys):
-    plots.outcomes(RUNS, "batch size", "Two sizes.", prediction=[None])
+    figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[None])
     assert not [line for line in shown[0].axes[0].lines if line.get_marker() == "*"]
     assert "(No prediction was made.)" in capsys.readouterr().out
-    plots.outcomes(RUNS, "batch size", "Two sizes.")  # nothing was asked
+    figures.outcomes(RUNS, "batch size", "Two sizes.")  # nothing was asked
     assert "prediction" not in capsys.readouterr().out
 
 
 def test_the_large_step_replaces_the_small_ones_only_where_the_gradient_changes_little():
     distances = []
-    for a, b in large_steps.VALLEYS.values():
-        small = large_steps.descend(a, b, large_steps.SMALL_RATE, large_steps.NOISE)
-        large = large_steps.descend(a, b, large_steps.NUM_STEPS * large_steps.SMALL_RATE)
-        assert len(small) == large_steps.NUM_STEPS + 1 and len(large) == 2
+    for a, b in figures.VALLEYS.values():
+        small = figures.descend(a, b, figures.SMALL_RATE, figures.NOISE)
+        large = figures.descend(a, b, figures.NUM_STEPS * figures.SMALL_RATE)
+        assert len(small) == figures.NUM_STEPS + 1 and len(large) == 2
         distances.append(math.dist(small[-1], large[-1]))
     assert distances[0] < 0.2 < 0.8 < distances[1]
     # the mean of the batches has none
-    assert [sum(parts) for parts in zip(*large_steps.NOISE)] == pytest.approx([0, 0])
+    assert [sum(parts) for parts in zip(*figures.NOISE)] == pytest.approx([0, 0])

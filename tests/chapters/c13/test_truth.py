@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from course_utils.launch import rendezvous
-from tests.slurm_cluster import MISSING, REASON
+from tests.helpers.slurm_cluster import MISSING, REASON
 from tools import answers, notebooks
 
 CHAPTER = answers.chapter_of("13.1")

@@ -15,9 +15,9 @@ from torch.distributed.tensor import parallel as tp
 from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import WorkerError, launch, models, train
-from course_utils.measure import alive
-from course_utils.chapters.c19_choosing import measure as jobs
+from course_utils.chapters.c19_choosing import jobs
 from course_utils.chapters.c19_choosing.any_rank import any_rank
+from course_utils.measure import alive
 from course_utils.planner import GPU, Cluster, Method, plan
 from course_utils.planner.counting import count
 

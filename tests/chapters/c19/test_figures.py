@@ -1,16 +1,16 @@
-"""plots.agreement: every measurement is a point, and none lies outside."""
+"""Chapter 19's figure: every measurement is a point, and none lies outside."""
 
 import matplotlib
 import pytest
 
-from course_utils import plots
+from course_utils.chapters.c19_choosing import figures
 
 matplotlib.use("agg")
 
 
 def test_every_measurement_is_a_point_inside_the_axes(shown):
     errors = {"one": [0.02, -0.3], "another": [0.5]}
-    plots.agreement(errors, "Points.", band=0.25)
+    figures.agreement(errors, "Points.", band=0.25)
     (axes,) = shown[0].axes
     points = {line.get_ydata()[0]: list(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"}
     assert points == {0: pytest.approx([2, -30]), 1: pytest.approx([50])}

@@ -7,7 +7,7 @@
 # ---
 
 # %%
-# Exercise 16.1
+# Exercise 19.1
 def choose(parameters, num_gpus, memory, kept, recomputed, largest):
     share, copies = parameters / num_gpus, 4 * 2 * largest
     needs = {
@@ -23,7 +23,7 @@ def choose(parameters, num_gpus, memory, kept, recomputed, largest):
 
 
 # %%
-# Exercise 16.2
+# Exercise 19.2
 def train_with(method, model, x, y, num_steps):
     rank, world_size = dist.get_rank(), dist.get_world_size()
     core, xs, ys = model, x, y
@@ -70,7 +70,7 @@ def train_with(method, model, x, y, num_steps):
 
 
 # %%
-# Exercise 16.3
+# Exercise 19.3
 import math
 
 
