@@ -1,12 +1,13 @@
 """Imports inside course_utils go down only, and importing it starts and initialises nothing."""
 
 import ast
-import json
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.looked_at import QUIET, look_at_import
+from tools import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "course_utils"
@@ -29,14 +30,29 @@ MAY_IMPORT = {
     "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},
     "kernels": {"cells", "hardware", "launch", "processes"},
     "chapter": {"hardware", "launch"},
-    "frameworks": {"hardware", "launch", "measure", "parallel", "processes", "recorded"},
+    "frameworks": {"hardware", "launch", "processes", "recorded"},
     "train_ranks": {"checkpoint", "hardware"},
     "train_options": {"hardware", "train_ranks"},
     "train_state": {"checkpoint", "train_ranks"},
     "train": {"data", "hardware", "launch", "models", "processes", "train_options", "train_ranks", "train_state"},
     "doctor": {"data", "hardware", "launch", "processes"},
-    "checks": {"cells", "checkpoint", "frameworks", "kernels", "launch", "measure", "models", "parallel", "planner"},
+    "checks": {"cells", "kernels", "launch", "parallel"},
     "grade": {"checks", "hardware", "launch", "processes"},
+    "chapters": {
+        "cells",
+        "checkpoint",
+        "checks",
+        "frameworks",
+        "hardware",
+        "kernels",
+        "launch",
+        "measure",
+        "models",
+        "notebook",
+        "parallel",
+        "planner",
+        "plots",
+    },  # fmt: skip
 }
 OUTSIDE = ("tests", "tools")
 
@@ -87,11 +103,26 @@ def crossings(package):
                 yield idea(module), other, f"{path.relative_to(package.parent)}:{line}"
 
 
+def room(module):
+    """The room of a module, `c09_…`, or None: `course_utils.chapters.c09_….check` is in one."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 2 and parts[1] == "chapters" and re.match(r"c\d\d_", parts[2]) else None
+
+
+def rooms_entered(tree, module="", is_package=False):
+    """(room, line) for each import from a chapter's room in a file."""
+    return [(found, line) for target, line in imported(tree, module, is_package) if (found := room(target))]
+
+
 def complaints(package):
-    """What in the package at `package` imports upwards or out of the course."""
+    """What in the package at `package` imports upwards or out of the course, or from a chapter's room."""
     for path, module in modules(package):
         if idea(module) not in MAY_IMPORT:
             yield f"{path.relative_to(package.parent)}: give {idea(module)!r} a row in {Path(__file__).name}"
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for entered, line in rooms_entered(tree, module, path.stem == "__init__"):
+            if entered != room(module) and idea(module) == "chapters":
+                yield f"{path.relative_to(package.parent)}:{line} imports from {entered}, another chapter's room"
     for name, other, where in crossings(package):
         if other in OUTSIDE:
             yield f"{where} imports {other}, which students do not have installed"
@@ -112,6 +143,27 @@ def test_a_row_allows_what_is_imported_and_no_more():
     for name, other, _ in crossings(PACKAGE):
         found[name].add(other)
     assert MAY_IMPORT == found
+
+
+def test_a_chapters_room_is_its_own():
+    """Only its notebook, its solutions and its tests import from it."""
+    found = []
+    for path in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tools/**/*.py"), *ROOT.glob("notebooks/**/*.py")]:
+        place = path.relative_to(ROOT)
+        if not re.match(r"ex_\d", path.name):  # answers, in any form that a student may write
+            entered = rooms_entered(ast.parse(path.read_text(encoding="utf-8")))
+            own = place.parts[2] if place.parts[:2] == ("tests", "chapters") else f"c{path.stem[:2]}"
+            found += [f"{place}:{line} imports from {name}" for name, line in entered if not name.startswith(own)]
+    for path in notebooks.notebook_paths():
+        for cell in (cell for cell in notebooks.read(path).cells if cell.cell_type == "code"):
+            entered = set(re.findall(r"^(?:from|import) course_utils\.chapters\.(\w+)", cell.source, re.MULTILINE))
+            found += [f"{path.name} imports from {name}" for name in entered if name[1:3] != path.stem[:2]]
+    assert not found, "\n".join(found)
+
+
+def test_each_chapter_has_a_room_and_each_room_a_chapter():
+    rooms = sorted(path.name[1:3] for path in (PACKAGE / "chapters").glob("c[0-9]*"))
+    assert rooms == sorted(path.stem[:2] for path in notebooks.notebook_paths())
 
 
 def test_a_row_stands_on_rows_above_it():
@@ -135,8 +187,10 @@ def test_a_row_stands_on_rows_above_it():
         ("data/files.py", "from course_utils import log"),
         ("chapter.py", "import course_utils"),
         ("chapter.py", "from .checks import check"),
-        ("checks/chapter09.py", "from ..chapter import describe"),
-        ("checks/chapter09.py", "from tests.wrong_answers import ex_9_1"),
+        ("chapters/c09_ddp/check.py", "from ...chapter import describe"),
+        ("chapters/c09_ddp/check.py", "from tests.helpers import machines"),
+        ("chapters/c09_ddp/check.py", "from ..c10_fsdp import figures"),
+        ("checks/__init__.py", "from ..chapters.c09_ddp import check"),
         ("chapter.py", "import tools.notebooks"),
         ("misc.py", ""),
     ],
@@ -172,45 +226,18 @@ def sound_package(folder):
         "launch/server.py": "from course_utils.launch.worker import log",
         "plots.py": "from .hardware import describe",
         "chapter.py": "from . import hardware\nfrom .launch import warm",
-        "checks/__init__.py": "from ..kernels import run\nfrom . import chapter09",
-        "checks/chapter09.py": "from course_utils import launch\nfrom ..parallel.ring import all_reduce",
+        "checks/__init__.py": "from ..kernels import run",
+        "checks/judge.py": "",
+        "chapters/__init__.py": "",
+        "chapters/c09_ddp/__init__.py": "",
+        "chapters/c09_ddp/check.py": "from course_utils import log\nfrom ...checks import judge\nfrom . import figures",
+        "chapters/c09_ddp/figures.py": "",
     }
     for name, code in files.items():
         path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code)
     return package
-
-
-HEAVY = ["matplotlib.pyplot", "numba", "pandas", "torchvision"]
-# The audit hook also sees processes that have ended again, such as a call of nvidia-smi.
-IMPORT_AND_LOOK = """
-import json, sys, threading
-started = []
-def note(event, args):
-    if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system",
-                 "_thread.start_new_thread", "_thread.start_joinable_thread", "socket.bind"):
-        started.append(event)
-sys.addaudithook(note)
-import {module}
-torch = sys.modules.get("torch")
-print(json.dumps({{
-    "heavy": [name for name in {heavy} if name in sys.modules],
-    "cuda": bool(torch and torch.cuda.is_initialized()),
-    "started": started,
-    "threads": [thread.name for thread in threading.enumerate()],
-}}))
-"""
-
-
-def look_at_import(module, folder):
-    code = IMPORT_AND_LOOK.format(module=module, heavy=HEAVY)
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-QUIET = {"heavy": [], "cuda": False, "started": [], "threads": ["MainThread"]}
 
 
 def test_importing_the_package_does_nothing():

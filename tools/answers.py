@@ -2,7 +2,7 @@
 
     python -m tools.answers 9.1 [FILE] [--only TEXT] [--reasons]
 
-FILE is Python in percent format (by default tests/wrong_answers/ex_9_1.py, which the tests try):
+FILE is Python in percent format (by default tests/chapters/c09/ex_9_1.py, which the tests try):
 
     # %%                                                        what the answers below share: imports, helpers
     # %% right (one message)                                    an answer that must pass
@@ -33,7 +33,7 @@ from course_utils.checks import evaluate
 from course_utils.launch import launch
 from tools import notebooks
 
-FOLDER = notebooks.ROOT / "tests" / "wrong_answers"
+FOLDER = notebooks.ROOT / "tests" / "chapters"
 STATES = {"right": "passed", "wrong": "wrong", "endless": "wrong"}
 _HEAD = re.compile(r"^# %%(?: (right|wrong|endless))?(?: \((.*?)\))?(?:: (.+))?$", re.MULTILINE)
 
@@ -52,7 +52,8 @@ class Answer:
 
 
 def file_of(exercise):
-    return FOLDER / f"ex_{exercise.replace('.', '_')}.py"
+    chapter, _, number = exercise.partition(".")
+    return FOLDER / f"c{int(chapter):02d}" / f"ex_{chapter}_{number}.py"
 
 
 def read(path, solution=""):

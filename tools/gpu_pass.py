@@ -67,7 +67,7 @@ def steps():
         *(Step(f"experiment {name}", python("-m", "tools.gpu_experiments", name), 150) for name in EXPERIMENTS),
         *(Step(f"record {each}", python("-m", "tools.record", each), 240, needs="nbclient") for each in chapters),
         *(Step(f"solved {each}", python("-m", "tools.solved", each), 300, needs="nbval") for each in chapters),
-        Step("tests hardware", [*pytest, "tests/test_hardware.py"]),
+        Step("tests hardware", [*pytest, "tests/hardware"]),
         Step("tests launch", [*pytest, "-n", "4", "tests/launch"], 400, needs="xdist"),
         *(Step(f"on the CPU {chapter}", python("-m", "tools.solved", chapter), 300, {"COURSE_DEVICE": "cpu"}, "nbval")
           for chapter in ("08", "09")),

@@ -5,9 +5,9 @@
 A chapter is written with its solutions to build/solved/ and runs there with COURSE_STRICT=1. nbval refuses a cell that
 raises without being tagged, and an output other than the committed one where a cell is marked NBVAL_CHECK_OUTPUT; what
 it would let pass is refused below: this module is a plugin of pytest, too. That the notebooks go through unsolved as
-well follows from what tests/test_notebook_style.py holds them to: nothing outside an exercise depends on its answer.
-Beside this machine's measurements the chapters find those of a machine that does not exist, as they find those of a
-real one with a GPU. Where COURSE_QUICK=1 they measure as briefly as they may, and exact claims must hold.
+well follows from what tests/notebooks/test_notebook_style.py holds them to: nothing outside an exercise depends on its
+answer. Beside this machine's measurements the chapters find those of a machine that does not exist, as they find those
+of a real one with a GPU. Where COURSE_QUICK=1 they measure as briefly as they may, and exact claims must hold.
 """
 
 import argparse
@@ -24,8 +24,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
-from course_utils.measure.claims import NOT_HERE
-from course_utils.measure.length import is_quick
+from course_utils.measure.claims import NOT_HERE, is_quick
 from tools import made_up, notebooks
 from tools.processes import ended_afterwards
 

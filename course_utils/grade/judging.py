@@ -13,7 +13,6 @@ import contextlib
 import functools
 import hashlib
 import hmac
-import importlib
 import json
 import linecache
 import os

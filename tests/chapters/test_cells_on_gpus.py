@@ -1,4 +1,4 @@
-"""The chapters' functions on GPUs, which are played (tests/helpers/played_gpus.py): a tensor left on the CPU, two devices in
+"""The chapters' functions on GPUs, which are played (`helpers.played_gpus`): a tensor left on the CPU, two devices in
 one operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds
 them.
 """
@@ -126,8 +126,8 @@ assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:
 LENGTHS = 1, 5
 for way in (all_reduce_through_0, all_reduce_tree, all_reduce_doubling):
     on_gpus(compare, way, world_size=2)
-on_gpus(time_ways, "nccl", make_step, [1, 4096], 1, 2, world_size=2)
-on_gpus(time_ways, "gloo", make_step, [1, 4096], 1, 2, world_size=2)
+on_gpus(sweep.time_ways, "nccl", make_step, [1, 4096], 1, 2, world_size=2)
+on_gpus(sweep.time_ways, "gloo", make_step, [1, 4096], 1, 2, world_size=2)
 """),
     "09": ("digits test ROUNDS SCALING_ROUNDS NUM_EPOCHS", """
 images, labels = digits.images.double()[:128], digits.labels[:128]

@@ -12,13 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils.chapters.c01_devices import check as chapter_01
-from course_utils.checks import expect, intact, judge
+from course_utils.checks import expect, intact, judge, of_chapter
 from course_utils.checks.expect import Wrong
 from course_utils.launch import WorkerError
 from course_utils.launch import worker as of_launch
 from course_utils.processes import linux
 
+CHECKS_OF_01 = of_chapter(1)
 BUSY = "import os\nos.sched_setaffinity(0, {%d})\nwhile os.getppid() == %d: pass"
 
 
@@ -69,9 +69,9 @@ def test_time_without_a_core_is_not_counted_and_what_never_ends_is_told_beside_o
 
 
 REPLACED = {  # (owner, name, what is put there)
-    "a check": (chapter_01, "check_1_4", lambda answer: "ok"),
-    "a helper that checks import": (chapter_01, "expect", lambda *_: None),
-    "a class": (chapter_01, "Wrong", ValueError),
+    "a check": (CHECKS_OF_01, "check_1_4", lambda answer: "ok"),
+    "a helper that checks import": (CHECKS_OF_01, "expect", lambda *_: None),
+    "a class": (CHECKS_OF_01, "Wrong", ValueError),
     "a method": (Wrong, "__str__", lambda self: ""),
     "the code of a function": (expect.expect, "__code__", (lambda condition, reason: None).__code__),
     "what tells of the answer": (of_launch, "send", lambda *_: None),
@@ -97,12 +97,12 @@ def test_what_an_answer_replaces_is_found_in_workers_and_by_the_marker(what, mon
 
 def test_what_is_deleted_is_found():
     before = intact.functions(intact._IN_WORKERS)
-    function = chapter_01.check_1_4
+    function = CHECKS_OF_01.check_1_4
     try:
-        del chapter_01.check_1_4
+        del CHECKS_OF_01.check_1_4
         assert intact.replaced(before) == ["course_utils.chapters.c01_devices.check.check_1_4"]
     finally:
-        chapter_01.check_1_4 = function
+        CHECKS_OF_01.check_1_4 = function
 
 
 def test_what_harms_no_verdict_may_be_replaced(monkeypatch):

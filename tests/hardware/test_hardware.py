@@ -1,4 +1,4 @@
-"""What the course says about a node: this one as it is, and others, whose NVML is played (tests/helpers/machines.py)."""
+"""What the course says about a node: this one as it is, and others, whose NVML is played (`helpers.machines`)."""
 
 import functools
 import os
@@ -33,7 +33,7 @@ def no_settings(monkeypatch):
 
 @pytest.fixture
 def node(monkeypatch):
-    """A function that puts a machine of tests/helpers/machines.py into this process's view: its name there, or its parts."""
+    """A function that puts a machine of `helpers.machines` into this process's view: its name there, or its parts."""
     yield functools.partial(machines.play, monkeypatch)
     nvml._nvml.cache_clear()
 

@@ -42,7 +42,7 @@ def normal(device):
 
 
 class PlayedGpus(TorchFunctionMode):
-    """Within this block torch has the GPUs of a machine of tests/helpers/machines.py, in all threads that begin in it."""
+    """Within this block torch has the GPUs of a machine of `helpers.machines`, in all threads that begin in it."""
 
     def __init__(self, machine="8 A100"):
         super().__init__()

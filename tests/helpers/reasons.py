@@ -2,7 +2,6 @@
 
 import ast
 import re
-from pathlib import Path
 
 FEWEST_WORDS = 4  # in what is a sentence, and no name or number
 

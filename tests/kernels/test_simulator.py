@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 from numba import cuda
-from test_imports import QUIET, ROOT, look_at_import
-from test_kernels_cuda_cpp import ADD
 
+from course_utils import checks
 from course_utils.checks import evaluate
 from course_utils.kernels import (
     CudaKernel,
@@ -29,7 +28,17 @@ from course_utils.kernels import (
     simulator_in_workers,
 )
 from course_utils.launch import WorkerError, launch
+from tests.helpers.looked_at import QUIET, look_at_import
 from tools import notebooks
+
+ADD_IN_C = """
+extern "C" __global__ void add(int n, const float *x, float *y)
+{
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index < n)
+        y[index] = x[index] + y[index];
+}
+"""
 
 # As a notebook's functions do, these travel by value: a worker that imported this file would import all that it does.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -377,7 +386,7 @@ def test_the_message_shows_the_line():
         "past the end?"
     )
     line = no_guard.__code__.co_firstlineno + 2
-    assert second.endswith(f"test_kernels_simulator.py, line {line}, in no_guard:  out[i] = i")
+    assert second.endswith(f"tests/kernels/test_simulator.py, line {line}, in no_guard:  out[i] = i")
 
 
 def endless(out):
@@ -477,10 +486,8 @@ def test_decorated_helpers_are_compiled_without_a_gpu():
 
 
 def test_a_check_says_that_a_kernel_is_not_written_yet(monkeypatch):
-    from course_utils.chapters.c00_start_here import check as chapter_00
-
     monkeypatch.setattr(
-        chapter_00, "check_0_99", lambda answer: simulate(answer, 1, 1, torch.zeros(1), torch.zeros(1)), False
+        checks.of_chapter(0), "check_0_99", lambda answer: simulate(answer, 1, 1, torch.zeros(1), torch.zeros(1)), False
     )
     assert evaluate("0.99", not_written_yet).state == "open"
     wrong = evaluate("0.99", reads_on)
@@ -541,7 +548,7 @@ def test_numba_is_imported_in_the_simulators_workers_only():
 
 
 def test_importing_the_kernels_does_nothing():
-    assert look_at_import("course_utils.kernels", ROOT) == QUIET
+    assert look_at_import("course_utils.kernels", notebooks.ROOT) == QUIET
 
 
 def test_a_simulation_announces_nothing(capsys):
@@ -583,7 +590,8 @@ for name, letters in {SIGNATURES!r}.items():
 print("compiled", len({SIGNATURES!r}))
 """
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=250)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=notebooks.ROOT, env=env, capture_output=True, text=True, timeout=250)
     assert done.stdout == f"compiled {len(SIGNATURES)}\n", done.stderr
 
 
@@ -606,7 +614,7 @@ def test_a_vector_sum_on_the_gpu():
     n = 100_003
     x, y = torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
     expected = x + y
-    kernel, in_c = CudaKernel(ADD, "add"), y.clone()
+    kernel, in_c = CudaKernel(ADD_IN_C, "add"), y.clone()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
         kernel[-(-n // 256), 256](n, x, in_c)

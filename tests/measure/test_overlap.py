@@ -1,20 +1,17 @@
-"""When ranks compute and send: their spans, what of a message is waiting, a link that is slow, and replicas apart."""
+"""When ranks compute and send: their spans, what of a message is waiting, a link that is slow."""
 
 import contextlib
 import time
 import types
 
 import matplotlib
-import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import launch
-from course_utils.chapters.c09_distributed_data_parallel.figures import schedule
-from course_utils.chapters.c09_distributed_data_parallel.apart import distance_from_rank_0
-from course_utils.measure import overlap, turns
+from course_utils.measure import overlap
 
 matplotlib.use("agg")
 
@@ -103,46 +100,3 @@ def test_messages_follow_one_another_over_a_link(monkeypatch):
     assert [link.arrival(num_bytes) for num_bytes in (50, 100)] == [10.5, 11.5]
     monkeypatch.setattr(overlap.time, "perf_counter", lambda: 20.0)
     assert link.arrival(100) == 21
-
-
-def test_ways_take_turns():
-    said = []
-    timings = turns.in_turn({name: lambda name=name: said.append(name) for name in "ab"}, rounds=2, warmup=1, repeats=2)
-    assert "".join(said) == "ab" + "aabb" * 2
-    assert {name: len(timing.seconds) for name, timing in timings.items()} == {"a": 4, "b": 4}
-
-
-def measure_distance():
-    model = nn.Linear(2, 1)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.fill_(dist.get_rank() / 4)
-    return distance_from_rank_0(model), next(model.parameters()).max().item()
-
-
-def test_the_distance_from_rank_0_changes_nothing():
-    assert launch(measure_distance, world_size=3).results == [(0, 0), (0.25, 0.25), (0.5, 0.5)]
-
-
-LAYERS = {"last": (1, 2), "first": (4, 1)}
-
-
-@pytest.mark.parametrize(
-    ("buckets", "waits", "sending"),
-    [
-        ([["last", "first"]], True, [(5, 9, "last+first")]),
-        ([["last"], ["first"]], True, [(5, 8, "last"), (8, 10, "first")]),
-        ([["last"], ["first"]], False, [(1, 4, "last"), (5, 7, "first")]),
-        ([["last", "first"]], False, [(5, 9, "last+first")]),
-    ],
-)
-def test_a_message_leaves_when_its_gradients_are_ready_and_the_link_is_free(buckets, waits, sending):
-    assert schedule(LAYERS, buckets, waits, latency=1) == ([(0, 1, "last"), (1, 5, "first")], sending)
-
-
-def test_drawings_say_what_they_show(capsys):
-    figures.replicas("One step of four replicas.")
-    figures.ways_to_send("Two buckets are first.")
-    figures.backward_passes({"a way": [[(0, 2, "computing"), (1, 2, "all-reduce")]] * 2}, "Two ranks.")
-    said = capsys.readouterr().out
-    assert all(text in said for text in ("One step of four replicas.", "Two buckets are first.", "Two ranks."))

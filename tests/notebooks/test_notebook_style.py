@@ -319,9 +319,9 @@ def exercises_are_whole(chapter):
                 f"exercise {number} has no solution: add a `# Exercise {number}` cell to "
                 f"solutions/{chapter.path.stem}.py"
             )
-        wrong = chapter.path.parent.parent / f"tests/wrong_answers/ex_{number.replace('.', '_')}.py"
-        if not wrong.exists():
-            yield f"exercise {number} has no wrong answers: write tests/wrong_answers/{wrong.name}"
+        wrong = f"tests/chapters/c{chapter.path.stem[:2]}/ex_{number.replace('.', '_')}.py"
+        if not (chapter.path.parent.parent / wrong).exists():
+            yield f"exercise {number} has no wrong answers: write {wrong}"
 
 
 @rule
@@ -438,8 +438,8 @@ def sound_chapter(folder):
         cell.id = f"cell-{k}"
     path = folder / "notebooks/03_sample.ipynb"
     (folder / "notebooks/solutions").mkdir(parents=True)
-    (folder / "tests/wrong_answers").mkdir(parents=True)
-    (folder / "tests/wrong_answers/ex_3_1.py").write_text("")
+    (folder / "tests/chapters/c03").mkdir(parents=True)
+    (folder / "tests/chapters/c03/ex_3_1.py").write_text("")
     notebooks.solutions_path(path).write_text(
         "# %% [markdown]\n# Solutions.\n\n# %%\n# Exercise 3.1\ndef one():\n    return 1\n"
     )
@@ -542,7 +542,7 @@ BREACHES = [
             notebooks.solutions_path(path).read_text() + "\n# %%\n# Exercise 3.2\nx = 1\n"
         ),
     ),
-    (exercises_are_whole, lambda nb, path: (path.parent.parent / "tests/wrong_answers/ex_3_1.py").unlink()),
+    (exercises_are_whole, lambda nb, path: (path.parent.parent / "tests/chapters/c03/ex_3_1.py").unlink()),
     (nothing_depends_on_an_answer, put(STUB, source='# Exercise 3.1\none = print\n\n\ncheck("3.1", one)')),
     (nothing_depends_on_an_answer, put(STUB, source=f'{STUB_SOURCE}\n\n\ncheck("3.1", one())')),
     (nothing_depends_on_an_answer, put(STUB, source=f'{STUB_SOURCE}\n\n\ncheck("3.1", two)')),

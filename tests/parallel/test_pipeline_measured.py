@@ -1,12 +1,7 @@
-"""What a measured pipeline says of itself: its costs, its replay, its gap; what autograd holds; clocks that differ."""
+"""What a measured pipeline says of itself: its costs, its replay, its gap."""
 
 import pytest
-import torch
-from torch import nn
 
-from course_utils import launch
-from course_utils.chapters.c12_pipelines import clocks
-from course_utils.measure.held import Held
 from course_utils.parallel import pipeline
 
 
@@ -51,25 +46,3 @@ def test_titles_tell_length_and_idle_share():
         pipeline.title("1F1B", pipeline.place(pipeline.one_forward_one_backward(2, 4), 0.001, 0.002))
         == "1F1B: 15 ms, 20% idle"
     )
-
-
-def test_held_bytes_rise_with_each_forward_and_fall_with_each_backward():
-    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
-    xs, outputs, after = torch.randn(3, 4, 8).unbind(), [], []
-    with Held(net) as held:
-        for x in xs:
-            outputs.append(net(x.requires_grad_()))
-            after.append(held.curve[-1][1])
-        while outputs:
-            outputs.pop().backward(torch.ones(4, 8))
-            after.append(held.curve[-1][1])
-    one = 3 * 4 * 8 * 4  # the input and two outputs of ReLU, each kept once
-    assert after == [one, 2 * one, 3 * one, 2 * one, one, 0]
-    assert [seconds for seconds, _ in held.curve] == sorted(seconds for seconds, _ in held.curve)
-
-
-def test_clocks_are_compared_within_the_error():
-    for fast_by_s in (0.0, -7.5):
-        (ahead_s, error_s), nothing = launch(clocks.compare, fast_by_s, world_size=2)
-        assert nothing is None
-        assert abs(ahead_s - fast_by_s) <= error_s < 1

@@ -55,18 +55,3 @@ def test_a_figure_that_cannot_begin_leaves_no_style_behind(source, height, monke
     with pytest.raises((RuntimeError, TypeError, ValueError)), style.new_figure("x", "y", "title", height, source):
         pass
     assert dict(matplotlib.rcParams) == before and plt.get_fignums() == figures
-
-
-def test_every_thread_of_a_launch_is_drawn(shown):
-    plots.launch_grid("add[3, 8](x)", num_blocks=3, num_threads=8, alt="Three blocks.")
-    texts = [text.get_text() for text in shown[0].axes[0].texts]
-    assert sum(text.isdigit() for text in texts) == 24
-    assert [text for text in texts if text.startswith("block")] == ["block 0", "block 1", "block 2"]
-
-
-def test_medians_are_of_the_last_points_and_end_with_the_shortest_run(shown):
-    runs = {"few": [[(0, 9.0), (2, 5.0), (5, 1.0)], [(1, 8.0), (2, 7.0), (9, 0.0)], [(0, 3.0), (6, 2.0)]]}
-    plots.medians(runs, range(8), "time (s)", "loss", "It falls.")
-    line = shown[0].axes[0].lines[0]
-    assert list(line.get_xdata()) == [1, 2, 3, 4, 5]  # all have begun, and none has ended
-    assert list(line.get_ydata()) == [8.0, 5.0, 5.0, 5.0, 3.0]

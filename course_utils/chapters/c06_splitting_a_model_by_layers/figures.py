@@ -113,7 +113,7 @@ def held(spans, stage=0):
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]
 
 
-def gantt(spans, alt, title="", xlabel="time", num_stages=None, source=""):
+def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source=""):
     """Draw (stage, micro_batch, phase, begin, end) as a box each: a row a stage, a colour and hatch a phase, idle time
     white.
 

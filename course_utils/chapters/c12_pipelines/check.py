@@ -30,8 +30,8 @@ from ...checks.watch.meeting import hear, tell
 from ...checks.watch.messages import Messages
 from ...parallel import pipeline
 from ...parallel.pipeline.schedules import Task, needs
-from .played_clocks import Clocks
 from .neighbours import Neighbours
+from .played_clocks import Clocks
 
 # ---- 12.1 ---------------------------------------------------------------------------------------------------------
 

@@ -2,15 +2,10 @@
 and pictures and tracebacks of chapter 01.
 """
 
-import sys
-import traceback
-
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from course_utils import cells, plots
-from course_utils.chapters.c01_devices import copies, figures
+from course_utils.chapters.c01_devices import copies
 from course_utils.measure.throughput import Timing
 from course_utils.recorded import Record
 
@@ -64,42 +59,3 @@ def test_caches_are_those_for_data(tmp_path):
     (tmp_path / "index3/size").unlink()  # as in some containers
     assert copies.cache_sizes(tmp_path) == {"L1": 32 * 2**10, "L2": 2**20}
     assert copies.cache_sizes(tmp_path / "nothing") == {}
-
-
-def test_a_short_traceback_has_own_lines_only():
-    def double(x):
-        return torch.nn.Linear(2, 2)(x)
-
-    with pytest.raises(RuntimeError) as caught:
-        with cells.short_traceback():
-            double(torch.ones(3))
-    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert names == ["test_a_short_traceback_has_own_lines_only", "double"]
-
-
-def test_a_short_traceback_leaves_success_alone():
-    with cells.short_traceback():
-        x = 1
-    assert x == 1
-
-
-def test_places_draws_boxes_and_copies(monkeypatch):
-    shown = []
-    monkeypatch.setattr(figures, "show", lambda figure, alt: shown.append(figure))
-    figures.places([("x = 1", "x", ""), ("x.to(gpu)", "x", "(no name)")], alt="where")
-    texts = {text.get_text(): text for text in shown[0].axes[0].texts}
-    assert {"x = 1", "x.to(gpu)", "x", "(no name)", "host memory", "GPU memory"} <= texts.keys()
-    assert texts["(no name)"].get_bbox_patch().get_linestyle() == "--"
-    arrows = [text for text in shown[0].axes[0].texts if getattr(text, "arrow_patch", None)]
-    assert len(arrows) == 1
-    plt.close(shown[0])
-
-
-def test_an_arrow_of_a_diagram_may_have_a_width(monkeypatch):
-    shown = []
-    monkeypatch.setattr(sys.modules["course_utils.plots.drawings"], "show", lambda figure, alt: shown.append(figure))
-    boxes = {"a": (0, 0, "a"), "b": (1, 0, "b"), "c": (1, 1, "c")}
-    plots.diagram(boxes, [("a", "b", "thin"), ("b", "c", "<->wide", 5)], alt="two arrows")
-    widths = [text.arrow_patch.get_linewidth() for text in shown[0].axes[0].texts if getattr(text, "arrow_patch", None)]
-    assert widths == [1.2, 5]
-    plt.close(shown[0])

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.chapters.c04_making_one_device_fast import flowing, traces
-from course_utils.chapters.c04_making_one_device_fast import rungs
+from course_utils.chapters.c04_making_one_device_fast import flowing, rungs, traces
 from course_utils.data import load_images
 from course_utils.data.packed import PackedImages, augment
 from course_utils.measure import memory

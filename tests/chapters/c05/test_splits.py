@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.chapters.c05_data_parallelism import account, device_zero, figures
-from course_utils.chapters.c05_data_parallelism import splits
+from course_utils.chapters.c05_data_parallelism import account, device_zero, figures, splits
 from course_utils.measure import memory, rounds, throughput
 from course_utils.models import LectureNet
 

@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 
 from course_utils import launch
-from course_utils.chapters.c07_splitting_inside_a_layer import figures, hidden
-from course_utils.chapters.c07_splitting_inside_a_layer import moved
+from course_utils.chapters.c07_splitting_inside_a_layer import figures, hidden, moved
 from course_utils.measure import overlap
 from course_utils.parallel.device_group import DeviceGroup
 

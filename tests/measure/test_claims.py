@@ -8,8 +8,7 @@ import pytest
 from tools import notebooks
 
 CODE = """
-from course_utils.measure.claims import claim
-from course_utils.measure.length import full
+from course_utils.measure.claims import claim, full
 print(full(9, quick=1), full(range(5), quick=range(2)))
 claim("two are faster", True)
 claim("one is faster", False)
