@@ -1,4 +1,6 @@
-"""What several test files need: GPU tests skipped without a GPU, a line per notebook at the end, figures to look at."""
+"""What several test files need: GPU tests skipped without a GPU, a line per notebook at the end, figures to look at,
+live notebooks.
+"""
 
 import os
 
@@ -9,6 +11,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import cloudpickle
 import pytest
 
+from tests.helpers.kernel import LIMIT_S, Notebook
 from tests.helpers.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process
 
 
@@ -55,3 +58,64 @@ def shown(monkeypatch):
     yield figures
     for figure in figures:
         close(figure)
+
+
+# ---- notebooks
+
+
+@pytest.fixture(scope="session")
+def _kernels(tmp_path_factory):
+    """The kernel that most tests share, replaced when a test has broken it."""
+    kernels = []
+    yield lambda: kernels or kernels.append(Notebook(tmp_path_factory.mktemp("notebook"))) or kernels
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture
+def notebook(_kernels, request):
+    """The shared notebook, warm; the test must leave nothing behind, and one that runs alone must do so within 2 s."""
+    kernels = _kernels()
+    within = 2.0 if request.node.get_closest_marker("alone") else LIMIT_S
+    try:
+        with kernels[0].leaving_nothing(within):
+            yield kernels[0]
+    except BaseException:
+        kernels.pop().close()
+        raise
+    if request.node.stash.get(_FAILED, False):
+        kernels.pop().close()
+
+
+_FAILED = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True  # the next test gets a new kernel
+    return report
+
+
+@pytest.fixture(scope="session")
+def seen_notebook(tmp_path_factory):
+    """A notebook that somebody looks at, for all tests of what is shown there."""
+    notebook = Notebook(tmp_path_factory.mktemp("notebook"), COURSE_PANEL="1", PYTEST_CURRENT_TEST="")
+    notebook.run("del os.environ['PYTEST_CURRENT_TEST']\nimport ipywidgets, matplotlib.figure")
+    yield notebook
+    notebook.close()
+
+
+@pytest.fixture(scope="module")
+def new_notebook(tmp_path_factory):
+    """Makes notebooks of the module's own: `new_notebook(setup=…, NAME="value of an environment variable")`."""
+    made = []
+
+    def make(**settings):
+        made.append(Notebook(tmp_path_factory.mktemp("notebook"), **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -80,7 +80,7 @@ def cluster(lines=""):
     Raises RuntimeError, with the log of the daemon that did not start.
     """
     guard = subprocess.Popen(
-        [sys.executable, "-m", "tests.slurm_guard", lines],
+        [sys.executable, "-m", "tests.helpers.slurm_guard", lines],
         cwd=ROOT,
         text=True,
         stdin=subprocess.PIPE,

@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPOSITORY
+
+from tests.helpers.kernel import REPOSITORY
 
 COUNT = "world_size is the number of workers, a whole number from 1 up"
 # call → the exception and words of its message

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import wait_until
+
+from tests.helpers.kernel import wait_until
 
 COMPUTE = """
 def compute():

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LIMIT_S, REPOSITORY, wait_until
+
+from tests.helpers.kernel import LIMIT_S, REPOSITORY, wait_until
 
 BESIDE = "def doubled(x):\n    return 2 * x\n\ndef tripled(x):\n    return 3 * x\n"
 

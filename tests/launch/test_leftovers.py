@@ -5,7 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
+
+from tests.helpers.kernel import wait_until
 
 SHARED_MEMORY = """
 from multiprocessing import get_context, shared_memory

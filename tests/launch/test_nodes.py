@@ -6,7 +6,8 @@ import signal
 import subprocess
 
 import pytest
-from conftest import wait_until
+
+from tests.helpers.kernel import wait_until
 
 # Where a rank is, in torchrun's variables, and a sum over all of them.
 PLACE = """

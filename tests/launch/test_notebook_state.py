@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import wait_until
+
+from tests.helpers.kernel import wait_until
 
 USE_EVERYTHING = """
 torch.set_num_threads(2)

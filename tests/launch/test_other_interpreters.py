@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
 
 from course_utils.frameworks import environment
+from tests.helpers.kernel import wait_until
 
 SETUP = """
 from course_utils.frameworks import Environment

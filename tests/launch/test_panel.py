@@ -9,13 +9,13 @@ import sys
 import termios
 
 import pytest
-from conftest import REPOSITORY
 from matplotlib.figure import Figure
 
 from course_utils.launch.display.history import History, Moment
 from course_utils.launch.display.over_time import Curves
 from course_utils.launch.protocol import Logged
 from course_utils.launch.rows import Rows
+from tests.helpers.kernel import REPOSITORY
 
 STEPS = """
 def steps(seconds=2.0, failing=-1):

@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from conftest import sharing_elsewhere, wait_until
+
+from tests.helpers.kernel import sharing_elsewhere, wait_until
 
 IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksError\n"
 

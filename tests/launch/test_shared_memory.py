@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPOSITORY
+
+from tests.helpers.kernel import REPOSITORY
 
 SETUP = """
 import os, tempfile

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPOSITORY, wait_until
 
 from course_utils.hardware import sharing
+from tests.helpers.kernel import REPOSITORY, wait_until
 
 SETUP = """
 import os, time, torch

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from conftest import Notebook, sharing_elsewhere, wait_until
+
+from tests.helpers.kernel import Notebook, sharing_elsewhere, wait_until
 
 PLACE = """
 def place(scale):

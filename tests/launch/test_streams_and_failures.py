@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from conftest import REPOSITORY
 
 from course_utils.launch import LauncherError, WorkerError
 from course_utils.launch.consequence import Consequence
@@ -21,6 +20,7 @@ from course_utils.launch.failure import Fate, explain, frames_of_dump
 from course_utils.launch.protocol import Report
 from course_utils.launch.streams import Output
 from course_utils.processes import payload
+from tests.helpers.kernel import REPOSITORY
 
 CONNECTION_LOST = "[pair.cc:547] Connection closed by peer [127.0.0.1]:4711"
 

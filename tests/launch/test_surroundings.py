@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import REPOSITORY
+
+from tests.helpers.kernel import REPOSITORY
 
 WORKER_FILE = """
 import os

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from lab_page import cells_of, lab, needs_browser
 from playwright.sync_api import expect
 
+from tests.helpers.lab_page import cells_of, lab, needs_browser
 from tools import browser as chromium
 
 pytestmark = needs_browser

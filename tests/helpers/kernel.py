@@ -1,4 +1,4 @@
-"""A live notebook kernel for the launcher's tests, and the proof that a launch left nothing behind.
+"""A live notebook kernel, and the proof that a launch left nothing behind.
 
 Every process that a kernel starts, directly or not, carries the kernel's mark in its environment: so also a daemon
 that has cut all ties is found. Temporary files go to a folder of the kernel's own.
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-import pytest
 from jupyter_client import KernelManager
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -332,61 +331,3 @@ def sharing_elsewhere(locks):
     finally:
         process.kill()
         process.communicate()
-
-
-@pytest.fixture(scope="session")
-def _kernels(tmp_path_factory):
-    """The kernel that most tests share, replaced when a test has broken it."""
-    kernels = []
-    yield lambda: kernels or kernels.append(Notebook(tmp_path_factory.mktemp("notebook"))) or kernels
-    for kernel in kernels:
-        kernel.close()
-
-
-@pytest.fixture
-def notebook(_kernels, request):
-    """The shared notebook, warm; the test must leave nothing behind, and one that runs alone must do so within 2 s."""
-    kernels = _kernels()
-    within = 2.0 if request.node.get_closest_marker("alone") else LIMIT_S
-    try:
-        with kernels[0].leaving_nothing(within):
-            yield kernels[0]
-    except BaseException:
-        kernels.pop().close()
-        raise
-    if request.node.stash.get(_FAILED, False):
-        kernels.pop().close()
-
-
-_FAILED = pytest.StashKey()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    if report.failed:
-        item.stash[_FAILED] = True  # the next test gets a new kernel
-    return report
-
-
-@pytest.fixture(scope="session")
-def seen_notebook(tmp_path_factory):
-    """A notebook that somebody looks at, for all tests of what is shown there."""
-    notebook = Notebook(tmp_path_factory.mktemp("notebook"), COURSE_PANEL="1", PYTEST_CURRENT_TEST="")
-    notebook.run("del os.environ['PYTEST_CURRENT_TEST']\nimport ipywidgets, matplotlib.figure")
-    yield notebook
-    notebook.close()
-
-
-@pytest.fixture(scope="module")
-def new_notebook(tmp_path_factory):
-    """Makes notebooks of the module's own: `new_notebook(setup=…, NAME="value of an environment variable")`."""
-    made = []
-
-    def make(**settings):
-        made.append(Notebook(tmp_path_factory.mktemp("notebook"), **settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
