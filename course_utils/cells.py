@@ -17,7 +17,7 @@ _LIBRARIES = tuple(
 )
 
 called = {}  # file name of a cell → `Cell In[3]`, in a worker, which has no IPython to ask
-_CHECKS = str(Path(__file__).parent / "checks") + os.sep
+_CHECKS = tuple(str(Path(__file__).parent / name) + os.sep for name in ("checks", "chapters"))
 
 
 def sources():
@@ -57,13 +57,18 @@ def from_own(trace):
     own = trace
     while own is not None and not is_own(own.tb_frame.f_code.co_filename):
         own = own.tb_next
-    frame = own
-    while frame is not None and frame.tb_next is not None:
-        code = frame.tb_next.tb_frame.f_code
-        if code.co_filename.startswith(_CHECKS) or code.co_filename.endswith("/torch/_compile.py"):
-            frame.tb_next = None
-        frame = frame.tb_next
-    return own or trace
+    if own is None:
+        return trace
+    last = frame = own
+    while frame is not None:
+        last, frame = frame if is_own(frame.tb_frame.f_code.co_filename) else last, frame.tb_next
+    while last.tb_next is not None:
+        file = last.tb_next.tb_frame.f_code.co_filename
+        if file.startswith(_CHECKS) or file.endswith("/torch/_compile.py"):
+            last.tb_next = None
+        else:
+            last = last.tb_next
+    return own
 
 
 class short_traceback:

@@ -48,7 +48,6 @@ MAY_IMPORT = {
         "launch",
         "measure",
         "models",
-        "notebook",
         "parallel",
         "planner",
         "plots",

@@ -15,7 +15,7 @@ from .expect import Wrong
 _OTHER_FUNCTIONS = {types.BuiltinFunctionType, types.MethodDescriptorType, classmethod, staticmethod}
 _COURSE = ("course_utils.chapters", "course_utils.checks", "course_utils.grade", "course_utils.launch")
 # The rest of launch has done its work there.
-_IN_WORKERS = ("course_utils.chapters", "course_utils.checks", "course_utils.launch.worker")
+_IN_WORKERS = ("course_utils.chapters", "course_utils.checks", "course_utils.launch.worker.worker")
 _LIBRARIES = (
     "torch",
     "torch.distributed",

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import hardware
-from ..launch import handle, rendezvous, surroundings
-from ..launch.supervisor import Supervisor
+from ..launch.forkserver import handle, rendezvous
+from ..launch.watch.supervisor import Supervisor
+from ..launch.worker import surroundings
 from ..processes import payload
 
 ROOT = Path(__file__).resolve().parents[2]

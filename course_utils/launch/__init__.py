@@ -71,10 +71,16 @@ import weakref
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts, payload
-from . import call, handle, rendezvous, room, surroundings
+from . import call
+from . import here as room
+from .beyond.on import Nodes, Slurm
 from .call import NotSendable
 from .display import held, panel
-from .failure import (
+from .forkserver import handle, rendezvous
+from .forkserver.handle import shutdown, warm
+from .persistent import magic
+from .persistent.ranks import Ranks
+from .watch.failure import (
     Interrupted,
     LauncherError,
     RanksError,
@@ -84,12 +90,9 @@ from .failure import (
     lines_about,
     names_of,
 )
-from .handle import shutdown, warm
-from .on import Nodes, Slurm
-from .persistent import magic
-from .persistent.ranks import Ranks
-from .supervisor import Supervisor
-from .worker import log
+from .watch.supervisor import Supervisor
+from .worker import surroundings
+from .worker.worker import log
 
 __all__ = [
     "Interrupted",
@@ -131,7 +134,9 @@ class Run:
         arguments and what has no text; NAME.sbatch is a batch file for Slurm. Raises NotSendable if something cannot be
         written.
         """
-        from .export import export  # late: it imports course_utils.slurm, which `python -m` must not find imported
+        from .beyond.export import (
+            export,
+        )  # late: it imports course_utils.slurm, which `python -m` must not find imported
 
         worker, args, kwargs, on = self._call
         nodes, per_node, gpus = (1, self.world_size, 0) if on is None else on.shape(self.world_size)

@@ -8,8 +8,8 @@ import traceback
 
 from .. import cells, hardware
 from ..processes import payload
-from . import unsendable
-from .failure import LauncherError
+from .watch.failure import LauncherError
+from .worker import unsendable
 
 _LAUNCHER = os.path.dirname(__file__) + os.sep
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from course_utils.checks import expect, intact, judge, of_chapter
 from course_utils.checks.expect import Wrong
 from course_utils.launch import WorkerError
-from course_utils.launch import worker as of_launch
+from course_utils.launch.worker import worker as of_launch
 from course_utils.processes import linux
 
 CHECKS_OF_01 = of_chapter(1)

@@ -8,7 +8,7 @@
 The guard adopts what the daemons leave behind. When its end of the pipe closes, because the tests are over or have been
 killed, it kills all of these and removes the cluster's folder. Tried with Slurm 22.05, as root and as an ordinary user.
 
-    python -m tests.helpers.slurm_guard [LINES]   LINES go to the end of slurm.conf; prints {"folder": …} or {"error": …}
+    python -m tests.helpers.slurm_guard [LINES]  LINES go to the end of slurm.conf; prints {"folder": …} or {"error": …}
 """
 
 import contextlib

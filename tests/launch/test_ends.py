@@ -328,7 +328,7 @@ def few_processes(request):
 
 # The forkserver's answers have all come when the kernel reads the first, as they may on a busy machine.
 SLOW_TO_READ = """
-from course_utils.launch import supervisor
+from course_utils.launch.watch import supervisor
 wait = supervisor.Supervisor.wait
 def wait_late(self, timeout):
     supervisor.Supervisor.wait = wait

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from course_utils.launch.display.history import History, Moment
 from course_utils.launch.display.over_time import Curves
-from course_utils.launch.protocol import Logged
-from course_utils.launch.rows import Rows
+from course_utils.launch.forkserver.protocol import Logged
+from course_utils.launch.watch.rows import Rows
 from tests.helpers.kernel import REPOSITORY
 
 STEPS = """

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from course_utils.launch import LauncherError, WorkerError
-from course_utils.launch.consequence import Consequence
-from course_utils.launch.failure import Fate, explain, frames_of_dump
-from course_utils.launch.protocol import Report
-from course_utils.launch.streams import Output
+from course_utils.launch.forkserver.protocol import Report
+from course_utils.launch.watch.failure import Fate, explain, frames_of_dump
+from course_utils.launch.watch.streams import Output
+from course_utils.launch.worker.consequence import Consequence
 from course_utils.processes import payload
 from tests.helpers.kernel import REPOSITORY
 

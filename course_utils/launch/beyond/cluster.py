@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from ..watch.failure import LauncherError
 from . import remote
-from .failure import LauncherError
 
 _PAUSE_S = 0.1
 # how often Slurm is asked, of a job that waits only so often after its first half minute

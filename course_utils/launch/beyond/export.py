@@ -14,9 +14,10 @@ import types
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from .. import slurm
-from ..processes import payload
-from . import call, source
+from ... import slurm
+from ...processes import payload
+from .. import call
+from . import source
 
 _PROGRAM = '''"""{title}, as it was launched from a notebook.
 

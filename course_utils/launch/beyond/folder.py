@@ -27,9 +27,9 @@ import time
 from collections import namedtuple
 from pathlib import Path
 
-from ..processes import payload
-from .failure import LauncherError
-from .protocol import frame, frames_in
+from ...processes import payload
+from ..forkserver.protocol import frame, frames_in
+from ..watch.failure import LauncherError
 
 _REMOVE_S = 2.0
 # `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that

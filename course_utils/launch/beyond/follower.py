@@ -6,11 +6,11 @@ import contextlib
 import os
 import time
 
-from ..processes import interrupts
-from .failure import LauncherError, WorkerError, explain, lines_about
+from ...processes import interrupts
+from ..forkserver.protocol import Exited
+from ..watch.failure import LauncherError, WorkerError, explain, lines_about
+from ..watch.watch import Watch
 from .folder import Reader
-from .protocol import Exited
-from .watch import Watch
 
 _ALIVE_S = 2.0  # from one sign of life to the next
 _STACKS_S = 3.0  # a rank that can answer does so at once

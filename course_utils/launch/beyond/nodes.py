@@ -3,8 +3,8 @@
 import io
 import time
 
-from .failure import how_it_failed
-from .supervisor import Supervisor
+from ..watch.failure import how_it_failed
+from ..watch.supervisor import Supervisor
 
 _PAUSE_S = 0.02
 

@@ -10,9 +10,12 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import hardware
-from ..processes import payload
-from . import call, handle, remote, rendezvous, surroundings
+from ... import hardware
+from ...processes import payload
+from .. import call
+from ..forkserver import handle, rendezvous
+from ..worker import surroundings
+from . import remote
 from .cluster import Cluster
 from .folder import Job, made
 from .follower import Follower
@@ -158,7 +161,7 @@ class Slurm:
 
     def parameters(self, name):
         """What submitit's SlurmExecutor takes."""
-        package = str(Path(__file__).resolve().parents[2])
+        package = str(Path(__file__).resolve().parents[3])
         found = {
             "job_name": name, "nodes": self.nodes, "ntasks_per_node": 1, "time": max(1, round(self.time)),
             "partition": self.partition, "account": self.account, "gpus_per_node": self.gpus_per_node or None,

@@ -14,11 +14,12 @@ import threading
 import time
 import traceback
 
-from .. import hardware
-from ..processes import linux, network, payload
-from . import rendezvous, settings, surroundings, worker
+from ... import hardware
+from ...processes import linux, network, payload
+from ..forkserver import rendezvous
+from ..forkserver.protocol import Exited, WorkerFds
+from ..worker import settings, surroundings, worker
 from .folder import Folder, FolderChannel
-from .protocol import Exited, WorkerFds
 
 _LOST_S = 60.0  # without a sign of life from the notebook, after which an agent ends
 _ARRIVE_S = 120.0  # until all agents are there

@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass
 
 from ... import cells
-from ..failure import Fate, how_it_failed, names_of
-from ..rows import Rows
-from ..streams import Output, as_on_a_terminal
+from ..watch.failure import Fate, how_it_failed, names_of
+from ..watch.rows import Rows
+from ..watch.streams import Output, as_on_a_terminal
 from .display import Display
 from .status import in_short, latest_values
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from ... import cells
-from ..failure import how_it_failed, in_one_line, is_in_torch_distributed, lines_about, whereabouts
+from ..watch.failure import how_it_failed, in_one_line, is_in_torch_distributed, lines_about, whereabouts
 
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80

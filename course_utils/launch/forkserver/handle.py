@@ -10,15 +10,15 @@ import sys
 import threading
 import uuid
 
-from ..processes import linux, payload
-from . import interpreter, surroundings
-from .failure import LauncherError
+from ...processes import linux, payload
+from ..watch.failure import LauncherError
+from ..worker import interpreter, surroundings
 from .protocol import Channel
 
 _PROGRAM = (
     interpreter.IMPORT_PACKAGE
     + """
-from course_utils.launch.forkserver import serve
+from course_utils.launch.forkserver.server import serve
 serve(*map(int, sys.argv[2:]))
 """
 )

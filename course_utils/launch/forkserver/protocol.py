@@ -16,7 +16,7 @@ import struct
 from collections import deque, namedtuple
 from dataclasses import dataclass
 
-from .consequence import Consequence
+from ..worker.consequence import Consequence
 
 # A worker's own descriptors, in the order in which they travel with Fork: a channel to the notebook, the writing end of
 # a pipe for its two output streams, a file for faulthandler, and two payloads, (Surroundings, backend) and (function,

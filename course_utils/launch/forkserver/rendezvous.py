@@ -6,9 +6,9 @@ import os
 import socket
 import sys
 
-from ..processes import network
-from . import joining
-from .failure import LauncherError
+from ...processes import network
+from ..watch.failure import LauncherError
+from ..worker import joining
 
 _joining = None  # this worker's
 

@@ -20,8 +20,8 @@ import socket
 import time
 import traceback
 
-from ..processes import linux
-from . import worker
+from ...processes import linux
+from ..worker import worker
 from .protocol import Channel, Exited, Fork, Forked, Kill, NotForked, Signal, WorkerFds
 
 # Before the first worker: without these there is none.

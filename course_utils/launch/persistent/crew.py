@@ -8,9 +8,11 @@ import time
 
 from ...hardware import sharing
 from ...processes import interrupts, payload
-from .. import call, handle, rendezvous, surroundings
-from ..failure import explain, is_in_torch_distributed, names_of
-from ..streams import Output
+from .. import call
+from ..forkserver import handle, rendezvous
+from ..watch.failure import explain, is_in_torch_distributed, names_of
+from ..watch.streams import Output
+from ..worker import surroundings
 from . import resident
 from .residents import Residents
 

@@ -8,7 +8,7 @@ import traceback
 
 from ... import cells
 from ..display.columns import Columns
-from ..failure import RanksError, WorkerError
+from ..watch.failure import RanksError, WorkerError
 from . import ranks, resident
 
 _cells = itertools.count(1)

@@ -19,7 +19,7 @@ import time
 from ...processes import interrupts
 from .. import call, room
 from ..display import held
-from ..failure import (
+from ..watch.failure import (
     Fate,
     Interrupted,
     LauncherError,
@@ -29,7 +29,7 @@ from ..failure import (
     explain,
     lines_about,
 )
-from ..streams import Output
+from ..watch.streams import Output
 from . import resident
 from .crew import Crew
 

@@ -12,8 +12,9 @@ import time
 
 from ... import cells, hardware
 from ...processes import ending, payload
-from .. import prompt, rendezvous, unsendable, worker
-from ..protocol import Answered, Ask
+from ..forkserver import rendezvous
+from ..forkserver.protocol import Answered, Ask
+from ..worker import prompt, unsendable, worker
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
 _is_busy = False

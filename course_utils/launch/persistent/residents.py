@@ -8,9 +8,9 @@ import time
 
 import psutil
 
-from ..failure import LauncherError, is_in_torch_distributed
-from ..protocol import Answered, Ask, Raised, Returned, Signal
-from ..supervisor import START_S, Supervisor
+from ..forkserver.protocol import Answered, Ask, Raised, Returned, Signal
+from ..watch.failure import LauncherError, is_in_torch_distributed
+from ..watch.supervisor import START_S, Supervisor
 
 _LOOK_AGAIN_S = 0.25
 _ANSWER_S = 0.2

@@ -13,11 +13,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import cells
-from .consequence import Consequence
-from .protocol import Frame, Report
+from ... import cells
+from ..forkserver.protocol import Frame, Report
+from ..worker.consequence import Consequence
 
-_LAUNCHER = str(Path(__file__).parent) + os.sep
+_LAUNCHER = str(Path(__file__).parents[1]) + os.sep
 # Places in a stack, (file, function): where ranks wait for something that a student has not written down.
 _END_OF_THREADS = ("/threading.py", "_shutdown")
 _END_OF_GPU_WORK = ("/course_utils/hardware/cuda.py", "wait_for_gpus")

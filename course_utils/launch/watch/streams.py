@@ -10,7 +10,7 @@ import re
 import sys
 import time
 
-from ..processes.log import Log
+from ...processes.log import Log
 
 _KEPT_BYTES = 32 << 20  # of all ranks together, half of it for beginnings, half for ends
 _BURST_LINES = 200  # shown at once

@@ -8,14 +8,14 @@ import signal
 import socket
 import time
 
-from ..hardware import num_cores
-from ..processes import interrupts, linux, payload
-from ..processes.turns import Turns
-from . import prompt
+from ...hardware import num_cores
+from ...processes import interrupts, linux, payload
+from ...processes.turns import Turns
+from ..forkserver.protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
+from ..worker import prompt
+from ..worker.worker import STACK_SIGNAL
 from .failure import LauncherError, explain, is_in_torch_distributed
-from .protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
 from .watch import Watch
-from .worker import STACK_SIGNAL
 
 _STACKS_S = 0.5
 _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold

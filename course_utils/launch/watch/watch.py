@@ -4,9 +4,9 @@ import contextlib
 import os
 import time
 
-from ..processes import interrupts, payload
+from ...processes import interrupts, payload
+from ..forkserver.protocol import Asked, Began, Described, Left, Located, Logged, Raised, Report, Returned
 from .failure import Fate, frames_of_dump
-from .protocol import Asked, Began, Described, Left, Located, Logged, Raised, Report, Returned
 from .rows import Rows
 from .streams import Output
 

@@ -12,8 +12,8 @@ import sys
 import threading
 import types
 
-from .. import cells
-from .protocol import Frame
+from ... import cells
+from ..forkserver.protocol import Frame
 
 _NAMES = 40  # of a frame
 _TEXT_CHARS = 120

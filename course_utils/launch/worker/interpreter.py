@@ -17,11 +17,11 @@ spec = importlib.util.spec_from_file_location("course_utils", init)
 sys.modules["course_utils"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 """
-INIT = str(Path(__file__).resolve().parents[1] / "__init__.py")
+INIT = str(Path(__file__).resolve().parents[2] / "__init__.py")
 _GO_ON = (
     IMPORT_PACKAGE
     + """
-from course_utils.launch.worker import go_on
+from course_utils.launch.worker.worker import go_on
 go_on(sys.argv[2:])
 """
 )

@@ -9,8 +9,8 @@ import inspect
 import os
 import sys
 
-from ..hardware import rank_device
-from ..processes import network
+from ...hardware import rank_device
+from ...processes import network
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 

@@ -3,9 +3,9 @@
 import queue
 import threading
 
-from . import locals as frames
-from . import rendezvous
-from .protocol import Describe, Described, Locate, Located
+from ..forkserver import rendezvous
+from ..forkserver.protocol import Describe, Described, Locate, Located
+from . import frames as frames
 
 
 class Listener:

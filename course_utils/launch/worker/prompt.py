@@ -14,9 +14,9 @@ import pdb
 import sys
 import threading
 
-from .. import cells
-from ..processes import interrupts
-from .protocol import Asked, Typed
+from ... import cells
+from ...processes import interrupts
+from ..forkserver.protocol import Asked, Typed
 
 _ELSEWHERE = "breakpoint() opens a prompt only in workers that launch itself starts: on this machine, without on=…"
 _NOBODY = "breakpoint() needs keyboard input, but there is none here: remove it, or open the notebook"

@@ -20,9 +20,10 @@ import types
 from dataclasses import dataclass
 from multiprocessing import resource_tracker, shared_memory
 
-from .. import cells, hardware
-from ..processes import spawned
-from . import rendezvous, settings
+from ... import cells, hardware
+from ...processes import spawned
+from ..forkserver import rendezvous
+from . import settings
 
 # the variable that says of a process to which forkserver it belongs, however it has cut its ties
 MARK = "COURSE_FORKSERVER"
@@ -151,7 +152,7 @@ def capture(world_size, placement, port, debug, gpus):
     if not environment.get("OMP_NUM_THREADS"):
         environment["OMP_NUM_THREADS"] = "1"
     if "inline" in environment.get("MPLBACKEND", ""):
-        environment["MPLBACKEND"] = "module://course_utils.launch.no_screen"
+        environment["MPLBACKEND"] = "module://course_utils.launch.worker.no_screen"
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
     if placement.device_type == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""  # or a worker's DataParallel, for one, would take every GPU it finds

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import types
 
-from ..processes import payload
+from ...processes import payload
 
 _MOST_PARTS, _MOST_STEPS = 1_000, 20
 _NAME = "'s "  # before a name that a function refers to

@@ -14,12 +14,15 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
-from .. import cells, hardware
-from ..processes import ending, linux, payload
-from . import consequence, interpreter, locals, prompt, rendezvous, settings, surroundings, unsendable
+from ... import cells, hardware
+from ...processes import ending, linux, payload
+from ..forkserver import rendezvous
+from ..forkserver.protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
+from . import consequence, interpreter, prompt, settings, surroundings, unsendable
+from . import frames as locals
 from .listener import Listener
-from .protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
 
 # One that no program has a use for: SIGUSR1 and 2 are a student's, who may save a checkpoint there, as on Slurm.
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
@@ -27,6 +30,7 @@ _TEXT_CHARS = 1_000  # of a logged text
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 _MOST_LINES = 1_000  # at the beginning of a long traceback, and at its end
 
+_LAUNCHER = str(Path(__file__).parents[1]) + os.sep
 _channel = None  # to the notebook
 listener = None  # hears what it says while the worker runs
 _now = time.monotonic
@@ -214,7 +218,7 @@ def report_of(error, doing, is_ours):
     is a function that says so.
     """
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LAUNCHER):
         trace = trace.tb_next
     trace = None if doing else cells.from_own(trace)  # what leads there, the launcher's or a check's, teaches nothing
     described = traceback.TracebackException(type(error), error, trace)

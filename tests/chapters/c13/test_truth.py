@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from course_utils.launch import rendezvous
+from course_utils.launch.forkserver import rendezvous
 from tests.helpers.slurm_cluster import MISSING, REASON
 from tools import answers, notebooks
 
