@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},
     "kernels": {"cells", "hardware", "launch", "processes"},
     "chapter": {"hardware", "launch"},
-    "frameworks": {"hardware", "launch", "processes", "recorded"},
+    "frameworks": {"hardware", "launch", "recorded"},
     "train_ranks": {"checkpoint", "hardware"},
     "train_options": {"hardware", "train_ranks"},
     "train_state": {"checkpoint", "train_ranks"},

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import hardware
-from ..launch.forkserver import handle, rendezvous
+from ..launch.forkserver import handle
+from ..launch.place import Place, inherited
 from ..launch.watch.supervisor import Supervisor
 from ..launch.worker import surroundings
-from ..processes import payload
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements-elsewhere.lock"
@@ -83,7 +83,7 @@ def problem(framework):
 
 
 @dataclass(frozen=True)
-class Environment:
+class Environment(Place):
     """`launch(…, on=Environment("tensorflow"))` runs workers of this machine in the other frameworks' interpreter.
 
     They have torchrun's variables and no process group. A single process with TensorFlow sees GPUs where it was
@@ -91,7 +91,6 @@ class Environment:
     """
 
     framework: str
-    is_here = True
 
     def __post_init__(self):
         if self.framework not in FRAMEWORKS:
@@ -116,26 +115,25 @@ class Environment:
         note = f"{world_size} process{'es' * (world_size > 1)} with {FRAMEWORKS[self.framework]}"
         return hardware.Placement(None, "cuda" if on_gpu else "cpu", note)
 
-    def shape(self, world_size):
+    def shape(self, world_size, placement):
         raise ValueError(
             "what runs in another framework's environment has no program for torchrun: export is for launches in "
             "this one"
         )
 
     @contextlib.contextmanager
-    def follower(self, name, world_size, placement, debug, call_fd, gpus):
-        with rendezvous.store() as store, surroundings.folder() as temporary, contextlib.ExitStack() as stack:
-            captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
-            captured = dataclasses.replace(
-                captured,
-                python=str(folder() / "bin" / "python"),
-                path=self._path(captured.path),
-                environment=self._variables(captured.environment),
-                settings={},  # of libraries that may not be there
-            )
-            fd = payload.dump((captured, None))
-            stack.callback(os.close, fd)
-            yield Supervisor(handle.current(), world_size, temporary, fd, call_fd)
+    def ranks(self, start):
+        with inherited(start, None, self._of_its_own) as (_, _, fd), surroundings.folder() as temporary:
+            yield Supervisor(handle.current(), start.world_size, temporary, fd, start.call_fd)
+
+    def _of_its_own(self, captured):
+        return dataclasses.replace(
+            captured,
+            python=str(folder() / "bin" / "python"),
+            path=self._path(captured.path),
+            environment=self._variables(captured.environment),
+            settings={},  # of libraries that may not be there
+        )
 
     def _path(self, path):
         """What of the notebook's sys.path is its own, and no installed package's."""

@@ -3,9 +3,9 @@
     notebook (the kernel)                                forkserver                      worker, one per rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
     call: check what is to be run
-    surroundings, rendezvous: what workers
-    inherit, and a store on 127.0.0.1 for them
-    handle      ── Fork, Signal, Kill ─────────────────▶ forkserver ── fork ────────────▶ worker
+    here, place: what workers inherit, and a
+    store on 127.0.0.1 for them to meet at
+    handle      ── Fork, Signal, Kill ─────────────────▶ server ── fork ────────────────▶ worker
     supervisor  ◀─ Forked, NotForked, Exited ────────────                                 surroundings.restore
                 ◀─ Began, Logged, Returned, Left, Raised ──────────────────────────────── rendezvous.join
     streams     ◀─ one pipe for both output streams ───────────────────────────────────── worker(*args, **kwargs)
@@ -16,15 +16,15 @@ sides exchange messages through files in a folder that both see:
 
     notebook (the kernel)                                agent, one per node             rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    on          ── nodes: a fork of the forkserver
-                   cluster: a job of Slurm ────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
-    follower    ◀─ folder: messages, output, result ────────────────────────────────────
+    beyond.nodes    ── a fork of the forkserver
+    beyond.cluster  ── a job of Slurm ─────────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
+    follower        ◀─ folder: messages, output, result ────────────────────────────────
 
 `persistent`, for `Ranks` and `%%ranks`, keeps workers between cells: its picture is in `persistent.ranks`. `display`
 shows ranks while they run, and what the variables of a failed one held. In a worker, `listener` hears the notebook,
-`locals` says where it is and what its variables hold, and `prompt` is for debuggers.
+`frames` says where it is and what its variables hold, and `prompt` is for debuggers.
 
-`protocol` has the messages; functions, arguments and results travel beside them as files in memory
+`forkserver.protocol` has the messages; functions, arguments and results travel beside them as files in memory
 (`processes.payload`).
 `launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
 what they print, and brings back what they return. If a worker fails, so does the cell, and the error names the line;
@@ -70,16 +70,17 @@ import weakref
 
 from .. import cells
 from ..hardware import sharing
-from ..processes import interrupts, payload
-from . import call
-from . import here as room
-from .beyond.on import Nodes, Slurm
-from .call import NotSendable
+from ..processes import interrupts
+from .beyond.cluster import Slurm
+from .beyond.nodes import Nodes
+from .call import Call, NotSendable, refused_briefly, require_count, require_seconds, short
 from .display import held, panel
-from .forkserver import handle, rendezvous
+from .forkserver import handle
 from .forkserver.handle import shutdown, warm
+from .here import Here
 from .persistent import magic
 from .persistent.ranks import Ranks
+from .place import Place, Start
 from .watch.failure import (
     Interrupted,
     LauncherError,
@@ -90,7 +91,6 @@ from .watch.failure import (
     lines_about,
     names_of,
 )
-from .watch.supervisor import Supervisor
 from .worker import surroundings
 from .worker.worker import log
 
@@ -121,9 +121,9 @@ class Run:
     records how fast the ranks went and how much memory they held, and `show_history()` draws it.
     """
 
-    def __init__(self, name, placement, supervisor, call, started):
-        self.name, self.placement, self.world_size = name, placement, supervisor.world_size
-        self._supervisor, self._call = supervisor, call  # (worker, args, kwargs, on)
+    def __init__(self, call, on, placement, supervisor, started):
+        self.name, self.placement, self.world_size = call.name, placement, supervisor.world_size
+        self._supervisor, self._call, self._on = supervisor, call, on
         self.started, self.seconds = started, None
         self.history = None
 
@@ -135,14 +135,11 @@ class Run:
         written.
         """
         from .beyond.export import (
-            export,
-        )  # late: it imports course_utils.slurm, which `python -m` must not find imported
+            export,  # late: it imports course_utils.slurm, which `python -m` must not find imported
+        )
 
-        worker, args, kwargs, on = self._call
-        nodes, per_node, gpus = (1, self.world_size, 0) if on is None else on.shape(self.world_size)
-        if on is None and self.placement.device_type == "cuda":
-            gpus = per_node
-        return export(folder, worker, args, kwargs, nodes, per_node, gpus, joins=self.placement.backend is not None)
+        shape = self._on.shape(self.world_size, self.placement)
+        return export(folder, self._call, *shape, joins=self.placement.backend is not None)
 
     @property
     def results(self):
@@ -234,46 +231,47 @@ def launch(
     arguments, before anything is started; LauncherError if no worker is to blame; and Interrupted, a
     KeyboardInterrupt.
     """
-    with call.refused_briefly():
-        world_size, placement = call.place(worker, args, kwargs, world_size, timeout, backend, on)
-        if on is None:
-            room.require(world_size)
-        if keep_going and on is not None:
+    call, on = Call(worker, args, kwargs), Here() if on is None else on
+    with refused_briefly():
+        world_size, placement = _placed(call, on, world_size, timeout, backend)
+        if keep_going and not on.can_keep_going:
             raise ValueError(
                 "keep_going works only for ranks that launch itself starts; those that on=… starts end together"
             )
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
-    name = call.worker_name(worker)
     surroundings.current_folder()  # if it has been deleted, nothing is started
-    stopped = f"the launch of {name} was interrupted, and none of its workers is still running"
+    stopped = f"the launch of {call.name} was interrupted, and none of its workers is still running"
     with briefly_interrupted(stopped), contextlib.ExitStack() as stack:
-        with call.refused_briefly():
-            call_fd = call.dump(worker, args, kwargs, stays_here=on is None)
+        with refused_briefly():
+            call_fd = call.dump(shares_memory=on.shares_memory)
         stack.callback(os.close, call_fd)
         warm()  # before waiting for a turn, and before torch is imported here too
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
         gpus = {}
-        if on is None or on.is_here:  # of this node only what ranks on it will use
-            gpus = stack.enter_context(sharing.reserve(name, world_size, placement.device_type, interrupts.sleep))
+        if on.is_here:  # of this node only what ranks on it will use
+            reserved = sharing.reserve(call.name, world_size, placement.device_type, interrupts.sleep)
+            gpus = stack.enter_context(reserved)
         started = time.monotonic()
-        if on is not None:
-            supervisor = stack.enter_context(on.follower(name, world_size, placement, debug, call_fd, gpus))
-        else:
-            forkserver = handle.current()
-            store = stack.enter_context(rendezvous.store())
-            captured = surroundings.capture(world_size, placement, store.port, debug, gpus)
-            surroundings_fd = payload.dump((captured, placement.backend))
-            stack.callback(os.close, surroundings_fd)
-            folder = stack.enter_context(surroundings.folder())
-            supervisor = Supervisor(forkserver, world_size, folder, surroundings_fd, call_fd, keeps_going=keep_going)
-            if _is_patient:
-                supervisor.forgive_waiting()
-        run = Run(name, placement, supervisor, (worker, args, kwargs, on), started)
+        start = Start(call.name, world_size, placement, call_fd, debug, gpus, keep_going, _is_patient)
+        supervisor = stack.enter_context(on.ranks(start))
+        run = Run(call, on, placement, supervisor, started)
         _announce(placement)
         _supervise(run, supervisor, timeout)
     return run
+
+
+def _placed(call, on, world_size, timeout, backend):
+    """Return world_size and placement. Raises ValueError or TypeError for arguments that cannot be."""
+    call.require_callable()
+    if not isinstance(on, Place):
+        raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {short(on)}")
+    require_count(world_size)
+    require_seconds(timeout)
+    call.require_arguments()
+    world_size = on.world_size(world_size)
+    return world_size, on.place(world_size, backend)
 
 
 def _supervise(run, supervisor, timeout):

@@ -1,12 +1,13 @@
-"""The call that a worker is to make: check it, and pack it for travel."""
+"""The call that each rank is to make: checked, packed for travel once, and kept for `run.export`."""
 
 import contextlib
 import functools
 import inspect
 import os
 import traceback
+from dataclasses import dataclass, field
 
-from .. import cells, hardware
+from .. import cells
 from ..processes import payload
 from .watch.failure import LauncherError
 from .worker import unsendable
@@ -24,9 +25,7 @@ class NotSendable(TypeError):
 
 @contextlib.contextmanager
 def refused_briefly():
-    """Have a notebook show a TypeError or ValueError of this block, which refuses what a student has asked for, in its
-    one sentence and with the student's line, without our frames.
-    """
+    """Show a TypeError or ValueError of this block in one sentence with the student's line, without our frames."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -40,86 +39,105 @@ def _refusal(error):
     return [f"\x1b[31m{type(error).__name__}\x1b[0m: {error}", *([f"  at {place}"] if place else [])]
 
 
-def place(worker, args, kwargs, world_size, timeout, backend, on=None):
-    """Return world_size and placement; raise ValueError or TypeError for invalid arguments."""
-    if not callable(worker):
-        raise TypeError(
-            f"launch needs a function to run in each worker, and was given {_short(worker)}"
-            + ("; pass the function itself, without calling it" if worker is None else "")
-        )
-    if on is not None and not hasattr(on, "follower"):
-        raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {_short(on)}")
-    if isinstance(world_size, bool) or not isinstance(world_size, int | None):
-        raise TypeError(f"world_size is the number of workers, a whole number from 1 up, not {_short(world_size)}")
-    if world_size is not None and world_size < 1:
-        raise ValueError(f"world_size is the number of workers, a whole number from 1 up, not {world_size}")
-    require_seconds(timeout)
-    if inspect.iscoroutinefunction(worker):
-        raise TypeError(
-            f"{worker_name(worker)} is an async function, which does nothing when it is called; give launch an "
-            f"ordinary one, such as lambda: asyncio.run({worker_name(worker)}(…))"
-        )
-    with contextlib.suppress(ValueError):  # a builtin without a signature
-        signature = inspect.signature(worker)
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            hint = "; a worker learns its rank from torch.distributed.get_rank()" if "'rank'" in str(error) else ""
-            raise TypeError(
-                f"{worker_name(worker)}{signature} cannot be called with these arguments: {error}{hint}"
-            ) from None
-    if on is None:
-        world_size = hardware.default_world_size() if world_size is None else world_size
-        return world_size, hardware.choose_backend(world_size, backend)
-    world_size = on.world_size(world_size)
-    return world_size, on.place(world_size, backend)
-
-
 def require_seconds(timeout):
-    """Raise ValueError for what is no timeout."""
+    """Raise ValueError unless `timeout` is a number of seconds above 0."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ValueError(f"timeout is a number of seconds above 0, not {_short(timeout)}")
+        raise ValueError(f"timeout is a number of seconds above 0, not {short(timeout)}")
+
+
+def require_count(world_size):
+    """Raise TypeError or ValueError unless `world_size` is a whole number from 1 up, or None."""
+    what = "world_size is the number of workers, a whole number from 1 up"
+    if isinstance(world_size, bool) or not isinstance(world_size, int | None):
+        raise TypeError(f"{what}, not {short(world_size)}")
+    if world_size is not None and world_size < 1:
+        raise ValueError(f"{what}, not {world_size}")
+
+
+def short(value):
+    """`repr(value)` where it is short, else what kind of thing it is."""
+    text = repr(value)
+    return text if len(text) < 60 else f"a {type(value).__name__}"
 
 
 def worker_name(worker):
+    """What a callable is called in messages."""
     if isinstance(worker, functools.partial):
         return worker_name(worker.func)
     return getattr(worker, "__name__", type(worker).__name__)
 
 
-def _short(value):
-    text = repr(value)
-    return text if len(text) < 60 else f"a {type(value).__name__}"
+@dataclass(frozen=True)
+class Call:
+    """`worker(*args, **kwargs)`, for each rank to make."""
 
+    worker: object
+    args: tuple = ()
+    kwargs: dict = field(default_factory=dict)
 
-def dump(worker, args, kwargs, stays_here=False):
-    """Return the descriptor of a payload, in which shared memory stays shared if it `stays_here`, on this machine.
+    @property
+    def name(self):
+        return worker_name(self.worker)
 
-    Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.
-    """
-    try:
-        fd = payload.dump((worker, args, kwargs), keeps_shared=stays_here)
-        if not stays_here and (num_bytes := payload.shared_bytes((worker, args, kwargs))):
-            print(f"{num_bytes / 1e6:.1f} MB of shared memory or a mapped file were copied: ranks of on=… share none")
-        return fd
-    except OSError as error:
-        raise LauncherError(f"there is no room to hand the arguments to the workers ({error.strerror})") from error
-    except Exception as error:
-        named = [(f"argument {i}", value) for i, value in enumerate(args, 1)]
-        named += [(f"argument {name}", value) for name, value in kwargs.items()]
-        with contextlib.suppress(TypeError):
-            names = inspect.getclosurevars(worker)
-            named += [
-                (f"{name}, which {worker_name(worker)} uses,", v)
-                for name, v in (names.nonlocals | names.globals).items()
-            ]
-        for what, value in named:
+    def require_callable(self):
+        """Raise TypeError for what is no function."""
+        if not callable(self.worker):
+            raise TypeError(
+                f"launch needs a function to run in each worker, and was given {short(self.worker)}"
+                + ("; pass the function itself, without calling it" if self.worker is None else "")
+            )
+
+    def require_arguments(self):
+        """Raise TypeError if the function does not take these arguments, or does nothing when it is called."""
+        if inspect.iscoroutinefunction(self.worker):
+            raise TypeError(
+                f"{self.name} is an async function, which does nothing when it is called; give launch an "
+                f"ordinary one, such as lambda: asyncio.run({self.name}(…))"
+            )
+        with contextlib.suppress(ValueError):  # a builtin without a signature
+            signature = inspect.signature(self.worker)
+            try:
+                signature.bind(*self.args, **self.kwargs)
+            except TypeError as error:
+                hint = "; a worker learns its rank from torch.distributed.get_rank()" if "'rank'" in str(error) else ""
+                raise TypeError(
+                    f"{self.name}{signature} cannot be called with these arguments: {error}{hint}"
+                ) from None
+
+    def dump(self, shares_memory=False):
+        """Return the descriptor of a payload; shared memory stays shared for ranks that can share it.
+
+        Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.
+        """
+        content = self.worker, self.args, self.kwargs
+        try:
+            fd = payload.dump(content, keeps_shared=shares_memory)
+            if not shares_memory and (num_bytes := payload.shared_bytes(content)):
+                print(
+                    f"{num_bytes / 1e6:.1f} MB of shared memory or a mapped file were copied: ranks of on=… share none"
+                )
+            return fd
+        except OSError as error:
+            raise LauncherError(f"there is no room to hand the arguments to the workers ({error.strerror})") from error
+        except Exception as error:
+            raise self._not_sendable(error) from None
+
+    def _not_sendable(self, error):
+        """The NotSendable that names the argument or the global to blame for `error`, else the function itself."""
+        for what, value in self._parts():
             if (reason := unsendable.reason_against(value)) is not None:
-                raise NotSendable(
+                return NotSendable(
                     f"{what} is {unsendable.described(value)}, which cannot be sent to another process ({reason}); "
                     "make it inside the worker, or pass plain values and tensors",
                     what,
                     str(reason),
-                ) from None
-        name = worker_name(worker)
-        raise NotSendable(f"{name} cannot be sent to another process: {error}", name, str(error)) from None
+                )
+        return NotSendable(f"{self.name} cannot be sent to another process: {error}", self.name, str(error))
+
+    def _parts(self):
+        """Yield (words for it, value) of each argument, and of what the function refers to."""
+        yield from ((f"argument {i}", value) for i, value in enumerate(self.args, 1))
+        yield from ((f"argument {name}", value) for name, value in self.kwargs.items())
+        with contextlib.suppress(TypeError):
+            used = inspect.getclosurevars(self.worker)
+            yield from ((f"{name}, which {self.name} uses,", v) for name, v in (used.nonlocals | used.globals).items())

@@ -1,10 +1,15 @@
-"""Whether this machine can serve as many workers as are asked for: said before any is started."""
+"""This machine's own workers, forked from the notebook's forkserver, and how many of them it can serve."""
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..hardware import num_cores
+from .. import hardware
+from .forkserver import handle
+from .place import Place, inherited
+from .watch.supervisor import Supervisor
+from .worker import surroundings
 
 _PER_CORE = 64
 _ALLOWS_MORE = "COURSE_WORKERS_PER_CORE"
@@ -13,7 +18,35 @@ _SPARE_DESCRIPTORS = 16
 _PIDS = Path("/sys/fs/cgroup")
 
 
-def require(world_size):
+@dataclass(frozen=True)
+class Here(Place):
+    """What `launch` does without `on=`."""
+
+    shares_memory = can_keep_going = True
+
+    def world_size(self, asked):
+        return hardware.default_world_size() if asked is None else asked
+
+    def place(self, world_size, backend):
+        placement = hardware.choose_backend(world_size, backend)
+        require_room(world_size)
+        return placement
+
+    def shape(self, world_size, placement):
+        return 1, world_size, world_size if placement.device_type == "cuda" else 0
+
+    @contextlib.contextmanager
+    def ranks(self, start):
+        with inherited(start, start.placement.backend) as (_, _, fd), surroundings.folder() as folder:
+            supervisor = Supervisor(
+                handle.current(), start.world_size, folder, fd, start.call_fd, keeps_going=start.keep_going
+            )
+            if start.is_patient:
+                supervisor.forgive_waiting()
+            yield supervisor
+
+
+def require_room(world_size):
     """Raise ValueError, with the reason and what to do, for more workers than this machine can serve."""
     for most, why in _limits():
         if world_size > most:
@@ -23,9 +56,9 @@ def require(world_size):
 def _limits():
     """Yield (most workers, why no more)."""
     per_core = _whole_number(os.environ.get(_ALLOWS_MORE)) or _PER_CORE
-    cores = f"each of its {num_cores()} cores" if num_cores() > 1 else "its one core"
+    cores = f"each of its {hardware.num_cores()} cores" if hardware.num_cores() > 1 else "its one core"
     yield (
-        per_core * num_cores(),
+        per_core * hardware.num_cores(),
         f"more than {per_core} on {cores} would hardly move; {_ALLOWS_MORE}=… in the environment allows it",
     )
     with contextlib.suppress(ImportError, OSError):  # not on this system

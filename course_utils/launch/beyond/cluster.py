@@ -1,18 +1,27 @@
-"""A Slurm job: submitted through submitit, followed with scontrol, ended with scancel.
+"""A Slurm job, `on=Slurm(…)`: submitted through submitit, followed with scontrol, ended with scancel.
 
 submitit writes the batch file and starts one process on each node, an agent (`remote`). Its way to ask for a job's
 state is sacct, which many clusters do not have; scontrol knows every job that runs or has just ended.
 """
 
+import contextlib
+import dataclasses
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ... import hardware
+from ..place import Place, require_whole
 from ..watch.failure import LauncherError
+from ..worker import surroundings
 from . import remote
+from .folder import Job, made
+from .follower import Follower
 
 _PAUSE_S = 0.1
 # how often Slurm is asked, of a job that waits only so often after its first half minute
@@ -32,7 +41,91 @@ _ENDS = {
 }
 
 
-class Cluster:
+@dataclass(frozen=True)
+class Slurm(Place):
+    """A job on a Slurm cluster, submitted from where this notebook runs.
+
+    `nodes` machines with `gpus_per_node` GPUs each, and a worker per GPU; with no GPUs, `workers_per_node` workers.
+    `time` is the job's limit in minutes; `partition` and `account` as on the cluster; `setup` holds lines of shell that
+    run first on the compute nodes (`module load …`); `options` further ones of sbatch, {"mem": "16G"}. `folder` must be
+    seen by notebook and compute nodes alike; by default it is in the home folder.
+    """
+
+    nodes: int = 1
+    gpus_per_node: int = 0
+    workers_per_node: int | None = None
+    time: float = 10
+    partition: str | None = None
+    account: str | None = None
+    setup: tuple = ()
+    options: dict = field(default_factory=dict)
+    folder: str | os.PathLike | None = None
+    is_here = False
+
+    def __post_init__(self):
+        require_whole("Slurm(nodes=…)", self.nodes)
+        require_whole("Slurm(gpus_per_node=…)", self.gpus_per_node, 0)
+        if self.workers_per_node is not None:
+            require_whole("Slurm(workers_per_node=…)", self.workers_per_node)
+        if self.workers_per_node is None and not self.gpus_per_node:
+            raise ValueError(
+                "Slurm(…) needs gpus_per_node, a worker for each, or workers_per_node where there are no GPUs"
+            )
+        if isinstance(self.time, bool) or not isinstance(self.time, (int, float)) or not self.time > 0:
+            raise ValueError(f"Slurm(time=…) is a number of minutes above 0, not {self.time!r}")
+
+    @property
+    def _share(self):
+        return self.workers_per_node or self.gpus_per_node
+
+    def world_size(self, asked):
+        """The number of workers, which the job decides."""
+        found = self.nodes * self._share
+        if asked not in (None, found):
+            raise ValueError(
+                f"world_size is {asked}, but {self.nodes} × {self._share} workers are {found}: leave world_size out"
+            )
+        return found
+
+    def shape(self, world_size, placement):
+        return self.nodes, self._share, self.gpus_per_node
+
+    def place(self, world_size, backend):
+        means = "" if backend in (None, "auto") else f" with {backend}"
+        workers = f"{self.nodes} × {self._share} workers"
+        return hardware.Placement(
+            backend, "cuda" if self.gpus_per_node else "cpu", f"{workers} as a job of Slurm{means}"
+        )
+
+    @contextlib.contextmanager
+    def ranks(self, start):
+        captured = surroundings.capture(start.world_size, start.placement, 0, start.debug, {})
+        captured = dataclasses.replace(captured, environment=None, cores=None)  # the job's own
+        try:
+            parent = Path(self.folder) if self.folder is not None else Path.home() / ".cache" / "course_utils"
+        except RuntimeError:
+            raise ValueError("this user has no home folder: name one that all nodes see, Slurm(folder=…)") from None
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"Slurm(folder=…): {parent} cannot be made ({error.strerror})") from None
+        job = Job(self.nodes, self._share, None, [])
+        with made(parent.resolve(), start.call_fd, captured, start.placement.backend, job) as folder:
+            yield Follower(folder, SlurmJob(self, folder, start.name), start.world_size)
+
+    def parameters(self, name):
+        """What submitit's SlurmExecutor takes."""
+        package = str(Path(__file__).resolve().parents[3])
+        found = {
+            "job_name": name, "nodes": self.nodes, "ntasks_per_node": 1, "time": max(1, round(self.time)),
+            "partition": self.partition, "account": self.account, "gpus_per_node": self.gpus_per_node or None,
+            "setup": [f'export PYTHONPATH="{package}${{PYTHONPATH:+:$PYTHONPATH}}"', *self.setup],
+            "additional_parameters": self.options,
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class SlurmJob:
     """The engine of a Follower: a job as `slurm`, a Slurm, describes it."""
 
     start_s = float("inf")  # it may wait for its turn; its own time limit ends it at last

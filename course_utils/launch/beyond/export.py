@@ -16,7 +16,6 @@ from pathlib import Path
 
 from ... import slurm
 from ...processes import payload
-from .. import call
 from . import source
 
 _PROGRAM = '''"""{title}, as it was launched from a notebook.
@@ -68,12 +67,13 @@ _JOIN = """\
 """
 
 
-def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joins):
+def export(folder, call, num_nodes, per_node, gpus_per_node, joins):
     """Write NAME.py, NAME.arguments and NAME.sbatch into `folder`, and return their paths.
 
     `joins`: the program makes the process group, not the worker. Raises NotSendable, with nothing written, if something
     cannot be handed over.
     """
+    worker, args, kwargs = call.worker, call.args, call.kwargs
     written = _Written(worker, *args, *kwargs.values())
     called = written.names_of.get(id(worker)) or 'given["worker"]'
     is_method = isinstance(worker, types.MethodType) and getattr(worker.__self__, worker.__name__, None) == worker
@@ -83,9 +83,9 @@ def export(folder, worker, args, kwargs, num_nodes, per_node, gpus_per_node, joi
     try:
         given_fd = payload.dump(given, name_of=lambda value: written.names_of.get(id(value)))
     except Exception:
-        os.close(call.dump(worker, args, kwargs))  # raises an error that names what it is
+        os.close(call.dump())  # raises an error that names what it is
         raise
-    folder, title = Path(folder), call.worker_name(worker)
+    folder, title = Path(folder), call.name
     name = _file_name(title, folder)
     program, arguments, batch = (folder / f"{name}.{kind}" for kind in ("py", "arguments", "sbatch"))
     with open(given_fd, "rb"):

@@ -1,12 +1,84 @@
-"""Two or more torchrun agents on this machine, each of them a node of its own for the ranks that it starts."""
+"""Two or more "nodes" on this machine: a torchrun agent each, `on=Nodes(2)`."""
 
+import contextlib
+import dataclasses
 import io
+import os
 import time
+from dataclasses import dataclass
 
+from ... import hardware
+from ..call import Call
+from ..forkserver import handle
+from ..place import Place, inherited, require_whole
 from ..watch.failure import how_it_failed
 from ..watch.supervisor import Supervisor
+from ..worker import surroundings
+from . import remote
+from .folder import Job, made
+from .follower import Follower
 
 _PAUSE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Nodes(Place):
+    """Two or more "nodes" on this machine: a torchrun agent each, which starts its share of the workers.
+
+    Every rank has LOCAL_RANK and LOCAL_WORLD_SIZE of its node; where there is a GPU for each rank, a node sees only its
+    own.
+    """
+
+    count: int = 2
+
+    def __post_init__(self):
+        require_whole("the number of nodes", self.count)
+
+    def world_size(self, asked):
+        """The number of workers: as many as `asked` for, or a launch's default, rounded to equal shares."""
+        if asked is None:
+            return self.count * max(1, hardware.default_world_size() // self.count)
+        if asked % self.count:
+            raise ValueError(
+                f"world_size is {asked}, which {self.count} nodes cannot share equally: take a multiple of {self.count}"
+            )
+        return asked
+
+    def shape(self, world_size, placement):
+        share = world_size // self.count
+        return self.count, share, share if placement.device_type == "cuda" else 0
+
+    def place(self, world_size, backend):
+        placement = hardware.choose_backend(world_size, backend)
+        note = f"{self.count} nodes on this machine, a torchrun agent each; {placement.note}"
+        return dataclasses.replace(placement, note=note)
+
+    @contextlib.contextmanager
+    def ranks(self, start):
+        backend, agents_backend = start.placement.backend, None
+        with (
+            inherited(start, agents_backend) as (port, captured, surroundings_fd),
+            surroundings.folder() as temporary,
+            contextlib.ExitStack() as stack,
+        ):
+            visible = captured.environment.get("CUDA_VISIBLE_DEVICES")  # what is reserved, or was chosen before
+            shares = self._gpus(start.world_size, start.placement, visible)
+            job = Job(self.count, start.world_size // self.count, ("127.0.0.1", port), shares)
+            folder = stack.enter_context(made(temporary, start.call_fd, captured, backend, job))
+            call_fd = Call(remote.run_agent_of_rank, (str(folder.path),)).dump()
+            stack.callback(os.close, call_fd)
+            agents = Agents(handle.current(), self.count, temporary, surroundings_fd, call_fd)
+            yield Follower(folder, agents, start.world_size)
+
+    def _gpus(self, world_size, placement, chosen):
+        """For each node, the variable that lets it see its own of the `chosen` GPUs; nothing where ranks share them, or
+        use none.
+        """
+        if placement.device_type != "cuda" or hardware.num_devices() < world_size:
+            return []
+        names = chosen.split(",") if chosen else [str(i) for i in range(hardware.num_devices())]
+        share = world_size // self.count
+        return [{"CUDA_VISIBLE_DEVICES": ",".join(names[i * share : (i + 1) * share])} for i in range(self.count)]
 
 
 class Agents:

@@ -7,9 +7,10 @@ import sys
 import traceback
 
 from ... import cells
+from ..call import Call
 from ..display.columns import Columns
 from ..watch.failure import RanksError, WorkerError
-from . import ranks, resident
+from . import loop, ranks
 
 _cells = itertools.count(1)
 
@@ -38,7 +39,7 @@ def run_in_ranks(line, cell):
     values = [None] * there.world_size
     shown = Columns(chosen, there.world_size)
     try:
-        values = there.ask(chosen, resident.run_cell, (source, file, name), {}, name, shown.output, shown)
+        values = there.ask(chosen, Call(loop.run_cell, (source, file, name)), name, shown.output, shown)
     except WorkerError as error:
         error.add(_advice(error, get_ipython()))
         raise

@@ -2,8 +2,8 @@
 
     notebook                                    forkserver of its own          worker, one per rank
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    Ranks, crew  ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ resident.obey
-    residents    ── Ask, with (function, args, kwargs) ──────────────────────▶   function(*args, **kwargs)
+    Ranks, pool  ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ loop.serve
+    serving      ── Ask, with (function, args, kwargs) ──────────────────────▶   function(*args, **kwargs)
                  ◀─ Answered, with its result ────────────────────────────────
     magic: `%%ranks` asks them to run a cell; columns shows the outcome
 
@@ -17,8 +17,9 @@ import os
 import time
 
 from ...processes import interrupts
-from .. import call, room
+from ..call import Call, refused_briefly, require_count, require_seconds
 from ..display import held
+from ..here import Here
 from ..watch.failure import (
     Fate,
     Interrupted,
@@ -30,8 +31,8 @@ from ..watch.failure import (
     lines_about,
 )
 from ..watch.streams import Output
-from . import resident
-from .crew import Crew
+from . import loop
+from .pool import Pool
 
 _current = None  # this process's Ranks; there is at most one
 _ENDED = "these ranks have ended; make new ones with Ranks(…)"
@@ -56,25 +57,27 @@ class Ranks:
 
     def __init__(self, world_size=None, *, timeout=120, backend="auto", debug=False):
         global _current
-        with call.refused_briefly():
+        with refused_briefly():
             if backend is None:
                 raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
-            self.world_size, self.placement = call.place(resident.obey, (), {}, world_size, timeout, backend)
-            room.require(self.world_size)
+            require_count(world_size)
+            require_seconds(timeout)
+            self.world_size = Here().world_size(world_size)
+            self.placement = Here().place(self.world_size, backend)
         if os.environ.get("COURSE_IN_WORKER"):
             raise RuntimeError(
                 "Ranks was called inside a worker, which cannot start workers; call it from the notebook"
             )
         self._timeout = timeout
         self._output = None  # of the latest request
-        self._owner, self._crew = os.getpid(), Crew(self.world_size, self.placement, debug)
+        self._owner, self._pool = os.getpid(), Pool(self.world_size, self.placement, debug)
         if _current is not None:
             _current.close()
         stopped = "the start of these ranks was interrupted, and none is still running"
         with briefly_interrupted(stopped), interrupts.deferred():
             try:
                 _current = self
-                self._crew.start()
+                self._pool.start()
             except BaseException:
                 self.close()
                 raise
@@ -86,8 +89,8 @@ class Ranks:
 
     @timeout.setter
     def timeout(self, seconds):
-        with call.refused_briefly():
-            call.require_seconds(seconds)
+        with refused_briefly():
+            require_seconds(seconds)
         self._timeout = seconds
 
     def run(self, function, *args, **kwargs):
@@ -96,60 +99,62 @@ class Ranks:
         Raises WorkerError if a rank fails or time is up; NotSendable, LauncherError and Interrupted, as `launch` does;
         and RanksError if the ranks have ended.
         """
-        with call.refused_briefly():
-            call.place(function, args, kwargs, self.world_size, self.timeout, "gloo")
+        call = Call(function, args, kwargs)
+        with refused_briefly():
+            call.require_callable()
+            call.require_arguments()
         output = Output(self.world_size, logs="ranks.logs")
         try:
-            return self.ask(range(self.world_size), function, args, kwargs, call.worker_name(function), output)
+            return self.ask(range(self.world_size), call, call.name, output)
         finally:
             output.finish()
 
-    def ask(self, ranks, function, args, kwargs, name, output, display=None):
+    def ask(self, ranks, call, name, output, display=None):
         """Like `run`, for some of the ranks, whose output goes to `output`; the list has an entry for every rank.
 
-        `display`, a Columns, is refreshed meanwhile.
+        Messages call it `name`. `display`, a Columns, is refreshed meanwhile.
         """
         with (
             briefly_interrupted(f"{name} was interrupted"),
-            self._crew.turn,
+            self._pool.turn,
             interrupts.deferred(),
-            self._crew.at_work(self._pause),
+            self._pool.at_work(self._pause),
         ):
             self._output = output
-            residents = self._require_life(output)
-            with call.refused_briefly():
-                fd = call.dump(function, args, kwargs, stays_here=True)
+            serving = self._require_life(output)
+            with refused_briefly():
+                fd = call.dump(shares_memory=True)
             try:
-                self._watch(residents, {rank: fd for rank in ranks}, name, display)
+                self._watch(serving, {rank: fd for rank in ranks}, name, display)
             finally:
                 os.close(fd)
-            results, residents.results = residents.results, []  # kept by nobody but the student
+            results, serving.results = serving.results, []  # kept by nobody but the student
             return results
 
     def _pause(self, seconds):
         """Wait a moment for their turn. Raises RanksError if they have ended meanwhile."""
-        if self._crew.residents is None:
+        if self._pool.serving is None:
             raise RanksError(_ENDED)
         interrupts.sleep(seconds)
 
-    def _watch(self, residents, fds, name, display):
+    def _watch(self, serving, fds, name, display):
         deadline = time.monotonic() + self.timeout
         error, is_interrupted = None, False
         try:
             try:
-                seconds = residents.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
-                if residents.busy and residents.have_failed and not residents.was_quit:
-                    residents.wait_for_others(deadline, spins=self.placement.backend == "nccl")
+                seconds = serving.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
+                if serving.busy and serving.have_failed and not serving.was_quit:
+                    serving.wait_for_others(deadline, spins=self.placement.backend == "nccl")
             except KeyboardInterrupt:
                 is_interrupted = True
-            if residents.have_failed:  # which comes first, also where the wait for the others was interrupted
-                error = explain(residents.account(), None, residents.killed_for_memory, "Ranks")
+            if serving.have_failed:  # which comes first, also where the wait for the others was interrupted
+                error = explain(serving.account(), None, serving.killed_for_memory, "Ranks")
             elif is_interrupted:
-                error = Interrupted(f"{name} was interrupted", residents.account())
-            elif residents.busy:
-                error, is_interrupted = explain(residents.account(), seconds, asked_by="Ranks"), True
+                error = Interrupted(f"{name} was interrupted", serving.account())
+            elif serving.busy:
+                error, is_interrupted = explain(serving.account(), seconds, asked_by="Ranks"), True
         except BaseException:
-            was_closed = self._crew.residents is None
+            was_closed = self._pool.serving is None
             self.close()
             if was_closed:  # by another thread
                 raise RanksError(_ENDED) from None
@@ -157,7 +162,7 @@ class Ranks:
         if error is None:
             return
         if display is not None:
-            display.begin([copy.copy(fate) for fate in residents.fates], residents.rows)
+            display.begin([copy.copy(fate) for fate in serving.fates], serving.rows)
         if isinstance(error, WorkerError) and error.has_quit:
             others = [fate for fate in error.ranks if fate.rank != error.rank]
             error, is_interrupted = Interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
@@ -168,9 +173,9 @@ class Ranks:
 
     def _recover(self, is_interrupted):
         try:
-            return self._crew.recover(is_interrupted)
+            return self._pool.recover(is_interrupted)
         except (Exception, KeyboardInterrupt) as error:
-            was_closed = self._crew.residents is None  # by another thread
+            was_closed = self._pool.serving is None  # by another thread
             self.close()
             if was_closed:
                 return f"T{_ENDED[1:]}."
@@ -178,25 +183,25 @@ class Ranks:
             return f"The ranks could not be recovered ({reason}) and have ended: make new ones with Ranks(…)."
 
     def _require_life(self, output):
-        """The residents. Raises RanksError if the ranks have ended; also if one has ended since, after restarting it.
+        """The serving. Raises RanksError if the ranks have ended; also if one has ended since, after restarting it.
 
         What they have printed since the last request goes to `output`.
         """
-        residents = self._crew.residents
-        if residents is None or self._owner != os.getpid():
+        serving = self._pool.serving
+        if serving is None or self._owner != os.getpid():
             raise RanksError(_ENDED)
-        residents.output = output
+        serving.output = output
         try:
-            residents.drain()
+            serving.drain()
         except LauncherError:
             self.close()
             raise
-        if residents.gone:
-            ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(residents.gone.items())))
+        if serving.gone:
+            ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(serving.gone.items())))
             note = self._recover(is_interrupted=False)
-            again = " Run the cell again." if self._crew.residents is not None else ""
+            again = " Run the cell again." if self._pool.serving is not None else ""
             raise RanksError(f"Since the last cell {ends}. {note}{again}")
-        return residents
+        return serving
 
     @property
     def logs(self):
@@ -205,16 +210,16 @@ class Ranks:
 
     def __getitem__(self, expression):
         """The value of a variable or an expression in each rank, as a list."""
-        with call.refused_briefly():
+        with refused_briefly():
             if not isinstance(expression, str):
                 raise TypeError(f'ranks["loss"] takes a variable or an expression as a text, not {expression!r}')
-        return self.run(resident.evaluate, expression)
+        return self.run(loop.evaluate, expression)
 
     def __setitem__(self, name, value):
-        with call.refused_briefly():
+        with refused_briefly():
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"ranks[…] = … sets a variable, and {name!r} is not a variable name")
-        self.run(resident.assign, name, value)
+        self.run(loop.assign, name, value)
 
     def __len__(self):
         return self.world_size
@@ -226,7 +231,7 @@ class Ranks:
         self.close()
 
     def __repr__(self):
-        state = "ended" if self._crew.residents is None else self.placement.note
+        state = "ended" if self._pool.serving is None else self.placement.note
         return f"<Ranks: {self.world_size}, {state}>"
 
     def close(self):
@@ -237,7 +242,7 @@ class Ranks:
         with interrupts.deferred():
             if _current is self:
                 _current = None
-            self._crew.close()
+            self._pool.close()
 
 
 def current():

@@ -1,4 +1,4 @@
-"""The processes of `Ranks`: their start, their end, and how they are brought back when some of them are lost."""
+"""A pool of persistent workers: their start, their end, and how they are brought back when some of them are lost."""
 
 import contextlib
 import io
@@ -7,27 +7,28 @@ import threading
 import time
 
 from ...hardware import sharing
-from ...processes import interrupts, payload
-from .. import call
+from ...processes import interrupts
+from ..call import Call
 from ..forkserver import handle, rendezvous
+from ..place import Start, inherited
 from ..watch.failure import explain, is_in_torch_distributed, names_of
 from ..watch.streams import Output
 from ..worker import surroundings
-from . import resident
-from .residents import Residents
+from . import loop
+from .serving import Serving
 
 _READY_S = 60.0  # until ranks that start, or join a new group, say so
 _MEET_S = 3.0
 _DEAF_S = 5.0  # in which an interrupt does not stop ranks from being brought back
-_NOTHING = resident.evaluate, ("None",)  # to ask of a rank that is to say that it is there
+_NOTHING = loop.evaluate, ("None",)  # to ask of a rank that is to say that it is there
 
 
-class Crew:
-    """`world_size` processes with a process group. `start`, then ask `residents`, and `close` in any case."""
+class Pool:
+    """`world_size` processes with a process group. `start`, then ask `serving`, and `close` in any case."""
 
     def __init__(self, world_size, placement, debug):
         self.world_size, self._placement, self._debug = world_size, placement, debug
-        self.residents, self._handle = None, None
+        self.serving, self._handle = None, None
         self.turn = threading.RLock()  # held by the thread that asks them
         self._gpus = {}  # the environment variables that choose those reserved
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
@@ -67,19 +68,18 @@ class Crew:
         stack.callback(self._handle.end)
         folder = stack.enter_context(surroundings.folder())
         self._stores = stack.enter_context(contextlib.ExitStack())
-        self._call_fd = call.dump(resident.obey, (), {})
+        self._call_fd = Call(loop.serve).dump()
         stack.callback(os.close, self._call_fd)
-        with self._surrounded() as surroundings_fd:
-            residents = Residents(self._handle, self.world_size, folder, surroundings_fd, self._call_fd)
-            self.residents = residents
-            stack.callback(residents.stop)
-            residents.start()
-            self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), _NOTHING))
+        _, inherited_fd = self._meeting_anew()
+        serving = self.serving = Serving(self._handle, self.world_size, folder, inherited_fd, self._call_fd)
+        stack.callback(serving.stop)
+        serving.start()
+        self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), _NOTHING))
 
     def close(self):
         """End them and all that they have started. May be called again, and while another thread asks them."""
         with self._closing:
-            stack, self.residents = self._stack.pop_all(), None
+            stack, self.serving = self._stack.pop_all(), None
         if not self.turn.acquire(blocking=False):
             if self._handle is not None:
                 self._handle.end()  # whoever waits for them now hears that they are gone
@@ -94,20 +94,20 @@ class Crew:
 
         Raises what stops that.
         """
-        residents = self.residents
-        residents.deaf_until = time.monotonic() + _DEAF_S
+        serving = self.serving
+        serving.deaf_until = time.monotonic() + _DEAF_S
         try:
-            if is_interrupted or not all(is_in_torch_distributed(residents.fates[r].frames) for r in residents.busy):
-                residents.interrupt()
-            residents.drain()
-            lost = sorted({*residents.busy, *residents.gone, *residents.astray})
-            if not lost and self._still_meets(residents):
+            if is_interrupted or not all(is_in_torch_distributed(serving.fates[r].frames) for r in serving.busy):
+                serving.interrupt()
+            serving.drain()
+            lost = sorted({*serving.busy, *serving.gone, *serving.astray})
+            if not lost and self._still_meets(serving):
                 return ""
             if lost and self._placement.backend == "nccl":  # a missing member leaves the others' GPUs waiting
                 lost = list(range(self.world_size))
-            self._renew(residents, lost)
+            self._renew(serving, lost)
         finally:
-            residents.deaf_until = 0.0
+            serving.deaf_until = 0.0
         if not lost:
             return "The ranks had not run the same collectives, so all have joined a new process group."
         has, its = ("has", "its") if len(lost) == 1 else ("have", "their")
@@ -116,9 +116,9 @@ class Crew:
             "a new process group: anything made with the old one, such as a DDP model, must be made again."
         )
 
-    def _still_meets(self, residents):
+    def _still_meets(self, serving):
         """Whether each process group still works: messages between two ranks count in some of its members only."""
-        suspects = residents.unequal_groups
+        suspects = serving.unequal_groups
         if not suspects:
             return True
         if self._placement.backend == "nccl":  # a barrier that does not end would hold the GPUs
@@ -126,32 +126,25 @@ class Crew:
         meet = rendezvous.still_meet, (suspects, _MEET_S)
         # gloo says on stderr that a member does not come: the student has called no such function
         unseen = Output(self.world_size, io.StringIO())
-        self._wait_for_answers(residents, dict.fromkeys(range(self.world_size), meet), unseen)
-        return all(residents.results)
+        self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), meet), unseen)
+        return all(serving.results)
 
-    def _renew(self, residents, lost):
+    def _renew(self, serving, lost):
         """Restart the ranks `lost`, and have all join a new process group."""
-        with self._surrounded() as surroundings_fd:
-            rejoin = (resident.rejoin, (self._store.port, self._placement.backend))
-            residents.collectives.clear()
-            residents.restart(lost, surroundings_fd, self._call_fd)
-            self._wait_for_answers(
-                residents, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING)
-            )
+        port, inherited_fd = self._meeting_anew()
+        rejoin = (loop.rejoin, (port, self._placement.backend))
+        serving.collectives.clear()
+        serving.restart(lost, inherited_fd, self._call_fd)
+        self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING))
 
-    @contextlib.contextmanager
-    def _surrounded(self):
-        """Yield the surroundings of ranks that start now, with a new store to meet at, as a descriptor."""
+    def _meeting_anew(self):
+        """Make a new store for ranks to meet at; its port, and the descriptor of what ranks inherit that start now."""
+        start = Start("Ranks", self.world_size, self._placement, self._call_fd, self._debug, self._gpus)
         self._stores.close()
-        self._store = self._stores.enter_context(rendezvous.store())
-        captured = surroundings.capture(self.world_size, self._placement, self._store.port, self._debug, self._gpus)
-        fd = payload.dump((captured, self._placement.backend))
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        port, _, fd = self._stores.enter_context(inherited(start, self._placement.backend))
+        return port, fd
 
-    def _wait_for_answers(self, residents, requests, output=None):
+    def _wait_for_answers(self, serving, requests, output=None):
         """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer.
 
         What they print goes to `output`, or is shown.
@@ -159,15 +152,15 @@ class Crew:
         fds = {}
         try:
             for rank, (function, args) in requests.items():
-                fds[rank] = call.dump(function, args, {})
+                fds[rank] = Call(function, args).dump()
             output = output or Output(self.world_size)
-            seconds = residents.request(fds, _READY_S, output)
+            seconds = serving.request(fds, _READY_S, output)
             output.finish()
         finally:
             for fd in fds.values():
                 os.close(fd)
-        fates = residents.whereabouts()
+        fates = serving.whereabouts()
         if any(fate.has_failed for fate in fates):
             raise explain(fates)
-        if residents.busy:
+        if serving.busy:
             raise explain(fates, timeout=seconds)

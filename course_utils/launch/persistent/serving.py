@@ -52,8 +52,8 @@ def _cpu_seconds(pid):
     return times.user + times.system
 
 
-class Residents(Supervisor):
-    """The workers of `Ranks`. `start`, then requests, and `stop` in any case."""
+class Serving(Supervisor):
+    """Supervises workers that serve requests. `start`, then `request`, and `stop` in any case."""
 
     def __init__(self, handle, world_size, folder, surroundings_fd, call_fd):
         super().__init__(handle, world_size, folder, surroundings_fd, call_fd)

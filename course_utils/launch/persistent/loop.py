@@ -1,4 +1,4 @@
-"""What a persistent worker does between its start and its end: serve one request after another.
+"""What a persistent worker does between its start and its end: it serves one request after another.
 
 Its variables live in `__main__`, as a notebook's do in its kernel.
 """
@@ -21,7 +21,7 @@ _is_busy = False
 _given = {}  # {name: value} in `__main__` that came with the notebook's functions
 
 
-def obey():
+def serve():
     """Be a persistent rank: answer every Ask until the notebook is gone."""
     import torch
     import torch.distributed as dist
