@@ -1,6 +1,8 @@
 """Run an answer where it can do no harm: in worker processes, with a deadline for what never ends."""
 
 from ..launch import NotSendable, WorkerError, launch, patiently, unannounced
+from ..launch.forkserver.protocol import Phase, Reached
+from ..launch.worker import worker
 from .expect import Wrong, expect_function, unchanged
 from .intact import intact
 
@@ -42,10 +44,8 @@ def _until_it_returns(judge, answer, *args):
 
 
 def wait_for_the_others():
-    """Wait until the answer has returned on every rank.
-
-    A rank that is stopped in here is said to have returned from it.
-    """
+    """Wait until the answer has returned on every rank; one that is stopped meanwhile is said to have returned."""
     import torch.distributed as dist
 
+    worker.send(Reached(Phase.ANSWERED))
     dist.barrier()

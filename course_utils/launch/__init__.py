@@ -81,16 +81,9 @@ from .here import Here
 from .persistent import magic
 from .persistent.ranks import Ranks
 from .place import Place, Start
-from .watch.failure import (
-    Interrupted,
-    LauncherError,
-    RanksError,
-    WorkerError,
-    briefly_interrupted,
-    explain,
-    lines_about,
-    names_of,
-)
+from .watch.errors import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted
+from .watch.explain import explain, interrupted, lines_about
+from .watch.outcome import names_of
 from .worker import surroundings
 from .worker.worker import log
 
@@ -147,7 +140,7 @@ class Run:
 
     @property
     def failures(self):
-        return {fate.rank: explain([fate]) for fate in self._supervisor.fates if fate.has_failed}
+        return {outcome.rank: explain([outcome]) for outcome in self._supervisor.outcomes if outcome.has_failed}
 
     @property
     def logs(self):
@@ -293,7 +286,7 @@ def _supervise(run, supervisor, timeout):
         if isinstance(error, WorkerError) and error.has_quit:
             how = "quit"
             what = f"{run.name} was quit at the prompt of rank {error.rank}"
-            others = [fate for fate in error.ranks if fate.rank != error.rank]
+            others = [outcome for outcome in error.ranks if outcome.rank != error.rank]
             raise _interrupted(run, what, others) from None
         _going_on = None
         error.run = run
@@ -310,8 +303,8 @@ def _supervise(run, supervisor, timeout):
         if not has_ended:
             shutdown()  # the forkserver does not answer: end it, and with it every worker
     if run.failures:
-        failed = [fate for fate in supervisor.fates if fate.has_failed]
-        failed.sort(key=lambda fate: fate.blames_another)  # the cause first
+        failed = [outcome for outcome in supervisor.outcomes if outcome.has_failed]
+        failed.sort(key=lambda outcome: outcome.blames_another)  # the cause first
         print(lines_about(failed, too="")[0], *lines_about(failed)[1:], sep="\n")
     if supervisor.rows.note:
         print(supervisor.rows.note)
@@ -319,16 +312,20 @@ def _supervise(run, supervisor, timeout):
         raise supervisor.output.trouble
 
 
-def _interrupted_where(name, fates, begun):
-    """What was interrupted, in words, and the fates of ranks that had begun: a job may still wait for its turn."""
-    silent = [fate for fate in fates if not (fate.rank in begun or fate.has_failed or fate.returned or fate.frames)]
-    before = f" before {names_of([fate.rank for fate in silent])} had begun" if silent else ""
-    return f"{name} was interrupted{before}", [fate for fate in fates if fate not in silent]
+def _interrupted_where(name, outcomes, begun):
+    """What was interrupted, in words, and the outcomes of ranks that had begun: a job may still wait for its turn."""
+    silent = [
+        outcome
+        for outcome in outcomes
+        if not (outcome.rank in begun or outcome.has_failed or outcome.returned or outcome.frames)
+    ]
+    before = f" before {names_of([outcome.rank for outcome in silent])} had begun" if silent else ""
+    return f"{name} was interrupted{before}", [outcome for outcome in outcomes if outcome not in silent]
 
 
-def _interrupted(run, what, fates):
+def _interrupted(run, what, outcomes):
     kept = "latest_run() holds what they had printed, logged and returned"
-    error = Interrupted(f"{what}, and all workers were stopped; {kept}", fates)
+    error = interrupted(f"{what}, and all workers were stopped; {kept}", outcomes)
     error.run = run
     return error
 

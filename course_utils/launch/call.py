@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .. import cells
 from ..processes import payload
-from .watch.failure import LauncherError
+from .watch.errors import LauncherError
 from .worker import unsendable
 
 _LAUNCHER = os.path.dirname(__file__) + os.sep

@@ -16,7 +16,8 @@ import torch
 
 from course_utils.launch import LauncherError, WorkerError
 from course_utils.launch.forkserver.protocol import Report
-from course_utils.launch.watch.failure import Fate, explain, frames_of_dump
+from course_utils.launch.watch.explain import explain
+from course_utils.launch.watch.outcome import Outcome, frames_of_dump
 from course_utils.launch.watch.streams import Output
 from course_utils.launch.worker.consequence import Consequence
 from course_utils.processes import payload
@@ -31,7 +32,7 @@ def report(type_name, message="", frames=(), exitcode=None, **more):
 
 def lost(rank, time):
     """A rank that torch has told that its partner is gone."""
-    return Fate(
+    return Outcome(
         rank, report=report("RuntimeError", CONNECTION_LOST, consequence=Consequence.LOST_CONNECTION), time=time
     )
 
@@ -178,8 +179,8 @@ def test_bytes_that_are_no_text(pipe):
 
 
 def test_the_first_failure_in_time_is_the_cause():
-    late = Fate(0, report=report("TypeError", "late"), time=2.0)
-    early = Fate(1, report=report("ValueError", "early"), time=1.0)
+    late = Outcome(0, report=report("TypeError", "late"), time=2.0)
+    early = Outcome(1, report=report("ValueError", "early"), time=1.0)
     error = explain([late, early])
     assert error.rank == 1
     assert str(error).startswith("rank 1: ValueError: early")
@@ -189,8 +190,8 @@ def test_the_first_failure_in_time_is_the_cause():
 def test_an_error_has_fields_and_a_students_message_stays_as_it_is():
     message = "index 3 was out of bounds, lost its way"
     frames = (("/a/file.py", 3, "train"),)
-    late = [Fate(i, report=report("ValueError", message), time=2.0) for i in (0, 2)]
-    error = explain([late[0], Fate(1, report=report("IndexError", message, frames), time=1.0), late[1]])
+    late = [Outcome(i, report=report("ValueError", message), time=2.0) for i in (0, 2)]
+    error = explain([late[0], Outcome(1, report=report("IndexError", message, frames), time=1.0), late[1]])
     assert (error.rank, error.type_name, error.message, error.frames) == (1, "IndexError", message, frames)
     assert (error.exitcode, error.timed_out, error.advice) == (None, False, "")
     assert f"ranks 0 and 2 failed too: ValueError: {message}" in error.text == str(error)
@@ -212,8 +213,8 @@ def test_the_last_line_of_a_traceback_is_the_heading_whole(notebook):
 
 
 def test_several_ranks_are_spoken_of_in_the_plural():
-    cause = Fate(0, report=report("ValueError", "no"), time=1.0)
-    died = [Fate(i, died=3, time=2.0) for i in (3, 4)] + [Fate(5, died=-signal.SIGKILL, time=2.0)]
+    cause = Outcome(0, report=report("ValueError", "no"), time=1.0)
+    died = [Outcome(i, died=3, time=2.0) for i in (3, 4)] + [Outcome(5, died=-signal.SIGKILL, time=2.0)]
     text = str(explain([cause, lost(1, 2.0), lost(2, 2.0), *died]))
     assert "ranks 1 and 2 lost their connection when they were running" in text
     assert "ranks 3 and 4 ended with exit code 3" in text
@@ -221,7 +222,7 @@ def test_several_ranks_are_spoken_of_in_the_plural():
 
 
 def test_time_that_is_up_is_a_field_and_advice_stands_apart():
-    error = explain([Fate(0), Fate(1, returned=True)], timeout=3)
+    error = explain([Outcome(0), Outcome(1, returned=True)], timeout=3)
     assert error.timed_out
     assert error.advice == "If they only needed longer: launch(…, timeout=seconds)."
     assert str(error) == f"{error.text}\n\n{error.advice}"
@@ -231,15 +232,15 @@ def test_time_that_is_up_is_a_field_and_advice_stands_apart():
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_fault_of_the_launchers_own_is_no_workers(is_ours):
     ours = Report("OSError", "no room", traceback="", frames=(), while_doing="starting", is_ours=is_ours)
-    error = explain([Fate(0), Fate(1, report=ours, time=1.0)])
+    error = explain([Outcome(0), Outcome(1, report=ours, time=1.0)])
     assert isinstance(error, LauncherError if is_ours else WorkerError)
     assert str(error).startswith("rank 1: OSError: no room\n  while starting")
 
 
 def test_a_lost_connection_is_never_the_cause_where_another_rank_has_a_better_one():
-    error = explain([lost(0, 1.0), Fate(1, report=report("ValueError", "the cause"), time=2.0)])
+    error = explain([lost(0, 1.0), Outcome(1, report=report("ValueError", "the cause"), time=2.0)])
     assert str(error).startswith("rank 1: ValueError: the cause")
-    error = explain([lost(0, 1.0), Fate(1, died=-signal.SIGSEGV, time=2.0)])
+    error = explain([lost(0, 1.0), Outcome(1, died=-signal.SIGSEGV, time=2.0)])
     assert str(error).startswith("rank 1: ended by a segmentation fault")
 
 
@@ -256,19 +257,21 @@ def test_a_lost_connection_is_never_the_cause_where_another_rank_has_a_better_on
     ],
 )
 def test_the_words_for_a_process_that_died(code, memory, words):
-    error = explain([Fate(0, returned=True), Fate(1, died=code, time=1.0)], killed_for_memory=memory)
+    error = explain([Outcome(0, returned=True), Outcome(1, died=code, time=1.0)], killed_for_memory=memory)
     assert str(error).startswith("rank 1: ")
     assert words in str(error).splitlines()[0]
     assert (error.rank, error.exitcode) == (1, code)
 
 
 def test_ranks_of_which_the_same_is_to_be_said_share_a_line():
-    cause = Fate(2, report=report("ValueError", "no"), time=1.0)
+    cause = Outcome(2, report=report("ValueError", "no"), time=1.0)
     text = str(
-        explain([Fate(0, returned=True), Fate(1, returned=True), cause, *(Fate(i, returned=True) for i in (3, 4))])
+        explain(
+            [Outcome(0, returned=True), Outcome(1, returned=True), cause, *(Outcome(i, returned=True) for i in (3, 4))]
+        )
     )
     assert "ranks 0, 1, 3 and 4 had returned" in text
-    text = str(explain([cause, *(Fate(i, returned=True) for i in range(3, 7))]))
+    text = str(explain([cause, *(Outcome(i, returned=True) for i in range(3, 7))]))
     assert "ranks 3–6 had returned" in text
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ... import hardware
 from ..place import Place, require_whole
-from ..watch.failure import LauncherError
+from ..watch.errors import LauncherError
 from ..worker import surroundings
 from . import remote
 from .folder import Job, made

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from ...processes import payload
 from ..forkserver.protocol import frame, frames_in
-from ..watch.failure import LauncherError
+from ..watch.errors import LauncherError
 
 _REMOVE_S = 2.0
 # `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that

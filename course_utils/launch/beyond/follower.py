@@ -8,7 +8,8 @@ import time
 
 from ...processes import interrupts
 from ..forkserver.protocol import Exited
-from ..watch.failure import LauncherError, WorkerError, explain, lines_about
+from ..watch.errors import LauncherError, WorkerError
+from ..watch.explain import explain, lines_about
 from ..watch.watch import Watch
 from .folder import Reader
 
@@ -45,8 +46,8 @@ class Follower(Watch):
         somebody else; and LauncherError.
         """
         seconds = self.watch(timeout, self._engine.start_s)
-        failed = [fate for fate in self.fates if fate.has_failed]
-        if self._problem is not None and not self._all_ended and all(fate.has_lost_connection for fate in failed):
+        failed = [outcome for outcome in self.outcomes if outcome.has_failed]
+        if self._problem is not None and not self._all_ended and all(outcome.has_lost_connection for outcome in failed):
             raise self._ended_early()
         if failed:
             raise explain(self.whereabouts(), killed_for_memory=self._engine.killed_for_memory)
@@ -76,7 +77,7 @@ class Follower(Watch):
         problem = self._problem + (self._folder.lack() or self._unwritten)
         if not self.begun:
             return LauncherError(problem)
-        return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.fates)
+        return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.outcomes)
 
     def stop(self):
         """End what still runs, show the rest of the output and close everything.
@@ -125,12 +126,14 @@ class Follower(Watch):
         return has_read
 
     def whereabouts(self):
-        """Return the fates, after every rank that still computes or waits has written down where it is."""
-        asked = [fate.rank for fate in self.fates if fate.rank not in self._ended and fate.report is None]
+        """Return the outcomes, after every rank that still computes or waits has written down where it is."""
+        asked = [
+            outcome.rank for outcome in self.outcomes if outcome.rank not in self._ended and outcome.report is None
+        ]
         asked = [rank for rank in asked if rank in self._outputs]  # it has started
         if asked and self._engine.answers:
             self.ask(asked, self._signal, _STACKS_S)
-        return self.fates
+        return self.outcomes
 
     def _signal(self, ranks):
         with contextlib.suppress(OSError):  # a full disk: it remains unknown where they are

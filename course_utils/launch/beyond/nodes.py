@@ -11,7 +11,7 @@ from ... import hardware
 from ..call import Call
 from ..forkserver import handle
 from ..place import Place, inherited, require_whole
-from ..watch.failure import how_it_failed
+from ..watch.explain import how_it_failed
 from ..watch.supervisor import Supervisor
 from ..worker import surroundings
 from . import remote
@@ -101,7 +101,9 @@ class Agents:
         self._agents.take(news)
 
     def problem(self):
-        failed = sorted((fate for fate in self._agents.fates if fate.has_failed), key=lambda fate: fate.time)
+        failed = sorted(
+            (outcome for outcome in self._agents.outcomes if outcome.has_failed), key=lambda outcome: outcome.time
+        )
         if failed:
             return f"the agent of node {failed[0].rank} of {self._agents.world_size}: {how_it_failed(failed[0])}"
         return "torchrun's agents ended before their ranks" if self._agents.is_over else None

@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass
 
 from ... import cells
-from ..watch.failure import Fate, how_it_failed, names_of
+from ..watch.explain import how_it_failed
+from ..watch.outcome import Outcome, names_of
 from ..watch.rows import Rows
 from ..watch.streams import Output, as_on_a_terminal
 from .display import Display
@@ -28,12 +29,12 @@ class Columns(Display):
         super().__init__()
         self._chosen, self._world_size = chosen, world_size
         self.output = Output(world_size, _Nowhere(), logs="ranks.logs")
-        self.begin([Fate(rank) for rank in range(world_size)], Rows(world_size))
+        self.begin([Outcome(rank) for rank in range(world_size)], Rows(world_size))
         self._handle, self._shown, self.due = None, None, time.monotonic() + _PATIENCE_S
 
-    def begin(self, fates, rows):
+    def begin(self, outcomes, rows):
         """Show these Fates and Rows from now on, which go on changing."""
-        self._fates, self._rows = fates, rows
+        self._outcomes, self._rows = outcomes, rows
 
     def _draw(self):
         began = time.monotonic()
@@ -54,7 +55,7 @@ class Columns(Display):
         from IPython.display import display
 
         columns = [
-            Column.of(self._fates[rank], self.output.log(rank), self._logged(rank), values[rank])
+            Column.of(self._outcomes[rank], self.output.log(rank), self._logged(rank), values[rank])
             for rank in self._chosen
         ]
         columns.sort(key=lambda column: not column.has_failed)  # failed ones first
@@ -95,21 +96,21 @@ class Column:
     has_failed: bool = False
 
     @classmethod
-    def of(cls, fate, output, logged, value):
-        place = cells.own_line(fate.frames)
+    def of(cls, outcome, output, logged, value):
+        place = cells.own_line(outcome.frames)
         output = as_on_a_terminal(output)
         if len(output) > _CHARS:
             left_out = f"… {len(output) - _CHARS:,} characters left out here; ranks.logs has more …"
             output = f"{output[: _CHARS // 2]}\n{left_out}\n{output[-_CHARS // 2 :]}"
         failure = ""
-        if fate.has_quit:
+        if outcome.has_quit:
             failure = "quit at the prompt" + (f" at {place}" if place else "")
-        elif fate.has_failed:
-            failure = how_it_failed(fate) + (f"\n  at {place}" if place else "")
-        elif not fate.returned and place:
+        elif outcome.has_failed:
+            failure = how_it_failed(outcome) + (f"\n  at {place}" if place else "")
+        elif not outcome.returned and place:
             failure = f"last seen at {place}"
         text = "\n".join(part for part in (output.rstrip("\n"), logged, value) if part)
-        return cls(fate.rank, text, failure, fate.has_failed and not fate.has_quit)
+        return cls(outcome.rank, text, failure, outcome.has_failed and not outcome.has_quit)
 
     @property
     def state(self):

@@ -25,7 +25,7 @@ def show_below(error):
 
 def as_html(error):
     """A folded list of the student's frames in each rank, with their variables; "" if nothing is known."""
-    ranks = [(fate.rank, [frame for frame in fate.frames if frame.locals]) for fate in error.ranks]
+    ranks = [(outcome.rank, [frame for frame in outcome.frames if frame.locals]) for outcome in error.ranks]
     ranks = [(rank, frames) for rank, frames in ranks if frames]
     ranks.sort(key=lambda item: item[0] != error.rank)  # the one to look at first
     if not ranks:

@@ -2,7 +2,7 @@
 
 import time
 
-from ..watch.failure import is_in_torch_distributed
+from ..watch.outcome import is_in_torch_distributed
 
 _SILENCE_S = 2.0
 _PAUSE_S = 1.0  # from an answer to the next question

@@ -4,7 +4,9 @@ import re
 from dataclasses import dataclass
 
 from ... import cells
-from ..watch.failure import how_it_failed, in_one_line, is_in_torch_distributed, lines_about, whereabouts
+from ..forkserver.protocol import Phase
+from ..watch.explain import how_it_failed, in_one_line, lines_about, place_of
+from ..watch.outcome import is_in_torch_distributed
 
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
@@ -43,8 +45,8 @@ def statuses(watch, history, silences=()):
 
 
 def _status(watch, history, rank, rate, silence):
-    fate, logged = watch.fates[rank], watch.rows.latest[rank]
-    kind, state = _state(watch, fate, silence)
+    outcome, logged = watch.outcomes[rank], watch.rows.latest[rank]
+    kind, state = _state(watch, outcome, silence)
     line = watch.output.latest_line(rank)
     done, total = _progress(line, logged, watch.rows.totals[rank])
     held = (moment.gpu_bytes[rank] or moment.host_bytes[rank] for moment in reversed(history.moments[-2:]))
@@ -69,26 +71,24 @@ def latest_values(logged):
     return ", ".join(f"{name} {in_short(value)}" for name, value in values[:_VALUES])
 
 
-def _state(watch, fate, silence):
-    if fate.has_quit:
+def _state(watch, outcome, silence):
+    if outcome.has_quit:
         return "quit", "quit at the prompt"
-    if fate.has_failed:
-        place = cells.own_line(fate.frames)
-        return "failed", f"failed: {in_one_line(how_it_failed(fate))}" + (f", at {place}" if place else "")
-    if fate.returned:
+    if outcome.has_failed:
+        place = cells.own_line(outcome.frames)
+        return "failed", f"failed: {in_one_line(how_it_failed(outcome))}" + (f", at {place}" if place else "")
+    if outcome.returned:
         return "returned", "returned"
-    if fate.frames:
-        (story,) = lines_about([fate])
-        story = story.removeprefix(f"rank {fate.rank} ")
-        if story.startswith("was ") and is_in_torch_distributed(fate.frames):
-            return "waiting", f"waiting {story.removeprefix('was ')}"
-        return "running", story
+    if outcome.frames:
+        if outcome.phase is Phase.RUNS and is_in_torch_distributed(outcome.frames):
+            return "waiting", f"waiting {place_of(outcome.frames)}"
+        return "running", lines_about([outcome])[0].removeprefix(f"rank {outcome.rank} ")
     if silence is not None and silence.frames:
-        place = whereabouts(silence.frames).removeprefix("was ")
+        place = place_of(silence.frames)
         if silence.waits:
             return "waiting", f"waiting {place}"
         return "running", place if place == "running" else f"running {place}"
-    return ("running", "running") if fate.rank in watch.begun else ("starting", "starting")
+    return ("running", "running") if outcome.rank in watch.begun else ("starting", "starting")
 
 
 def _progress(line, logged, total):

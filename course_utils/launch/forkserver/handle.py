@@ -11,7 +11,7 @@ import threading
 import uuid
 
 from ...processes import linux, payload
-from ..watch.failure import LauncherError
+from ..watch.errors import LauncherError
 from ..worker import interpreter, surroundings
 from .protocol import Channel
 

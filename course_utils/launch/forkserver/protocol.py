@@ -2,13 +2,14 @@
 
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
-    notebook ◀─ Began, Logged, Returned, Left, Raised ── worker, each over a channel of its own
+    notebook ◀─ Began, Logged, Reached, Returned, Left, Raised ── worker, each over a channel of its own
     notebook ── Describe, Locate, Typed, Ask ───────▶ worker, to a thread that listens
     notebook ◀─ Described, Located, Asked, Answered ─ worker
 
 Times are time.monotonic(), which all processes of a machine share.
 """
 
+import enum
 import os
 import pickle
 import socket
@@ -33,6 +34,7 @@ Forked = namedtuple("Forked", "launch rank pid")
 NotForked = namedtuple("NotForked", "launch rank reason")  # the system's words
 Exited = namedtuple("Exited", "launch rank code time")  # exit code, or minus the signal
 
+Reached = namedtuple("Reached", "phase")  # a Phase
 Began = namedtuple("Began", "")  # it has its function, and the process group if there is to be one
 Logged = namedtuple("Logged", "time step values")
 Returned = namedtuple("Returned", "time")  # with it comes a descriptor: a payload, the result
@@ -51,6 +53,15 @@ Locate = namedtuple("Locate", "")  # where are you? Quicker than Describe, and k
 Located = namedtuple("Located", "frames collectives")
 Asked = namedtuple("Asked", "prompt")  # a debugger wants a line
 Typed = namedtuple("Typed", "line refusal")  # the line, or None and why there is none
+
+
+class Phase(enum.Enum):
+    """How far a rank has come, where its stack alone would not say why it waits."""
+
+    RUNS = "runs the worker function"
+    ANSWERED = "is past the student's function, which a check has called"
+    WAITS_FOR_GPU = "has returned from the worker function, and its GPU still has to do what it was asked to"
+    WAITS_FOR_THREADS = "has sent its result, and a thread that is no daemon still runs"
 
 
 class Frame(namedtuple("Frame", "file line function")):

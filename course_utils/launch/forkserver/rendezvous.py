@@ -7,7 +7,7 @@ import socket
 import sys
 
 from ...processes import network
-from ..watch.failure import LauncherError
+from ..watch.errors import LauncherError
 from ..worker import joining
 
 _joining = None  # this worker's

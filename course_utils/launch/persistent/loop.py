@@ -58,7 +58,7 @@ def _answer(ask, request_fd):
             doing = ""
             value = function(*args, **kwargs)
             doing = "waiting for what its GPU still had to do"
-            hardware.wait_for_gpus()
+            worker.wait_for_gpus()
             doing = functools.partial(unsendable.sending_back, value)
             if os.getpid() == pid:
                 fds = [payload.dump(value)]

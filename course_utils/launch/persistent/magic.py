@@ -9,7 +9,7 @@ import traceback
 from ... import cells
 from ..call import Call
 from ..display.columns import Columns
-from ..watch.failure import RanksError, WorkerError
+from ..watch.errors import RanksError, WorkerError
 from . import loop, ranks
 
 _cells = itertools.count(1)

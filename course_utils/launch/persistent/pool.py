@@ -11,7 +11,8 @@ from ...processes import interrupts
 from ..call import Call
 from ..forkserver import handle, rendezvous
 from ..place import Start, inherited
-from ..watch.failure import explain, is_in_torch_distributed, names_of
+from ..watch.explain import explain
+from ..watch.outcome import is_in_torch_distributed, names_of
 from ..watch.streams import Output
 from ..worker import surroundings
 from . import loop
@@ -97,7 +98,7 @@ class Pool:
         serving = self.serving
         serving.deaf_until = time.monotonic() + _DEAF_S
         try:
-            if is_interrupted or not all(is_in_torch_distributed(serving.fates[r].frames) for r in serving.busy):
+            if is_interrupted or not all(is_in_torch_distributed(serving.outcomes[r].frames) for r in serving.busy):
                 serving.interrupt()
             serving.drain()
             lost = sorted({*serving.busy, *serving.gone, *serving.astray})
@@ -159,8 +160,8 @@ class Pool:
         finally:
             for fd in fds.values():
                 os.close(fd)
-        fates = serving.whereabouts()
-        if any(fate.has_failed for fate in fates):
-            raise explain(fates)
+        outcomes = serving.whereabouts()
+        if any(outcome.has_failed for outcome in outcomes):
+            raise explain(outcomes)
         if serving.busy:
-            raise explain(fates, timeout=seconds)
+            raise explain(outcomes, timeout=seconds)

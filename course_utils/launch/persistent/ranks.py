@@ -20,16 +20,9 @@ from ...processes import interrupts
 from ..call import Call, refused_briefly, require_count, require_seconds
 from ..display import held
 from ..here import Here
-from ..watch.failure import (
-    Fate,
-    Interrupted,
-    LauncherError,
-    RanksError,
-    WorkerError,
-    briefly_interrupted,
-    explain,
-    lines_about,
-)
+from ..watch.errors import LauncherError, RanksError, WorkerError, briefly_interrupted
+from ..watch.explain import explain, interrupted, lines_about
+from ..watch.outcome import Outcome
 from ..watch.streams import Output
 from . import loop
 from .pool import Pool
@@ -150,7 +143,7 @@ class Ranks:
             if serving.have_failed:  # which comes first, also where the wait for the others was interrupted
                 error = explain(serving.account(), None, serving.killed_for_memory, "Ranks")
             elif is_interrupted:
-                error = Interrupted(f"{name} was interrupted", serving.account())
+                error = interrupted(f"{name} was interrupted", serving.account())
             elif serving.busy:
                 error, is_interrupted = explain(serving.account(), seconds, asked_by="Ranks"), True
         except BaseException:
@@ -162,10 +155,10 @@ class Ranks:
         if error is None:
             return
         if display is not None:
-            display.begin([copy.copy(fate) for fate in serving.fates], serving.rows)
+            display.begin([copy.copy(outcome) for outcome in serving.outcomes], serving.rows)
         if isinstance(error, WorkerError) and error.has_quit:
-            others = [fate for fate in error.ranks if fate.rank != error.rank]
-            error, is_interrupted = Interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
+            others = [outcome for outcome in error.ranks if outcome.rank != error.rank]
+            error, is_interrupted = interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
         error.add(self._recover(is_interrupted))
         if isinstance(error, WorkerError):
             held.show_below(error)
@@ -197,7 +190,7 @@ class Ranks:
             self.close()
             raise
         if serving.gone:
-            ends = "; ".join(lines_about(Fate(rank, died=code) for rank, code in sorted(serving.gone.items())))
+            ends = "; ".join(lines_about(Outcome(rank, died=code) for rank, code in sorted(serving.gone.items())))
             note = self._recover(is_interrupted=False)
             again = " Run the cell again." if self._pool.serving is not None else ""
             raise RanksError(f"Since the last cell {ends}. {note}{again}")

@@ -9,7 +9,8 @@ import time
 import psutil
 
 from ..forkserver.protocol import Answered, Ask, Raised, Returned, Signal
-from ..watch.failure import LauncherError, is_in_torch_distributed
+from ..watch.errors import LauncherError
+from ..watch.outcome import is_in_torch_distributed
 from ..watch.supervisor import START_S, Supervisor
 
 _LOOK_AGAIN_S = 0.25
@@ -72,9 +73,9 @@ class Serving(Supervisor):
         self._number += 1
         self._asked, self.output, self.display = tuple(fds), output, display
         if display is not None:
-            display.begin(self.fates, self.rows)
+            display.begin(self.outcomes, self.rows)
         for rank, fd in fds.items():
-            self.fates[rank].died = self.gone.get(rank)
+            self.outcomes[rank].died = self.gone.get(rank)
             with contextlib.suppress(OSError):  # it has just ended, as we shall hear
                 self.channels[rank].send(Ask(self._number, can_be_interrupted), [fd])
         self.forget_memory_kills()  # while they work: it takes a while
@@ -84,26 +85,26 @@ class Serving(Supervisor):
 
     @property
     def asked(self):
-        """The fates of the ranks of this request."""
-        return [self.fates[rank] for rank in self._asked]
+        """The outcomes of the ranks of this request."""
+        return [self.outcomes[rank] for rank in self._asked]
 
     @property
     def busy(self):
-        return [fate.rank for fate in self.asked if not fate.returned and not fate.has_failed]
+        return [outcome.rank for outcome in self.asked if not outcome.returned and not outcome.has_failed]
 
     @property
     def have_failed(self):
-        return any(fate.has_failed for fate in self.asked)
+        return any(outcome.has_failed for outcome in self.asked)
 
     @property
     def was_quit(self):
         """Whether a rank has left its debugger for good."""
-        return any(fate.has_quit for fate in self.asked)
+        return any(outcome.has_quit for outcome in self.asked)
 
     def account(self):
-        """The fates of this request's ranks as they are now, and where each is. Bringing ranks back changes `fates`."""
+        """The outcomes of this request's ranks as they are now; bringing ranks back changes `outcomes` itself."""
         self.whereabouts()
-        return [copy.copy(fate) for fate in self.asked]
+        return [copy.copy(outcome) for outcome in self.asked]
 
     @property
     def is_over(self):
@@ -126,17 +127,17 @@ class Serving(Supervisor):
         else:
             super().hear(rank, Raised(message.time, message.report))
 
-    def note_failure(self, fate):
-        if fate.rank in self._asked:
-            super().note_failure(fate)
+    def note_failure(self, outcome):
+        if outcome.rank in self._asked:
+            super().note_failure(outcome)
 
     def note_end(self, rank, code, moment):
         self.gone[rank] = code
         self.begun.discard(rank)
         super().note_end(rank, code, moment)
 
-    def may_say_where(self, fate):
-        return fate.rank in self.busy
+    def may_say_where(self, outcome):
+        return outcome.rank in self.busy
 
     def drain(self):
         """Take what has already arrived: output, and news of ranks that have ended."""

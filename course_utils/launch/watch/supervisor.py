@@ -14,7 +14,9 @@ from ...processes.turns import Turns
 from ..forkserver.protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
 from ..worker import prompt
 from ..worker.worker import STACK_SIGNAL
-from .failure import LauncherError, explain, is_in_torch_distributed
+from .errors import LauncherError
+from .explain import explain
+from .outcome import is_in_torch_distributed
 from .watch import Watch
 
 _STACKS_S = 0.5
@@ -89,17 +91,17 @@ class Supervisor(Watch):
         """
         seconds = self.watch(timeout, START_S)
         counts = all if self.keeps_going else any
-        if counts(fate.has_failed for fate in self.fates):
+        if counts(outcome.has_failed for outcome in self.outcomes):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
         if self.alive:
             error = explain(self.whereabouts(), timeout=seconds)
             self.interrupt_ranks()
             raise error
 
-    def note_failure(self, fate):
-        super().note_failure(fate)
-        if self.keeps_going and fate.rank in self.alive:  # a rank that has raised waits to be killed
-            self.handle.send(Signal((fate.rank,), int(signal.SIGKILL)))
+    def note_failure(self, outcome):
+        super().note_failure(outcome)
+        if self.keeps_going and outcome.rank in self.alive:  # a rank that has raised waits to be killed
+            self.handle.send(Signal((outcome.rank,), int(signal.SIGKILL)))
 
     @property
     def is_deaf(self):
@@ -156,8 +158,8 @@ class Supervisor(Watch):
         One that waits in C++, for another rank or a GPU, cannot.
         """
         self.is_stopping = True  # what they raise now is no failure
-        ranks = tuple(rank for rank in self.alive if not self.fates[rank].has_failed and rank in self.begun)
-        waits = [rank for rank in ranks if not is_in_torch_distributed(self.fates[rank].frames)]
+        ranks = tuple(rank for rank in self.alive if not self.outcomes[rank].has_failed and rank in self.begun)
+        waits = [rank for rank in ranks if not is_in_torch_distributed(self.outcomes[rank].frames)]
         if not waits:
             return
         with contextlib.suppress(LauncherError):  # the forkserver is gone, and its workers with it
@@ -252,28 +254,28 @@ class Supervisor(Watch):
         self.note_end(end.rank, end.code, end.time)
 
     def whereabouts(self):
-        """Return the fates, after every rank that still computes or waits has written down where it is."""
-        asked = [rank for rank in sorted(self.alive) if self.may_say_where(self.fates[rank])]
+        """Return the outcomes, after every rank that still computes or waits has written down where it is."""
+        asked = [rank for rank in sorted(self.alive) if self.may_say_where(self.outcomes[rank])]
         if not asked or not self.handle.has_imported:
-            return self.fates
+            return self.outcomes
         for rank in asked:
-            self.fates[rank].described = ()
+            self.outcomes[rank].described = ()
             with contextlib.suppress(OSError):  # it has just ended
                 self.channels[rank].send(Describe())
         self.ask(asked, lambda ranks: self.handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
         self.take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
-        return self.fates
+        return self.outcomes
 
     def locate(self, rank):
         if rank in self.alive:
             with contextlib.suppress(OSError):  # it has just ended
                 self.channels[rank].send(Locate())
 
-    def may_say_where(self, fate):
-        return fate.report is None
+    def may_say_where(self, outcome):
+        return outcome.report is None
 
     def _has_answered(self, rank):
-        return bool(self.fates[rank].described or self.fates[rank].has_failed or rank not in self.alive)
+        return bool(self.outcomes[rank].described or self.outcomes[rank].has_failed or rank not in self.alive)
 
     def begin_anew(self):
         super().begin_anew()

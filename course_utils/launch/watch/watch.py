@@ -5,8 +5,8 @@ import os
 import time
 
 from ...processes import interrupts, payload
-from ..forkserver.protocol import Asked, Began, Described, Left, Located, Logged, Raised, Report, Returned
-from .failure import Fate, frames_of_dump
+from ..forkserver.protocol import Asked, Began, Described, Left, Located, Logged, Raised, Reached, Report, Returned
+from .outcome import Outcome, frames_of_dump
 from .rows import Rows
 from .streams import Output
 
@@ -15,7 +15,7 @@ _SETTLE_S, _SETTLE_LOST_CONNECTION_S = 0.1, 1.0
 
 
 class Watch:
-    """The fates of `world_size` ranks. A subclass delivers their messages, and can ask where they are."""
+    """The outcomes of `world_size` ranks. A subclass delivers their messages, and can ask where they are."""
 
     def __init__(self, world_size, stream=None, keeps_going=False):
         self.world_size, self.keeps_going = world_size, keeps_going  # without failed ranks, while any is left
@@ -32,7 +32,7 @@ class Watch:
         self.results = [None] * self.world_size
         self._takes_results = True
         self.rows = Rows(self.world_size)
-        self.fates = [Fate(rank) for rank in range(self.world_size)]
+        self.outcomes = [Outcome(rank) for rank in range(self.world_size)]
         self.located = {}  # rank → its last Located
         self.prompting = {}  # rank → prompt of its debugger, which waits for a line
         self.paused_s = 0.0  # spent at debuggers' prompts, which the timeout does not count
@@ -45,7 +45,7 @@ class Watch:
         """
         deadline, has_begun, paused_s = time.monotonic() + start_s, False, 0.0
         while not self.is_over:
-            if not has_begun and all(fate.rank in self.begun or fate.has_failed for fate in self.fates):
+            if not has_begun and all(outcome.rank in self.begun or outcome.has_failed for outcome in self.outcomes):
                 has_begun, deadline = True, time.monotonic() + timeout
             deadline, paused_s = deadline + self.paused_s - paused_s, self.paused_s
             until = deadline if self.settled is None else min(self.settled, deadline)
@@ -74,24 +74,26 @@ class Watch:
 
     def hear(self, rank, message, fds=()):
         """Handle a message from `rank`, and the descriptors that came with it."""
-        fate = self.fates[rank]
+        outcome = self.outcomes[rank]
         if isinstance(message, Logged):
             self.rows.add(rank, message)
         elif isinstance(message, Began):
             self.begun.add(rank)
+        elif isinstance(message, Reached):
+            outcome.phase = message.phase
         elif isinstance(message, Returned):
-            fate.time = message.time
+            outcome.time = message.time
             self._take_result(rank, *fds)
         elif isinstance(message, Left):
-            fate.returned, fate.time = True, message.time
+            outcome.returned, outcome.time = True, message.time
         elif isinstance(message, Raised):
             if self.is_stopping:  # it only reports that we interrupt it, or that its partners have ended
                 self.interrupted.add(rank)
             else:
-                fate.time, fate.report = message
-                self.note_failure(fate)
+                outcome.time, outcome.report = message
+                self.note_failure(outcome)
         elif isinstance(message, Described):
-            fate.described = message.frames
+            outcome.described = message.frames
         elif isinstance(message, Located):
             self.located[rank] = message
         elif isinstance(message, Asked):
@@ -99,8 +101,8 @@ class Watch:
 
     def _take_result(self, rank, fd):
         """Rebuild a result, which may run a student's code: an interrupt ends that, and leaves the results to come."""
-        fate = self.fates[rank]
-        fate.returned = True
+        outcome = self.outcomes[rank]
+        outcome.returned = True
         try:
             if self._takes_results:
                 with contextlib.nullcontext() if self.is_deaf else interrupts.allowed():
@@ -109,23 +111,23 @@ class Watch:
             self._takes_results = False
             raise
         except Exception as error:
-            fate.returned = False
+            outcome.returned = False
             doing = "rebuilding its result in the notebook: return plain values or tensors"
-            fate.report = Report(type(error).__name__, str(error), traceback="", frames=(), while_doing=doing)
-            self.note_failure(fate)
+            outcome.report = Report(type(error).__name__, str(error), traceback="", frames=(), while_doing=doing)
+            self.note_failure(outcome)
         finally:
             os.close(fd)
 
     def note_end(self, rank, code, moment):
         """Note that a rank's process has ended: it died, unless it had returned or raised."""
-        fate = self.fates[rank]
+        outcome = self.outcomes[rank]
         self.prompting.pop(rank, None)
         if self.is_stopping:  # we ended it
             return
-        if not fate.returned and fate.report is None:
-            fate.died, fate.time = code, moment
-            fate.dumped = frames_of_dump(self.stacks(rank))
-            self.note_failure(fate)
+        if not outcome.returned and outcome.report is None:
+            outcome.died, outcome.time = code, moment
+            outcome.dumped = frames_of_dump(self.stacks(rank))
+            self.note_failure(outcome)
 
     def interrupt_ranks(self):
         """Let ranks that are to be stopped save what they have, where that is possible: on this machine."""
@@ -133,19 +135,19 @@ class Watch:
     def locate(self, rank):
         """Ask `rank` where it is; the answer goes into `located`. Ranks on other machines are not asked."""
 
-    def note_failure(self, fate):
+    def note_failure(self, outcome):
         if self.display is not None:
             self.display.hurry()
-        if self.keeps_going and not all(each.has_failed for each in self.fates):
+        if self.keeps_going and not all(each.has_failed for each in self.outcomes):
             return
-        settle = _SETTLE_LOST_CONNECTION_S if fate.has_lost_connection else _SETTLE_S
-        if all(each.has_failed or each.returned for each in self.fates):
+        settle = _SETTLE_LOST_CONNECTION_S if outcome.has_lost_connection else _SETTLE_S
+        if all(each.has_failed or each.returned for each in self.outcomes):
             settle = 0
         until = time.monotonic() + settle
         self.settled = until if self.settled is None else min(self.settled, until)
 
     def ask(self, asked, signal_ranks, seconds):
-        """Have the ranks `asked` write down where they are, and record it in their fates, within about `seconds`.
+        """Have the ranks `asked` write down where they are, and record it in their outcomes, within about `seconds`.
 
         `signal_ranks(ranks)` sends them the signal that makes them do so.
         """
@@ -161,8 +163,8 @@ class Watch:
                     pending.discard(rank)
                 seen[rank] = size
         for rank in asked:
-            if not self.fates[rank].has_failed:
-                self.fates[rank].dumped = frames_of_dump(self.stacks(rank)[sizes[rank] :])
+            if not self.outcomes[rank].has_failed:
+                self.outcomes[rank].dumped = frames_of_dump(self.stacks(rank)[sizes[rank] :])
 
     def stacks(self, rank):
         """All that faulthandler has written down in `rank`."""

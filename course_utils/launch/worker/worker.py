@@ -19,7 +19,7 @@ from pathlib import Path
 from ... import cells, hardware
 from ...processes import ending, linux, payload
 from ..forkserver import rendezvous
-from ..forkserver.protocol import Began, Channel, Left, Logged, Raised, Report, Returned, WorkerFds
+from ..forkserver.protocol import Began, Channel, Left, Logged, Phase, Raised, Reached, Report, Returned, WorkerFds
 from . import consequence, interpreter, prompt, settings, surroundings, unsendable
 from . import frames as locals
 from .listener import Listener
@@ -156,7 +156,7 @@ def serve(channel, fds, surround, now=time.monotonic):
         if os.getpid() != pid:
             leave_fork()
         doing = "waiting for what its GPU still had to do"
-        hardware.wait_for_gpus()
+        wait_for_gpus()
         doing = functools.partial(unsendable.sending_back, value)
         result_fd = payload.dump(value)
         send(Returned(now()), [result_fd])
@@ -180,6 +180,13 @@ def tell_why_not(channel, error, now=time.monotonic):
     """Send `error`, which kept this process from being a rank at all; without it only an exit code would be known."""
     with contextlib.suppress(OSError):  # the notebook is gone, or its folder is full
         channel.send(Raised(now(), report_of(error, "starting", is_ours=True)))
+
+
+def wait_for_gpus():
+    """Wait until the GPUs in use have done all that was asked of them, and say so before, should that never end."""
+    if hardware.gpus_in_use():
+        send(Reached(Phase.WAITS_FOR_GPU))
+        hardware.wait_for_gpus()
 
 
 def send(message, fds=()):
@@ -267,6 +274,8 @@ def _exit_code(code):
 
 def _leave():
     dist = sys.modules.get("torch.distributed")  # another interpreter may have none
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        send(Reached(Phase.WAITS_FOR_THREADS))
     try:
         if dist is not None and dist.is_initialized() and dist.get_backend() != "gloo":
             dist.destroy_process_group()  # a GPU may still read from this one's memory; gloo has nothing to wait for

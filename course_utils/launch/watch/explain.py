@@ -1,0 +1,218 @@
+"""Turn what is known about each rank into one error that a student can act on.
+
+The cause is the rank that failed first. An error that only says that a partner has gone is the cause only if there is
+no other, since the partner has its own story.
+"""
+
+import bdb
+import os
+import re
+import signal
+from pathlib import Path
+
+from ... import cells
+from ..forkserver.protocol import Phase
+from .errors import Interrupted, LauncherError, WorkerError
+from .outcome import is_in_torch_distributed, names_of
+
+_LAUNCHER = str(Path(__file__).parents[1]) + os.sep
+_LOG_OF_CALLS = "/torch/distributed/c10d_logger.py"  # a wrapper around each collective
+_ALL_CALL_THE_SAME = (
+    "Every rank must call the same collectives, in the same order, equally often, and with the same shape and dtype."
+)
+_NO_SHARED_MEMORY = re.compile("shared memory.*(No space left|shared memory limit)|out of shared memory", re.DOTALL)
+_MORE_SHARED_MEMORY = (
+    "/dev/shm is full, through which a DataLoader's processes hand over batches: start the container with "
+    "--shm-size=8g, or the DataLoader with num_workers=0."
+)
+_ADVICE = "{}(…, debug=True) says which ranks disagree."
+_SIGNALS = {
+    signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
+    signal.SIGABRT: "its own abort (SIGABRT): C++ code reached a state it could not continue from",
+    signal.SIGBUS: "a bus error (SIGBUS): C code touched memory that is not there, often because /dev/shm is full "
+    "(a container's is small; --shm-size=8g makes it larger)",
+    signal.SIGFPE: "an arithmetic fault (SIGFPE) in C code",
+    signal.SIGILL: "an illegal instruction (SIGILL): a library was built for another processor",
+    signal.SIGTERM: "a request to end (SIGTERM) from another process",
+}
+
+
+def explain(outcomes, timeout=None, killed_for_memory=False, asked_by="launch"):
+    """Return the WorkerError for `outcomes`; `timeout`, in seconds, is given if it ended them.
+
+    `asked_by` is what the advice is about, "launch" or "Ranks".
+
+    Return a LauncherError if the first to fail never reached the student's code.
+    """
+    if timeout is not None:
+        return _explain_timeout(outcomes, timeout, asked_by)
+    failed = sorted((outcome for outcome in outcomes if outcome.has_failed), key=lambda outcome: outcome.time)
+    cause = next((outcome for outcome in failed if not outcome.blames_another), failed[0])
+    if cause.report is not None and cause.report.is_ours and not cause.has_lost_connection:
+        return LauncherError(f"rank {cause.rank}: {_raised(cause.report)}\n\n{cause.report.traceback}".rstrip())
+    others = [outcome for outcome in outcomes if outcome is not cause]
+    if cause.has_lost_connection:
+        return _explain_lost_connection(cause, others, outcomes, asked_by)
+    advice, report = "", cause.report
+    if report is not None:
+        head = f"rank {cause.rank}: {_raised(report)}"
+        if _NO_SHARED_MEMORY.search(report.message):
+            advice = _MORE_SHARED_MEMORY
+    else:
+        head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
+        # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
+        if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(outcome.frames) for outcome in outcomes):
+            head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
+            advice = _ADVICE.format(asked_by)
+    if place := cells.own_line(cause.frames):
+        head += f"\n  at {place}"
+    parts = [head, "\n".join(lines_about(others))]
+    parts.append(_trace_of(cause))
+    return WorkerError("\n\n".join(part for part in parts if part), cause, outcomes, advice=advice)
+
+
+def _explain_lost_connection(cause, others, outcomes, asked_by):
+    returned = [outcome.rank for outcome in others if outcome.returned]
+    if returned:
+        head = f"{names_of(returned)} had returned while rank {cause.rank} {_at(cause)}"
+    else:
+        head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_at(cause)}"
+    rule = _rule(outcomes)
+    lines = lines_about([outcome for outcome in others if not outcome.returned])
+    parts = [head, "\n".join([rule, *lines]), _trace_of(cause), _raised(cause.report) if returned else ""]
+    advice = _ADVICE.format(asked_by) if rule is _ALL_CALL_THE_SAME else ""
+    return WorkerError("\n\n".join(part for part in parts if part), cause, outcomes, advice=advice)
+
+
+def _rule(outcomes):
+    """What ranks have to agree on that wait for one another as these do."""
+    called = {frame[2] for outcome in outcomes for frame in outcome.frames if is_in_torch_distributed((frame,))}
+    if "new_group" in called:
+        return "Every rank must call new_group, also those that are not to be in the group."
+    if called & {"send", "recv"}:
+        return "Each recv needs a send from another rank, and each send a recv, with the same shape and dtype."
+    return _ALL_CALL_THE_SAME
+
+
+def _explain_timeout(outcomes, timeout, asked_by):
+    running = [outcome for outcome in outcomes if not outcome.returned and not outcome.has_failed]
+    apart = [outcome for outcome in running if not is_in_torch_distributed(outcome.frames)]
+    stopped = "all workers were" if asked_by == "launch" else "what was still running has been"
+    head = f"no end after {timeout:g} s, so {stopped} stopped"
+    lines = lines_about(outcomes)
+    rule = _rule(outcomes) if running and not apart else ""
+    if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # they do
+        rule = ""
+    return WorkerError(
+        "\n\n".join(filter(None, [head, "\n".join(lines), rule])),
+        cause=(apart or running or [outcome for outcome in outcomes if outcome.frames] or outcomes)[0],
+        ranks=outcomes,
+        timed_out=True,
+        advice=f"If they only needed longer: {asked_by}(…, timeout=seconds).",
+    )
+
+
+def how_it_failed(outcome):
+    """What a rank has raised, or how it died, in words."""
+    return _raised(outcome.report) if outcome.report is not None else _died(outcome.died)
+
+
+def _raised(report):
+    if report.exitcode is not None:
+        said = "" if report.message in ("", "None", str(report.exitcode)) else f": {report.message}"
+        return f"left with exit code {report.exitcode} (sys.exit{said}) before it returned"
+    message = f"{report.type_name}: {report.message}" if report.message else report.type_name
+    return f"{message}\n  while {report.while_doing}" if report.while_doing else message
+
+
+def _died(code, killed_for_memory=False):
+    if code >= 0:
+        return f"ended with exit code {code} before the worker returned (os._exit, or exit() in C code)"
+    if code == -signal.SIGKILL:
+        if killed_for_memory:
+            return "killed (SIGKILL) by the system, which had run out of memory: use a smaller model, batch or data set"
+        return "killed (SIGKILL) by another process, or by the system for want of memory"
+    number = -code
+    return f"ended by {_SIGNALS.get(number, f'signal {number} ({signal.strsignal(number)})')}"
+
+
+def lines_about(outcomes, too=" too"):
+    """Return what became of the ranks: one line for all with the same story, in the order of the first.
+
+    `too` is "" where no failure has been told before.
+    """
+    groups = {}
+    for outcome in outcomes:
+        groups.setdefault(_story(outcome, too), []).append(outcome)
+    return [
+        f"{names_of([outcome.rank for outcome in group])} {_story(group[0], too, len(group) > 1)}"
+        for group in groups.values()
+    ]
+
+
+def _story(outcome, too, of_many=False):
+    """What became of a rank, as the rest of a sentence about it, or about several."""
+    report = outcome.report
+    if outcome.phase is Phase.WAITS_FOR_THREADS:
+        return "had returned, but a thread is still running: join it, or make it a daemon thread"
+    if outcome.returned:
+        return "had returned"
+    if outcome.phase is Phase.WAITS_FOR_GPU:
+        its = "their GPUs are still waiting" if of_many else "its GPU is still waiting"
+        return f"had reached the end of the worker function, but {its} for a message from ranks that sent none"
+    if outcome.phase is Phase.ANSWERED:
+        return "had reached the end of your function"
+    if outcome.has_lost_connection:
+        its, it = ("their", "they") if of_many else ("its", "it")
+        return f"lost {its} connection when {it} {_at(outcome, of_many)}"
+    if report is not None:
+        place = cells.own_line(outcome.frames)
+        return f"failed{too}: {in_one_line(_raised(report))}" + (f"\n  at {place}" if place else "")
+    if outcome.died is not None:
+        was = "" if outcome.died >= 0 else "were " if of_many else "was "
+        return was + _died(outcome.died)
+    return _at(outcome, of_many)
+
+
+def in_one_line(text, length=120):
+    line = text.partition("\n")[0]
+    return line if len(line) <= length else f"{line[:length]}…"
+
+
+def _at(outcome, of_many=False):
+    """Where a rank was, as the rest of a sentence about it, or about several."""
+    was, they = ("were", "they") if of_many else ("was", "it")
+    if outcome.phase is Phase.ANSWERED:
+        return "had reached the end of your function"
+    if not outcome.frames:
+        return f"{was} running ({they} did not say where)"
+    return f"{was} {place_of(outcome.frames)}"
+
+
+def place_of(frames):
+    """Where a rank is, from its Frames: `in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`, or `running`."""
+    own = cells.innermost(frames)
+    if own is None:
+        return "running" if not frames or frames[-1].file.startswith(_LAUNCHER) else f"in {frames[-1].function}"
+    if any(frame.file == bdb.__file__ for frame in frames):
+        return f"at a debugger's prompt at {cells.own_line(frames)}"
+    called = [frame.function for frame in frames[own + 1 :] if not frame.file.endswith(_LOG_OF_CALLS)]
+    return f"{f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
+
+
+def _trace_of(outcome):
+    """The traceback of a rank that has raised, without its last line, which the heading says; "" if there is none."""
+    report = outcome.report
+    if report is None or not report.frames:
+        return ""
+    text = cells.with_cell_names(report.traceback).rstrip()
+    last = f"{report.type_name}: {report.message}".rstrip() if report.message else report.type_name
+    for shown in (f"{report.type_module}.{last}", last):
+        text = text.removesuffix(shown).rstrip()
+    lines = text.removeprefix("Traceback (most recent call last):\n")
+    return f"Traceback of rank {outcome.rank} (most recent call last):\n{lines}"
+
+
+def interrupted(what, outcomes):
+    """Return the Interrupted that says `what`, and where the ranks of these outcomes were."""
+    return Interrupted("\n\n".join(filter(None, [what, "\n".join(lines_about(outcomes, too=""))])))

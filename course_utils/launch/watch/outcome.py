@@ -1,0 +1,72 @@
+"""What is known about one rank: its exception, how it died, or where it was when asked; plain data."""
+
+import re
+from dataclasses import dataclass
+
+from ... import cells
+from ..forkserver.protocol import Frame, Phase, Report
+from ..worker.consequence import Consequence
+
+# Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
+_STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
+
+
+@dataclass
+class Outcome:
+    """What is known about one rank."""
+
+    rank: int
+    returned: bool = False
+    report: Report | None = None  # its exception
+    died: int | None = None  # exit code, or minus the signal, of a process that ended without saying anything
+    time: float = 0.0  # of the above, monotonic seconds
+    dumped: tuple = ()  # Frames: where it was when asked, according to faulthandler
+    described: tuple = ()  # the same, as told by itself, with what its variables held
+    phase: Phase = Phase.RUNS  # how far it had come
+
+    @property
+    def has_failed(self):
+        return self.report is not None or self.died is not None
+
+    @property
+    def has_quit(self):
+        """Whether the student has left its debugger for good."""
+        return self.report is not None and self.report.has_quit
+
+    @property
+    def has_lost_connection(self):
+        """Whether all it can say is that another rank was gone."""
+        return self.report is not None and self.report.consequence is Consequence.LOST_CONNECTION
+
+    @property
+    def blames_another(self):
+        """Whether it failed because another rank was gone."""
+        return self.report is not None and self.report.consequence is not None
+
+    @property
+    def frames(self):
+        """Where it failed, or was when asked: Frames, outermost first; () where that is not known."""
+        return self.report.frames if self.report is not None else self.described or self.dumped
+
+
+def frames_of_dump(text):
+    """Return the Frames in a stack written by faulthandler."""
+    stack = _STACK_HEAD.split(text)[-1]
+    found = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack.split("\n\n")[0], flags=re.MULTILINE)
+    return tuple(Frame(name, int(line), function) for name, line, function in reversed(found))
+
+
+def is_in_torch_distributed(frames):
+    """Whether a rank at these frames waits for others: torch calls a student's own forward() from there, too."""
+    own = cells.innermost(frames)
+    below = frames if own is None else frames[own + 1 :]
+    return any("/torch/distributed/" in name for name, _, _ in below)
+
+
+def names_of(ranks):
+    """`rank 3`, `ranks 0 and 2`, `ranks 1–3`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]}–{ranks[-1]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
