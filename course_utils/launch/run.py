@@ -1,0 +1,75 @@
+"""The outcome of a launch, as the notebook has it."""
+
+from .watch.explain import explain
+
+
+class Run:
+    """The outcome of a launch.
+
+    `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (if it
+    is very long, its beginning and end), `seconds` how long the launch took, `placement` where it ran. `failures` is
+    {rank: WorkerError} for ranks that failed while the others went on (`keep_going`); their results are None. `history`
+    records how fast the ranks went and how much memory they held, and `show_history()` draws it.
+    """
+
+    def __init__(self, call, on, placement, supervisor, started):
+        self.name, self.placement, self.world_size = call.name, placement, supervisor.world_size
+        self._supervisor, self._call, self._on = supervisor, call, on
+        self.started, self.seconds = started, None
+        self.history = None
+
+    def export(self, folder):
+        """Write three files into `folder` that run this without a notebook, and return their paths.
+
+        NAME.py, for torchrun, holds the text of the worker function and of all that it uses; NAME.arguments holds its
+        arguments and what has no text; NAME.sbatch is a batch file for Slurm. Raises NotSendable if something cannot be
+        written.
+        """
+        from .beyond.export import (
+            export,  # late: it imports course_utils.slurm, which `python -m` must not find imported
+        )
+
+        shape = self._on.shape(self.world_size, self.placement)
+        return export(folder, self._call, *shape, joins=self.placement.backend is not None)
+
+    @property
+    def results(self):
+        return self._supervisor.results
+
+    @property
+    def failures(self):
+        return {outcome.rank: explain([outcome]) for outcome in self._supervisor.outcomes if outcome.has_failed}
+
+    @property
+    def logs(self):
+        return [self._supervisor.output.log(rank) for rank in range(self.world_size)]
+
+    @property
+    def metrics(self):
+        """What workers have logged so far, as a pandas DataFrame: rank, step, seconds since launch, values."""
+        import pandas as pd
+
+        rows = [
+            {"rank": rank, "step": logged.step, "seconds": logged.time - self.started} | logged.values
+            for rank, logged in self._supervisor.rows
+        ]
+        return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
+
+    def show_history(self):
+        """Show steps or samples per second, and memory, of each rank over time."""
+        from .display.over_time import over_time  # late: it imports matplotlib
+
+        over_time(self)
+
+    def __getitem__(self, rank):
+        return self.results[rank]
+
+    def __len__(self):
+        return self.world_size
+
+    def __iter__(self):
+        return iter(self.results)
+
+    def __repr__(self):
+        took = "running" if self.seconds is None else f"{self.seconds:.2f} s"
+        return f"<Run of {self.name}: {self.world_size} rank{'s' * (self.world_size > 1)}, {took}>"
