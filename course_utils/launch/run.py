@@ -25,9 +25,7 @@ class Run:
         arguments and what has no text; NAME.sbatch is a batch file for Slurm. Raises NotSendable if something cannot be
         written.
         """
-        from .beyond.export import (
-            export,  # late: it imports course_utils.slurm, which `python -m` must not find imported
-        )
+        from .beyond.export import export  # late: `python -m course_utils.slurm` must not find that imported
 
         shape = self._on.shape(self.world_size, self.placement)
         return export(folder, self._call, *shape, joins=self.placement.backend is not None)
