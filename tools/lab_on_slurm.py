@@ -83,7 +83,7 @@ def wait_for(job, runtime, log):
     """Wait until the server has written where it listens, and return that;
     ends the program where the job ends first.
     """
-    from course_utils.launch.beyond.cluster import HAS_NOT_ENDED  # not above: a lab on this machine begins without it
+    from course_utils.launch.beyond.slurm_job import HAS_NOT_ENDED  # not above: a lab on this machine begins without it
 
     said = None
     while True:

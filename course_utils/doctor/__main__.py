@@ -7,7 +7,7 @@ import textwrap
 import time
 from dataclasses import asdict
 
-from ..hardware.report import count
+from ..hardware.description import count
 from . import FAIL, WARN, examine
 
 WIDTH = 120

@@ -8,7 +8,7 @@ import psutil
 
 from .. import hardware
 from ..hardware import nvml
-from ..hardware.report import count
+from ..hardware.description import count
 from . import FAIL, OK, WARN, Line
 
 PCI = Path("/sys/bus/pci/devices")

@@ -9,7 +9,7 @@ from statistics import median
 
 from .. import hardware
 from ..hardware import nvml
-from ..hardware.report import count
+from ..hardware.description import count
 from . import FAIL, OK, WARN, Line, first_line
 from .gpus import wanted
 from .machine import is_loopback

@@ -27,7 +27,7 @@ from ..checks import judge as deadlines
 from ..hardware import full_precision
 from ..launch import LauncherError, warm
 from ..processes import ending
-from . import isolation, needs, notebook, submissions
+from . import chapter_cells, isolation, needs, submissions
 
 
 def main():
@@ -128,13 +128,13 @@ def answer_of(number, cell, name, course, sources):
     names.update(get_ipython=shell_of(main), __name__="__main__")
     texts = [needs.statements_of(source, f"cell {i}") for i, source in enumerate(sources)]
     of_course = [each for source in course for each in needs.statements_of(source, "the chapter")]
-    own = notebook.answer_and_check(sources[cell])[0]
+    own = chapter_cells.answer_and_check(sources[cell])[0]
     above, below = sum(texts[:cell], []), sum(texts[cell + 1 :], [])
     for each in needs.needed(own, above, below, of_course):
         with contextlib.suppress(Exception, SystemExit):  # what fails is missed where it is needed
             run([each.node], each.source, each.file, names)
     names["check"] = lambda *_: None
-    run(notebook.statements(own, f"<exercise {number}>"), own, f"exercise {number}", names)
+    run(chapter_cells.statements(own, f"<exercise {number}>"), own, f"exercise {number}", names)
     if name not in names:
         raise NoAnswer(f"the exercise's cell gives no value to {name}")
     return names[name]
@@ -164,7 +164,7 @@ def run(body, source, file, names):
     file = f"<{file}>"
     # as IPython keeps a cell's text
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    awaited = eval(notebook.compiled(ast.Module(body, type_ignores=[]), file), names)
+    awaited = eval(chapter_cells.compiled(ast.Module(body, type_ignores=[]), file), names)
     if awaited is not None:
         asyncio.run(awaited)
 
@@ -184,7 +184,7 @@ def said(error):
 
 def is_of_a_cell(error):
     """Whether it was raised in the student's code: in a cell, or where one was compiled."""
-    if isinstance(error, notebook.UNCOMPILABLE) and any(
+    if isinstance(error, chapter_cells.UNCOMPILABLE) and any(
         frame.name in ("statements", "compiled") for frame in traceback.extract_tb(error.__traceback__)[-1:]
     ):
         return True

@@ -8,7 +8,7 @@ import ast
 import builtins
 from dataclasses import dataclass
 
-from . import notebook
+from . import chapter_cells
 
 _ALWAYS = set(dir(builtins)) | {"get_ipython"}
 
@@ -24,18 +24,18 @@ class Statement:
     read: frozenset
 
     def is_definition(self):
-        return notebook.is_definition(self.node) or "run_cell_magic('writefile'" in self.source
+        return chapter_cells.is_definition(self.node) or "run_cell_magic('writefile'" in self.source
 
 
 def statements_of(source, file):
     """The Statements of a cell, none of one that Python cannot compile."""
     found = []
     try:
-        for node in notebook.statements(source):
+        for node in chapter_cells.statements(source):
             tree = ast.Module([node], type_ignores=[])
-            bound, read = notebook.names_bound(tree), notebook.names_read(tree)
+            bound, read = chapter_cells.names_bound(tree), chapter_cells.names_read(tree)
             found.append(Statement(node, source, file, frozenset(bound), frozenset(read)))
-    except notebook.UNCOMPILABLE:
+    except chapter_cells.UNCOMPILABLE:
         return []
     return found
 
@@ -66,8 +66,8 @@ def needed(own, before, after, course):
     stands above is taken first, as if the notebook had been run from top to bottom.
     """
     try:
-        wanted = notebook.names_read(own) - _ALWAYS
-    except notebook.UNCOMPILABLE:
+        wanted = chapter_cells.names_read(own) - _ALWAYS
+    except chapter_cells.UNCOMPILABLE:
         return []
     above = frozenset().union(*(each.bound for each in before))
     chosen, pool = set(), [(each, True) for each in before] + [(each, False) for each in (*after, *course)]
@@ -93,5 +93,5 @@ def needed(own, before, after, course):
 
 
 def _imported(source):
-    trees = [node for node in notebook.statements(source) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return set().union(*(notebook.names_bound(ast.Module([node], type_ignores=[])) for node in trees))
+    trees = [node for node in chapter_cells.statements(source) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return set().union(*(chapter_cells.names_bound(ast.Module([node], type_ignores=[])) for node in trees))

@@ -19,7 +19,7 @@ import psutil
 
 from ..hardware import num_cores
 from ..processes import linux
-from ..processes.turns import Turns
+from ..processes.core_time import Turns
 from . import judging
 
 MARK = "COURSE_GRADE"  # the variable that says of a process to which submission's marking it belongs

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 
-from . import notebook
+from . import chapter_cells
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 MOST_BYTES = 20_000_000  # a chapter with its figures has 0.2 MB
@@ -48,9 +48,9 @@ def chapters():
     found = {}
     for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")):
         nb = nbformat.read(path, as_version=4)
-        where = notebook.exercises(nb)
-        texts = {number: notebook.answer_and_check(nb.cells[i].source)[0] for number, i in where.items()}
-        stubs = {number: next(iter(notebook.names_bound(text))) for number, text in texts.items()}
+        where = chapter_cells.exercises(nb)
+        texts = {number: chapter_cells.answer_and_check(nb.cells[i].source)[0] for number, i in where.items()}
+        stubs = {number: next(iter(chapter_cells.names_bound(text))) for number, text in texts.items()}
         sources = [
             cell.source for i, cell in enumerate(nb.cells) if cell.cell_type == "code" and i not in where.values()
         ]
@@ -80,7 +80,7 @@ def read(path, chapters, chapter=None):
             text = content.decode(json.detect_encoding(content), "surrogatepass")  # whatever byte order mark it has
             nb = nbformat.reads(text, as_version=4)
         cells = [cell.source for cell in nb.cells if cell.cell_type == "code"]
-        sources = tuple(notebook.python_of(source) for source in cells)
+        sources = tuple(chapter_cells.python_of(source) for source in cells)
     except Exception as error:  # whatever nbformat finds
         said = str(error).strip().splitlines() or [""]
         raise Unreadable(f"is no notebook ({type(error).__name__}: {said[0][:80]})") from None
@@ -113,9 +113,9 @@ def bound_in(source):
     Each statement for itself: Python leaves out what stands below `while True`.
     """
     try:
-        trees = [ast.Module([node], type_ignores=[]) for node in notebook.statements(source)]
-        return set().union(*map(notebook.names_bound, trees))
-    except notebook.UNCOMPILABLE:
+        trees = [ast.Module([node], type_ignores=[]) for node in chapter_cells.statements(source)]
+        return set().union(*map(chapter_cells.names_bound, trees))
+    except chapter_cells.UNCOMPILABLE:
         return set(re.findall(r"^def (\w+)", source, re.MULTILINE))
 
 
@@ -127,7 +127,7 @@ def cell_of(number, chapter, sources):
     """
     name = chapter.stubs[number]
     candidates = [i for i, source in enumerate(sources) if name in bound_in(source)]
-    solved = [i for i in candidates if notebook.answer_and_check(sources[i])[0].strip() not in chapter.unsolved]
+    solved = [i for i in candidates if chapter_cells.answer_and_check(sources[i])[0].strip() not in chapter.unsolved]
     if solved or candidates:
         return (solved or candidates)[-1], name
     for last, source in reversed(list(enumerate(sources))):
@@ -141,8 +141,10 @@ def cell_of(number, chapter, sources):
 def _checked(number, source):
     """The name that a cell gives to the check of an exercise."""
     try:
-        calls = [part for node in notebook.statements(source) for part in ast.walk(node) if isinstance(part, ast.Call)]
-    except notebook.UNCOMPILABLE:
+        calls = [
+            part for node in chapter_cells.statements(source) for part in ast.walk(node) if isinstance(part, ast.Call)
+        ]
+    except chapter_cells.UNCOMPILABLE:
         return None
     for call in calls:
         if (

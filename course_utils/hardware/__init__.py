@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from . import nvml
 from .cuda import full_precision, gpus_are_well, gpus_in_use, wait_for_gpus
+from .description import count, full_lines, gib, memory_of
 from .host import cpu_name, memory_bytes, num_cores, torch_version
 from .nvml import GPU, gpus
-from .report import count, full_lines, gib, memory_of
 
 if TYPE_CHECKING:  # importing this module must not import torch: that takes seconds
     import torch

@@ -7,8 +7,8 @@ choose numba's simulator.
 """
 
 from .cuda_cpp import CudaKernel
-from .errors import KernelError
 from .for_gpu import check_compiles
+from .kernel_error import KernelError
 from .nvrtc import compile_cuda
 from .on_gpu import run
 from .recorder import Race, Touch

@@ -4,7 +4,7 @@ import operator
 import re
 
 from .. import hardware
-from .errors import KernelError
+from .kernel_error import KernelError
 from .nvrtc import Program
 from .shape import check_shape
 

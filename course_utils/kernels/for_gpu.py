@@ -11,7 +11,7 @@ import warnings
 
 from .. import cells
 from ..launch import WorkerError, launch, unannounced
-from .errors import KernelError
+from .kernel_error import KernelError
 from .on_gpu import codes
 from .simulator import pickled_kernel
 

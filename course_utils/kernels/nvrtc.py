@@ -5,7 +5,7 @@ import os
 import re
 
 from .. import cells, hardware
-from .errors import KernelError
+from .kernel_error import KernelError
 
 DEFAULT_ARCH = "compute_80"  # where there is no GPU to compile for
 _MAX_SHOWN = 5  # errors; the first is the one to read

@@ -6,7 +6,7 @@ import types
 import warnings
 
 from .. import hardware
-from .errors import KernelError
+from .kernel_error import KernelError
 from .simulator import checked, simulate
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from .errors import KernelError
+from .kernel_error import KernelError
 
 MAX_BLOCK_THREADS = 1024  # on every GPU so far
 _MAX_BLOCK = (1024, 1024, 64)

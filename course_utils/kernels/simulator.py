@@ -15,7 +15,7 @@ import types
 from .. import cells
 from ..launch import WorkerError, launch, unannounced
 from ..processes import payload
-from .errors import KernelError
+from .kernel_error import KernelError
 from .shape import check_shape, num_in
 
 MAX_THREADS = 4096  # each is a thread of the operating system for a moment; so many take a second or two

@@ -17,7 +17,7 @@ sides exchange messages through files in a folder that both see:
     notebook (the kernel)                                agent, one per node             rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
     beyond.nodes    ── a fork of the forkserver
-    beyond.cluster  ── a job of Slurm ─────────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
+    beyond.slurm_job ─ a job of Slurm ─────────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
     follower        ◀─ folder: messages, output, result ────────────────────────────────
 
 `persistent`, for `Ranks` and `%%ranks`, keeps workers between cells: its picture is in `persistent.ranks`. `display`
@@ -71,10 +71,10 @@ import weakref
 from .. import cells
 from ..hardware import sharing
 from ..processes import interrupts
-from .beyond.cluster import Slurm
 from .beyond.nodes import Nodes
+from .beyond.slurm_job import Slurm
 from .call import Call, NotSendable, refused_briefly, require_count, require_seconds, short
-from .display import held, panel
+from .display import panel, variables
 from .forkserver import handle
 from .forkserver.handle import shutdown, warm
 from .here import Here
@@ -225,7 +225,7 @@ def _supervise(run, supervisor, timeout):
         _going_on = None
         error.run = run
         if isinstance(error, WorkerError):
-            held.show_below(error)
+            variables.show_below(error)
         raise
     finally:
         supervisor.display.finish(how)

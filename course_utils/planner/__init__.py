@@ -10,11 +10,11 @@
 from dataclasses import dataclass, replace
 
 from .clusters import GPU, GPUS, Cluster, Efficiency
-from .collectives import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
+from .collective_costs import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
+from .footprint import memory, peak
 from .lines import Line
-from .memory import memory, peak
 from .methods import Method, State, require_room, stages
-from .models import Layer, Network, Work, transformer
+from .networks import Layer, Network, Work, transformer
 from .step import step
 
 __all__ = [

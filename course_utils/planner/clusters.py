@@ -4,7 +4,7 @@ of their peaks is reached.
 
 from dataclasses import dataclass
 
-from .collectives import NCCL_NVLINK
+from .collective_costs import NCCL_NVLINK
 from .sizes import require
 
 

@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .models import Layer, Network, Work
+from .networks import Layer, Network, Work
 
 _aten = torch.ops.aten
 # What an operation moves, in passes over its inputs and outputs: forward, backward. Normalising over a batch reads its

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from .collectives import Group, all_reduce, half, send
+from .collective_costs import Group, all_reduce, half, send
 from .lines import Line, in_words, total
 from .methods import parameters_of
 

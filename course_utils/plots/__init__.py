@@ -6,9 +6,9 @@ too. What one chapter alone draws is in its room, `course_utils.chapters`.
 """
 
 from .charts import bars, lines, stacked_bars, timeline
-from .collectives import collectives, holdings, step_slider
 from .controls import explore
 from .drawings import diagram
+from .holdings import collectives, holdings, step_slider
 from .pipelines import gantts
 from .roofline import roofline
 

@@ -17,7 +17,7 @@ import nbformat
 import psutil
 import pytest
 
-from course_utils.grade import __main__, notebook, report, submissions
+from course_utils.grade import __main__, chapter_cells, report, submissions
 from course_utils.grade.marking import Verdict
 from course_utils.hardware import sharing
 from tools import notebooks
@@ -58,7 +58,7 @@ def open_port():
     return server.getsockname()[1], visits
 
 
-STUB = notebook.answer_and_check(
+STUB = chapter_cells.answer_and_check(
     notebooks.read(CHAPTER).cells[notebooks.exercises(notebooks.read(CHAPTER))["1.4"]].source
 )[0]
 WRONG = "def model_bytes(model, dtype):\n    return 0"

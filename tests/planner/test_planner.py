@@ -27,7 +27,7 @@ from course_utils.planner import (
     transformer,
 )  # fmt: skip
 from course_utils.planner.counting import count
-from course_utils.planner.memory import kept_bytes
+from course_utils.planner.footprint import kept_bytes
 from course_utils.planner.methods import stages
 
 A100 = Cluster("A100-80")

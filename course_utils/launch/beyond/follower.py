@@ -10,7 +10,7 @@ from ...processes import interrupts
 from ..forkserver.protocol import Exited
 from ..watch.errors import LauncherError, WorkerError
 from ..watch.explain import explain, lines_about
-from ..watch.watch import Watch
+from ..watch.known import Watch
 from .folder import Reader
 
 _ALIVE_S = 2.0  # from one sign of life to the next

@@ -9,7 +9,7 @@ from ..watch.explain import how_it_failed
 from ..watch.outcome import Outcome, names_of
 from ..watch.rows import Rows
 from ..watch.streams import Output, as_on_a_terminal
-from .display import Display
+from .base import Display
 from .status import in_short, latest_values
 
 _CHARS = 20_000  # of a rank's output, half of it from its beginning and half from its end

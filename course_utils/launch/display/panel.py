@@ -5,7 +5,7 @@ import sys
 import time
 
 from ... import notebook
-from .display import Display
+from .base import Display
 from .history import History
 from .over_time import Curves
 from .silence import Silence

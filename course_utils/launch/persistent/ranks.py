@@ -18,7 +18,7 @@ import time
 
 from ...processes import interrupts
 from ..call import Call, refused_briefly, require_count, require_seconds
-from ..display import held
+from ..display import variables
 from ..here import Here
 from ..watch.errors import LauncherError, RanksError, WorkerError, briefly_interrupted
 from ..watch.explain import explain, interrupted, lines_about
@@ -161,7 +161,7 @@ class Ranks:
             error, is_interrupted = interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
         error.add(self._recover(is_interrupted))
         if isinstance(error, WorkerError):
-            held.show_below(error)
+            variables.show_below(error)
         raise error from None
 
     def _recover(self, is_interrupted):

@@ -10,14 +10,14 @@ import time
 
 from ...hardware import num_cores
 from ...processes import interrupts, linux, payload
-from ...processes.turns import Turns
+from ...processes.core_time import Turns
 from ..forkserver.protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
 from ..worker import prompt
 from ..worker.worker import STACK_SIGNAL
 from .errors import LauncherError
 from .explain import explain
+from .known import Watch
 from .outcome import is_in_torch_distributed
-from .watch import Watch
 
 _STACKS_S = 0.5
 _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold

@@ -19,7 +19,7 @@ DOUBLING = [[(rank, rank ^ distance) for rank in range(4)] for distance in (1, 2
 def figures(monkeypatch):
     """The figures that are shown, with their alternative texts."""
     shown = []
-    for module in (chapter, sys.modules["course_utils.plots.collectives"]):
+    for module in (chapter, sys.modules["course_utils.plots.holdings"]):
         monkeypatch.setattr(module, "show", lambda figure, alt: shown.append((figure, alt)))
     return shown
 
