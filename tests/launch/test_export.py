@@ -47,12 +47,8 @@ def work(start, *, power):
 def notebook(notebook):
     """The shared notebook, whose names are afterwards what they were; it has a module beside it."""
     (notebook.directory / "beside_the_export.py").write_text(BESIDE)
-    notebook.run("_before = {name: value for name, value in globals().items() if name[0] != '_'}")
-    yield notebook
-    notebook.run(
-        "for _name in [name for name in globals() if name[0] != '_']:\n    del globals()[_name]\n"
-        "globals().update(_before)\ndel _before"
-    )
+    with notebook.keeping_names():
+        yield notebook
 
 
 # Each rank of one torchrun forks for each program: what they import beforehand takes seconds. Each program has a store
