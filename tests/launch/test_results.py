@@ -39,7 +39,7 @@ REFUSED = {
 
 @pytest.fixture
 def warm(notebook):
-    """The shared notebook whose workers have, as they begin, what they would otherwise each import, DTensor above all."""
+    """The shared notebook, whose workers have at their beginning what each would otherwise import, as DTensor."""
     notebook.wait_until_warm()
     return notebook
 

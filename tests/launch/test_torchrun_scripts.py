@@ -1,12 +1,10 @@
 """A torchrun script's main() runs through `launch` as it is, and does what it does under torchrun."""
 
-import contextlib
 import json
-import socket
-import subprocess
-import sys
 
 import pytest
+
+from tests.helpers.torchrun import free_ports
 
 # The forms in which scripts begin and end, in small.
 FORMS = """
@@ -130,12 +128,11 @@ def again_and_again():
 
 FORMS = (demo_basic, env_only, with_everything, nothing_said, fully_sharded, tensor_parallel, pipeline, groups)
 """
-# Each form with a store of its own: gloo's addresses of the form before stay in torchrun's.
+# Each form with a store of its own: gloo's addresses of the form before stay in the last one's.
 SCRIPT = """
 if __name__ == "__main__":
-    import json, sys
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-    for form, port in zip(FORMS, sys.argv[1:]):
+    import json
+    for form, port in zip(FORMS, PORTS):
         os.environ["MASTER_PORT"] = port
         with open(f"{form.__name__}.{os.environ['RANK']}", "w") as file:
             json.dump(form(), file)
@@ -145,26 +142,19 @@ if __name__ == "__main__":
 """
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [str(listener.getsockname()[1]) for listener in listeners]
+@pytest.fixture
+def prepared(notebook):
+    """The shared notebook with the forms, whose workers have, as they begin, what these would otherwise each import."""
+    with notebook.keeping_names():
+        notebook.run(FORMS + "\nfrom course_utils import Ranks, launch")
+        notebook.wait_until_warm()
+        yield notebook
 
 
-@pytest.fixture(scope="module")
-def prepared(new_notebook):
-    made = new_notebook(setup=FORMS + "\nfrom course_utils import Ranks, launch")
-    return made
-
-
-def test_every_form_gives_what_it_gives_under_torchrun(prepared, tmp_path):
-    (tmp_path / "script.py").write_text(FORMS + SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
-    command += free_ports(8)
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+def test_every_form_gives_what_it_gives_under_torchrun(prepared, torchrun, tmp_path):
+    (tmp_path / "script.py").write_text(f"PORTS = {free_ports(8)}\n{FORMS}{SCRIPT}")
+    codes, said = torchrun(tmp_path / "script.py")
+    assert codes == [0, 0], said
     got = prepared.run("""
 import json
 json.loads(json.dumps({form.__name__: launch(form, world_size=2).results for form in FORMS}))
