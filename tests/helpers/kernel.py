@@ -267,12 +267,12 @@ class Notebook:
 
     @contextlib.contextmanager
     def keeping_names(self):
-        """The names of the notebook are afterwards what they were."""
+        """The names of the notebook are afterwards what they were, and what its cells showed is forgotten."""
         self.run("_before = {name: value for name, value in globals().items() if name[0] != '_'}")
         yield
         self.run(
             "for _name in [name for name in globals() if name[0] != '_']:\n    del globals()[_name]\n"
-            "globals().update(_before)\ndel _before"
+            "globals().update(_before)\ndel _before\nget_ipython().displayhook.flush()"
         )
 
     @contextlib.contextmanager

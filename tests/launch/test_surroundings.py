@@ -505,6 +505,7 @@ with multiprocessing.Manager() as manager:
     def write(table): table[dist.get_rank()] = "here"
     launch(write, table, world_size=2)
     written = dict(table)
+del manager, table  # and their connections
 written
 """).value == {0: "here", 1: "here"}
 

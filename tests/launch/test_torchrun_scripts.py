@@ -185,21 +185,22 @@ def test_remote_calls_meet_at_the_launchs_store_whatever_the_port(prepared, back
 
 
 def test_requests_to_ranks_that_persist_make_and_destroy_groups(prepared):
+    """The first of them is as content with the group that is there as a launch is."""
     requests = {
         "destroy": None,
         "nothing_said": (2, 3.0),
         "mesh_again_and_again": [3.0] * 3,
         "again_and_again": [3.0] * 3,
     }
-    assert (
-        prepared.run(f"""
+    first, got = prepared.run(f"""
 with Ranks(2) as ranks:
+    first = ranks.run(env_only)
     got = [ranks.run(request) for request in ({", ".join(requests)}, {", ".join(requests)}, nothing_said, nothing_said)]
     got += [ranks.run(remote_call), ranks.run(remote_call)]
-got
+first, got
 """).value
-        == [[one] * 2 for one in [*requests.values()] * 2 + [(2, 3.0)] * 2] + [[8, None]] * 2
-    )
+    assert [local_rank for local_rank, _ in first] == [0, 1]
+    assert got == [[one] * 2 for one in [*requests.values()] * 2 + [(2, 3.0)] * 2] + [[8, None]] * 2
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,3 @@ def wait():
 launch(wait, world_size=2, timeout=60)
 """)
     assert outcome.message.startswith("rank 0: ") and "imed out" in outcome.message, outcome.shown
-
-
-def test_ranks_that_persist_are_as_content(prepared):
-    assert prepared.run("with Ranks(2) as ranks: sums = ranks.run(env_only)\nlen(sums)").value == 2
