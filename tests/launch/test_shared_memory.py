@@ -25,11 +25,10 @@ def add(*things):
 """
 
 
-@pytest.fixture
-def prepared(notebook):
-    with notebook.keeping_names():
-        notebook.run(SETUP)
-        yield notebook
+@pytest.fixture(scope="module")
+def prepared(new_notebook):
+    made = new_notebook(setup=SETUP)
+    return made
 
 
 def test_a_shared_model_is_trained_by_all_ranks(prepared):
