@@ -261,7 +261,8 @@ class Notebook:
         return Traces(
             processes=frozenset(process.pid for process in self.workers(among)),
             listening=self.listening(among),
-            descriptors=tuple(sorted(filter(None, kinds))),
+            # IPython closes and opens its history when it likes.
+            descriptors=tuple(sorted(kind for kind in kinds if kind and not kind.endswith("history.sqlite"))),
             files=self.files(among),
         )
 
