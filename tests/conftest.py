@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.kernel import LIMIT_S, Notebook
 from tests.helpers.slurm_cluster import slurm  # noqa: F401  one cluster for all test files of a process
+from tests.helpers.torchrun import torchrun  # noqa: F401  and one torchrun
 
 
 def pytest_collection_modifyitems(items):

@@ -8,6 +8,8 @@ import contextlib
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ from jupyter_client import KernelManager
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 100  # after which something will not happen any more, on the slowest of machines
 _MARK = "COURSE_TEST_KERNEL"
+_SHARED = Path("/dev/shm")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _STACKS = """
 def _(file=open({path!r}, "w")):
@@ -76,6 +79,8 @@ class Notebook:
 
     def __init__(self, directory, setup=_SETUP, **environment):
         self.mark, self.directory = uuid.uuid4().hex, Path(directory)
+        self._older = {(pid, started) for pid, _, started in _all_processes()}  # none of them can be the kernel's
+        self._older_shared = set(_SHARED.iterdir())
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
@@ -194,11 +199,12 @@ class Notebook:
     def processes(self):
         """All processes that carry the kernel's mark, the kernel included, and zombies among their children."""
         mark, found, parents = f"{_MARK}={self.mark}".encode(), set(), {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if mark in (folder / "environ").read_bytes():
-                    found.add(int(folder.name))
+        for pid, parent, started in _all_processes():
+            if (pid, started) not in self._older:
+                parents[pid] = parent
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+                    if mark in file.read():
+                        found.add(pid)
         found |= {pid for pid, parent in parents.items() if parent in found}  # a zombie has no environment any more
         processes = (_safely(psutil.Process, pid) for pid in sorted(found))
         return [process for process in processes if process is not None]
@@ -206,17 +212,18 @@ class Notebook:
     def names(self):
         return [_safely(process.name) or "" for process in self.processes()]
 
-    def forkservers(self):
+    def forkservers(self, among=None):
         return [
             process
-            for process in self.processes()
+            for process in (self.processes() if among is None else among)
             if _safely(process.ppid) == self.pid and "launch.forkserver" in " ".join(_safely(process.cmdline) or ())
         ]
 
-    def workers(self):
+    def workers(self, among=None):
         """Processes that are neither the kernel, nor its forkserver, nor who stands in for that while it warms up."""
-        known = {self.pid, *(process.pid for process in self.forkservers()[:1])}
-        found = [process for process in self.processes() if process.pid not in known]
+        among = self.processes() if among is None else among
+        known = {self.pid, *(process.pid for process in self.forkservers(among)[:1])}
+        found = [process for process in among if process.pid not in known]
         return [process for process in found if _safely(process.name) != "understudy"]
 
     def sleepers(self):
@@ -227,31 +234,46 @@ class Notebook:
         """Until the forkserver has imported all that it will, and serves itself."""
         wait_until(lambda: not any(_safely(p.name) == "understudy" for p in self.processes()), "it has warmed up")
 
-    def listening(self):
+    def listening(self, among=None):
         """(address, port) of every listening socket of the kernel and all that it started, IPv6 included."""
-        return frozenset(
-            (connection.laddr.ip, connection.laddr.port)
-            for process in self.processes()
-            for connection in _safely(process.net_connections, "inet") or ()
-            if connection.status == psutil.CONN_LISTEN
-        )
+        found, tables = set(), {}
+        for process in self.processes() if among is None else among:
+            network = _safely(os.readlink, f"/proc/{process.pid}/ns/net")  # a table for all processes that share one
+            if network not in tables:
+                tables[network] = _listening_sockets(process.pid)
+            for entry in _safely(os.scandir, f"/proc/{process.pid}/fd") or ():
+                found.update(tables[network].get(_safely(os.readlink, entry), ()))
+        return frozenset(found)
 
-    def files(self):
-        """Temporary files, and shared memory that no process of somebody else's holds."""
+    def files(self, among=None):
+        """Temporary files, and shared memory newer than the kernel that no process of somebody else's holds."""
         found = {path for path in self.temporary.rglob("*") if not path.name.startswith("torchinductor_")}
-        shared, ours = set(Path("/dev/shm").iterdir()), {process.pid for process in self.processes()}
+        shared = set(_SHARED.iterdir()) - self._older_shared
+        ours = {process.pid for process in (self.processes() if among is None else among)}
         return frozenset(map(str, found | shared - _held_by_others(shared, ours)))
 
     def traces(self):
+        among = self.processes()  # looked for once, for all that is asked of them
         folder = Path(f"/proc/{self.pid}/fd")
         kinds = [
             re.sub(r"[\d\[\]]+", "", _safely(os.readlink, entry) or "") for entry in _safely(os.scandir, folder) or ()
         ]
         return Traces(
-            processes=frozenset(process.pid for process in self.workers()),
-            listening=self.listening(),
-            descriptors=tuple(sorted(filter(None, kinds))),
-            files=self.files(),
+            processes=frozenset(process.pid for process in self.workers(among)),
+            listening=self.listening(among),
+            # IPython closes and opens its history when it likes.
+            descriptors=tuple(sorted(kind for kind in kinds if kind and not kind.endswith("history.sqlite"))),
+            files=self.files(among),
+        )
+
+    @contextlib.contextmanager
+    def keeping_names(self):
+        """The names of the notebook are afterwards what they were, and what its cells showed is forgotten."""
+        self.run("_before = {name: value for name, value in globals().items() if name[0] != '_'}")
+        yield
+        self.run(
+            "for _name in [name for name in globals() if name[0] != '_']:\n    del globals()[_name]\n"
+            "globals().update(_before)\ndel _before\nget_ipython().displayhook.flush()"
         )
 
     @contextlib.contextmanager
@@ -263,6 +285,31 @@ class Notebook:
         while (difference := _difference(before, self.traces())) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not difference, f"left behind: {difference}"
+
+
+def _all_processes():
+    """(pid, its parent's pid, when it started) of every process."""
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+                yield int(name), int(fields[1]), fields[19]
+
+
+def _listening_sockets(pid):
+    """What a descriptor of a listening TCP socket is a link to → its [(address, port)], as the process `pid` sees it.
+
+    psutil would read and parse all connections of the machine again for each process.
+    """
+    found = {}
+    for version, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{version}") as file:
+            for line in file:
+                if " 0A " in line and (fields := line.split())[3] == "0A":  # TCP_LISTEN
+                    address, port = fields[1].split(":")
+                    words = struct.pack(f"={len(address) // 8}I", *(int(w, 16) for w in re.findall(".{8}", address)))
+                    found[f"socket:[{fields[9]}]"] = [(socket.inet_ntop(family, words), int(port, 16))]
+    return found
 
 
 def _held_by_others(shared, ours):
@@ -305,7 +352,7 @@ def wait_until(condition, what):
     deadline = time.monotonic() + LIMIT_S
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
-        time.sleep(0.01)
+        time.sleep(0.02)
     return value
 
 

@@ -135,6 +135,20 @@ def test_more_nccl_ranks_than_gpus(cold_notebook):
     assert not cold_notebook.forkservers()
 
 
+def test_without_slurm(cold_notebook):
+    home = cold_notebook.directory
+    outcome = cold_notebook.fail(f"""
+import os
+from course_utils import Slurm
+before = os.environ["PATH"], os.environ["HOME"]
+os.environ["PATH"], os.environ["HOME"] = "/usr/local/sbin", {str(home)!r}
+try: launch(print, on=Slurm(workers_per_node=2))
+finally: os.environ["PATH"], os.environ["HOME"] = before
+""")
+    assert outcome.error == "LauncherError" and "there is no Slurm on this machine" in outcome.message
+    assert not list((home / ".cache").glob("course_utils/*"))
+
+
 def test_arguments_that_are_right_after_all(notebook):
     notebook.run("launch(nothing, world_size=1)")
     notebook.run("launch(nothing, world_size=2, timeout=float('inf'))")

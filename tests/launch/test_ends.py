@@ -253,7 +253,8 @@ def test_interrupt_while_the_forkserver_starts(notebook):
 )
 def test_the_kernel_is_killed(new_notebook, name, world_size):
     """With subprocesses, with daemons, and with a fork of the kernel that holds copies of all its descriptors."""
-    notebook = new_notebook()
+    setup = "import os, subprocess, time, torch, torch.distributed as dist\nfrom course_utils import launch"
+    notebook = new_notebook(setup=setup)
     files = notebook.files()
     holder = notebook.run("""
 holder = os.fork()
@@ -407,8 +408,7 @@ def test_the_forkserver_is_killed_during_a_launch(notebook, world_size):
     works(notebook)
 
 
-@pytest.mark.parametrize("on", ["", ", on=Nodes(2)"])
-def test_a_rank_that_cannot_begin_says_why(notebook, tmp_path, on):
+def test_a_rank_that_cannot_begin_says_why(notebook, tmp_path):
     """Where the system refuses it what it does first: before it could say anything itself."""
     (tmp_path / "sitecustomize.py").write_text("""
 import os
@@ -423,8 +423,9 @@ os.setsid = refuse
         f"os.environ['PYTHONPATH'] = {str(tmp_path)!r} + os.pathsep + before\nlaunch.shutdown()"
     )
     try:
-        outcome = notebook.fail(f"launch(nothing, world_size=2{on})")
-        assert outcome.error == "LauncherError"
-        assert "PermissionError: [Errno 1] Operation not permitted\n  while starting" in outcome.shown
+        for on in ("", ", on=Nodes(2)"):
+            outcome = notebook.fail(f"launch(nothing, world_size=2{on})")
+            assert outcome.error == "LauncherError"
+            assert "PermissionError: [Errno 1] Operation not permitted\n  while starting" in outcome.shown
     finally:
         notebook.run("os.environ['PYTHONPATH'] = before\nlaunch.shutdown()\nlaunch(nothing, world_size=2)")

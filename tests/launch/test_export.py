@@ -1,17 +1,10 @@
 """`run.export(folder)`: the files it writes run without a notebook, and come to the same."""
 
 import ast
-import contextlib
-import os
 import re
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from tests.helpers.kernel import LIMIT_S, REPOSITORY, wait_until
 
 BESIDE = "def doubled(x):\n    return 2 * x\n\ndef tripled(x):\n    return 3 * x\n"
 
@@ -47,68 +40,21 @@ def work(start, *, power):
 def notebook(notebook):
     """The shared notebook, whose names are afterwards what they were; it has a module beside it."""
     (notebook.directory / "beside_the_export.py").write_text(BESIDE)
-    notebook.run("_before = {name: value for name, value in globals().items() if name[0] != '_'}")
-    yield notebook
-    notebook.run(
-        "for _name in [name for name in globals() if name[0] != '_']:\n    del globals()[_name]\n"
-        "globals().update(_before)\ndel _before"
-    )
+    with notebook.keeping_names():
+        yield notebook
 
 
-# Each rank of one torchrun forks for each program: what they import beforehand takes seconds. Each program has a store
-# of its own, for in the agent's are still the addresses of earlier ranks.
-RANK = """
-import os, runpy, sys
-import torch.distributed
-import course_utils.launch
-rank = os.environ["RANK"]
-os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-for line in open(f"programs-{rank}"):
-    os.environ["MASTER_PORT"], _, path = line.strip().partition(" ")
-    folder, name = os.path.split(path)
-    if not (pid := os.fork()):
-        os.chdir(folder)
-        sys.path[0], sys.argv[:] = folder, [name]
-        output = os.open(f"output-{rank}", os.O_CREAT | os.O_WRONLY)
-        os.dup2(output, 1), os.dup2(output, 2)
-        runpy.run_path(name, run_name="__main__")
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with open(f"{folder}/code-{rank}.part", "w") as file:
-        file.write(str(code))
-    os.rename(file.name, f"{folder}/code-{rank}")
-"""
-
-
-@pytest.fixture(scope="module")
-def run_program(tmp_path_factory):
+@pytest.fixture
+def run_program(torchrun):
     """A function that returns {rank: what it returned, as text} of an exported program under torchrun, two ranks."""
-    folder = tmp_path_factory.mktemp("torchrun")
-    (folder / "rank.py").write_text(RANK)
-    queues = [folder / f"programs-{rank}" for rank in range(2)]
-    for queue in queues:
-        os.mkfifo(queue)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "rank.py"]
-    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    torchrun = subprocess.Popen(command, cwd=folder, env=environment)
 
     def run(program):
-        codes = [program.parent / f"code-{rank}" for rank in range(2)]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        for file in files:
-            file.write(f"{port} {program}\n")
-            file.flush()
-        wait_until(lambda: torchrun.poll() is not None or all(code.exists() for code in codes), "both have ended")
-        said = [(program.parent / f"output-{rank}").read_text() for rank in range(2)]
-        assert [code.read_text() for code in codes] == ["0", "0"], said
+        codes, said = torchrun(program)
+        assert codes == [0, 0], said
         assert "destroyed" not in "".join(said)  # Python's own end, where gloo may abort, is left out
         return dict(re.findall(r"^rank (\d): (.*)$", "".join(said), flags=re.MULTILINE))
 
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(queue, "w")) for queue in queues]  # waits for the rank that reads it
-        yield run
-    assert torchrun.wait(LIMIT_S) == 0
+    return run
 
 
 @pytest.fixture

@@ -71,44 +71,33 @@ def raise_family():
 """
 
 
-@pytest.mark.parametrize("moment", ["warming up", "warm"])
-def test_what_a_killed_forkserver_leaves_is_ended(new_notebook, moment):
-    notebook = new_notebook(setup="import os, subprocess, time\nfrom course_utils import launch")
+def test_what_a_killed_forkserver_leaves_is_ended(notebook):
+    """It is killed when it is warm, then its successor while that warms up, then the understudy of a third."""
     notebook.run(FAMILY)
-    if moment == "warm":
-        notebook.run("launch(lambda: 1, world_size=2)")
-        notebook.wait_until_warm()
-    message_id = notebook.start("launch(raise_family, world_size=2)")
-    wait_until(lambda: len(notebook.sleepers()) == 6, "subprocesses start")
-    notebook.forkservers()[0].kill()
-    outcome = notebook.wait(message_id)
-    assert outcome.error == "LauncherError", outcome.shown
-    assert not notebook.sleepers()
+    notebook.wait_until_warm()
+    for victim, is_warm in (("forkserver", True), ("forkserver", False), ("understudy", False)):
+        message_id = notebook.start("launch(raise_family, world_size=2)")
+        wait_until(lambda: len(notebook.sleepers()) == 6, "subprocesses start")
+        understudies = [process for process in notebook.processes() if process.name() == "understudy"]
+        assert len(understudies) == (0 if is_warm else 1)
+        (understudies if victim == "understudy" else notebook.forkservers())[0].kill()
+        outcome = notebook.wait(message_id)
+        assert outcome.error == "LauncherError", outcome.shown
+        assert not notebook.sleepers()
     assert notebook.run("launch(lambda: 1, world_size=2).results").value == [1, 1]
 
 
-def test_the_understudy_is_killed(new_notebook):
-    notebook = new_notebook(setup="import os, subprocess, time\nfrom course_utils import launch")
-    notebook.run(FAMILY)
-    message_id = notebook.start("launch(raise_family, world_size=2)")
-    wait_until(lambda: len(notebook.sleepers()) == 6, "subprocesses start")
-    (understudy,) = [process for process in notebook.processes() if process.name() == "understudy"]
-    understudy.kill()
-    assert notebook.wait(message_id).error == "LauncherError"
-    assert not notebook.sleepers()
-    assert notebook.run("launch(lambda: 1, world_size=2).results").value == [1, 1]
-
-
-def test_launches_that_follow_one_another_do_not_keep_the_forkserver_from_warming_up(new_notebook):
+def test_launches_that_follow_one_another_do_not_keep_the_forkserver_from_warming_up(notebook):
     """Each of their workers would import for itself what the forkserver imports for all."""
-    notebook = new_notebook(setup="import psutil\nfrom course_utils import launch")
     number = notebook.run("""
+import psutil
 def need_much():
     import torch._dynamo
-launch(need_much, world_size=2)
+launch.shutdown()
+launch(need_much, world_size=1)
 number = 1
 while number < 20 and any(p.name() == "understudy" for p in psutil.Process().children(recursive=True)):
-    launch(need_much, world_size=2)
+    launch(need_much, world_size=1)
     number += 1
 number""").value
     assert number < 9  # the steps of warming up are more than that, and there was one between two launches

@@ -4,20 +4,19 @@ import os
 
 import pytest
 
-SETUP = "import os, sys, torch, torch.distributed as dist\nfrom course_utils import launch"
 
-
-@pytest.fixture(scope="module")
-def beside(new_notebook, tmp_path_factory):
-    """A new notebook beside files that are called like modules of the standard library,
-    and that say when they are run.
+@pytest.fixture
+def beside(notebook, tmp_path):
+    """The notebook beside files that are called like modules of the standard library, and that say when they are run;
+    its next forkserver begins there.
     """
-    folder = tmp_path_factory.mktemp("beside")
     for name in ("random", "profile", "socket", "ctypes"):
-        (folder / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r})\nraise SystemExit")
-    notebook = new_notebook(setup=SETUP)
-    notebook.run(f"os.chdir({str(folder)!r})")
-    return notebook, folder
+        (tmp_path / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\nraise SystemExit"
+        )
+    notebook.run(f"launch.shutdown()\nhere = os.getcwd()\nos.chdir({str(tmp_path)!r})")
+    yield notebook, tmp_path
+    notebook.run("os.chdir(here)")
 
 
 def test_names_of_the_standard_library(beside):

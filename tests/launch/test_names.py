@@ -33,11 +33,12 @@ def times(x): return factor * x
 """
 
 
-@pytest.fixture(scope="module")
-def prepared(new_notebook):
-    made = new_notebook()
-    made.run(SETUP)
-    return made
+@pytest.fixture
+def prepared(notebook):
+    """The shared notebook, with these names beside its own."""
+    with notebook.keeping_names():
+        notebook.run(SETUP)
+        yield notebook
 
 
 def test_what_a_cell_defines_goes_to_other_ranks_and_is_the_same_there(prepared):
@@ -70,7 +71,7 @@ launch(save, world_size=1).results
 def test_a_data_loaders_processes_know_what_came_as_an_argument(prepared, how):
     assert prepared.run(f"""
 def load(data, collate_fn):
-    loader = DataLoader(data, 2, num_workers=2, collate_fn=collate_fn, multiprocessing_context="{how}")
+    loader = DataLoader(data, 2, num_workers=1, collate_fn=collate_fn, multiprocessing_context="{how}")
     return [(type(batch) is Batch, batch.x.tolist()) for batch in loader]
 launch(load, Squares(), collate, world_size=1).results
 """).value == [[(True, [0.0, 1.0]), (True, [4.0, 9.0])]]

@@ -82,11 +82,8 @@ def test_time_is_up(notebook):
 
 
 def test_the_kernels_death_ends_agents_and_ranks(new_notebook):
-    notebook = new_notebook()
-    notebook.run(
-        "from course_utils.launch import Nodes\n"
-        "def stay():\n    subprocess.Popen(['sleep', '1000'])\n    time.sleep(60)"
-    )
+    notebook = new_notebook(setup="import subprocess, time\nfrom course_utils import Nodes, launch")
+    notebook.run("def stay():\n    subprocess.Popen(['sleep', '1000'])\n    time.sleep(60)")
     notebook.start("launch(stay, world_size=4, on=Nodes(2))")
     wait_until(lambda: len(notebook.sleepers()) == 4, "all ranks run")
     notebook.kill()

@@ -125,13 +125,8 @@ thread.start()
     notebook.run("thread.join()\nos.remove('go on')\nlaunch(nothing, world_size=2)")
 
 
-@pytest.fixture(scope="module")
-def second_notebook(new_notebook):
-    return new_notebook()
-
-
-def test_two_notebooks_at_the_same_moment(notebook, second_notebook):
-    notebooks = (notebook, second_notebook)
+def test_two_notebooks_at_the_same_moment(notebook, seen_notebook):
+    notebooks = (notebook, seen_notebook)
     source = """
 def meet(name, i):
     total = torch.tensor([1.0])
@@ -143,7 +138,7 @@ def launch_together(name, other):
         while not os.path.exists(f"{other} {i}"): pass
         assert launch(meet, name, i, world_size=2).results == [(2, name, i)] * 2
 """
-    with second_notebook.leaving_nothing():
+    with seen_notebook.leaving_nothing():
         for each in notebooks:
             each.run(source)
         names = [str(each.directory / "at") for each in notebooks]
@@ -177,7 +172,6 @@ def times(n):
     for _ in range(n): launch(worker, world_size=2)
 """.strip()
     )
-    notebook.run("times(20)")
     notebook.wait_until_warm()  # a forkserver that takes over has other descriptors
     notebook.run("times(20)")
     wait_until_gathered(notebook)
@@ -201,7 +195,6 @@ LINUX = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
     reason="this kernel gathers no memory into huge pages",
 )
 def test_after_many_workers_the_forkserver_has_gathered_its_memory(notebook):
-    notebook.run("for _ in range(20): launch(nothing, world_size=2)")
     notebook.wait_until_warm()
     notebook.run("for _ in range(20): launch(nothing, world_size=2)")
     told = Path(f"/proc/{wait_until_gathered(notebook).pid}/smaps_rollup").read_text()

@@ -110,8 +110,8 @@ def test_interrupt_ends_what_it_has_started(there):
 
 
 def test_the_kernel_is_killed(new_notebook, other):
-    notebook = new_notebook(COURSE_ELSEWHERE=str(other))
-    notebook.run(SETUP)
+    setup = "import os, subprocess, sys, time\nimport numpy as np\nfrom course_utils import launch, log"
+    notebook = new_notebook(setup=setup + SETUP, COURSE_ELSEWHERE=str(other))
     notebook.start("launch(raise_sleepers, world_size=2, on=Environment('tensorflow'))")
     wait_until(lambda: len(notebook.sleepers()) == 4, "subprocesses start")
     notebook.kill()

@@ -218,57 +218,37 @@ def test_the_figure_when_the_author_asks(watched):
 
 
 SCRIPT = """
-import time
+import os, sys, time
 from course_utils import launch, log
 def steps():
     for step in range(80):
         time.sleep(0.02)
         log(loss=0.5, total=80)
         if step == 70: print("a line")
-if __name__ == "__main__":
-    launch(steps, world_size=2)
-"""
-
-
-@pytest.fixture
-def script(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    return [sys.executable, str(tmp_path / "script.py")], dict(os.environ, PYTHONPATH=str(REPOSITORY))
-
-
-def test_a_bar_in_a_terminal(script):
-    command, environment = script
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, 100))
-    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs, stdin=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:  # its end
-                break
-            shown += chunk
-    os.close(ours)
-    assert process.returncode == 0
-    assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", shown), shown
-    assert b"| 80/80 [" in shown.rstrip().splitlines()[-1], shown
-    assert len(re.findall(rb"[\r\n]\[rank [01]\] a line\r\n", shown)) == 2, shown  # the bar has made way
-
-
-def test_ctrl_d_in_a_terminal_quits_a_prompt(tmp_path):
-    (tmp_path / "script.py").write_text("""
-from course_utils import launch
 def debugged():
     breakpoint()
     return 1
 if __name__ == "__main__":
+    launch(steps, world_size=2)
+    print("after the bar", flush=True)
+    terminal = [os.dup(1), os.dup(2)]
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        file = os.open(name, os.O_CREAT | os.O_WRONLY)
+        os.dup2(file, number)
+    launch(steps, world_size=2)
+    sys.stdout.flush(), os.dup2(terminal[0], 1), os.dup2(terminal[1], 2)
     launch(debugged, world_size=1)
-""")
+"""
+
+
+def test_a_bar_and_a_prompt_in_a_terminal_and_silence_where_the_output_is_none(tmp_path):
+    """Ctrl-D quits the prompt."""
+    (tmp_path / "script.py").write_text(SCRIPT)
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 100))
     environment = dict(os.environ, PYTHONPATH=str(REPOSITORY))
-    command = [sys.executable, str(tmp_path / "script.py")]
-    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs, stdin=theirs):
+    command = [sys.executable, "script.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs, stdin=theirs):
         os.close(theirs)
         shown = b""
         while b"(Pdb) " not in shown:
@@ -278,14 +258,14 @@ if __name__ == "__main__":
             while chunk := os.read(ours, 4096):
                 shown += chunk
     os.close(ours)
+    bar, _, shown = shown.partition(b"after the bar")
+    assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", bar), bar
+    assert b"| 80/80 [" in bar.rstrip().splitlines()[-1], bar
+    assert len(re.findall(rb"[\r\n]\[rank [01]\] a line\r\n", bar)) == 2, bar  # the bar has made way
+    assert sorted((tmp_path / "stdout").read_text().splitlines()) == ["[rank 0] a line", "[rank 1] a line"]
+    assert (tmp_path / "stderr").read_text() == ""
     assert b"debugged was quit at the prompt of rank 0" in shown
     assert b"needs keyboard input" not in shown
-
-
-def test_silence_where_the_output_is_no_terminal(script):
-    command, environment = script
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_flood_of_rows_is_bounded():

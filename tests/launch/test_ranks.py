@@ -17,7 +17,7 @@ IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksE
 def _with_ranks(new_notebook):
     """A notebook of these tests alone, whose ranks go from test to test: what one breaks, the next one finds."""
     notebook = new_notebook()
-    notebook.run(IMPORT + "launch(nothing, world_size=2)\nwith Ranks(1): pass")
+    notebook.run(IMPORT)
     with notebook.leaving_nothing():
         notebook.run("ranks = Ranks(3)")
         yield notebook
@@ -358,7 +358,7 @@ def test_a_rank_killed_between_cells(ranks):
     assert kept(ranks) == [True, False, True]
 
 
-def test_their_forkserver_is_killed(notebook):
+def test_their_forkserver_is_killed_and_new_ones_end_with_their_block(notebook):
     notebook.run(IMPORT + "ranks = Ranks(2)")
     pid = notebook.run("ranks._pool._handle._process.pid").value
     os.kill(pid, signal.SIGKILL)
@@ -367,7 +367,13 @@ def test_their_forkserver_is_killed(notebook):
     assert outcome.shown.startswith("LauncherError: the process that starts workers has ended (signal 9)")
     outcome = notebook.fail("ranks['x']")
     assert outcome.shown.startswith("RanksError: these ranks have ended; make new ones with Ranks(…)")
-    assert notebook.run("with Ranks(2) as ranks: value = ranks['rank']\nvalue").value == [0, 1]
+    notebook.run("""
+with Ranks(2) as ranks:
+    value = ranks["rank"]
+    ranks.run(lambda: subprocess.Popen(["sleep", "1000"]) and None)
+""")
+    assert not notebook.sleepers()  # the block ends them and all that they started
+    assert notebook.run("value").value == [0, 1]
 
 
 NOT_RIGHT = [
@@ -452,17 +458,11 @@ def test_arguments(notebook):
     assert "Ranks was called inside a worker" in outcome.message
 
 
-def test_a_new_one_ends_the_one_before(notebook):
-    notebook.run(IMPORT + "first = Ranks(2)\nsecond = Ranks(3)")
-    assert "RanksError: these ranks have ended" in notebook.fail("first['rank']").shown
-    assert notebook.run("second['rank']").value == [0, 1, 2]
-    notebook.run("second.close(); second.close()")
-
-
-def test_the_block_ends_them_and_all_that_they_started(notebook):
-    with notebook.leaving_nothing():
-        notebook.run(IMPORT + 'with Ranks(2) as ranks: ranks.run(lambda: subprocess.Popen(["sleep", "1000"]) and None)')
-    assert not notebook.sleepers()
+def test_a_new_one_ends_the_one_before(ranks):
+    ranks.run("first, ranks = ranks, Ranks(3)")
+    assert "RanksError: these ranks have ended" in ranks.fail("first['rank']").shown
+    assert ranks.run("ranks['rank']").value == [0, 1, 2]
+    ranks.run("first.close()")  # nothing to do
 
 
 def test_a_launch_beside_them(ranks):
@@ -474,8 +474,9 @@ def test_a_launch_beside_them(ranks):
 
 
 def test_a_launch_on_a_shared_node_does_not_wait_for_ranks_of_its_own_notebook(new_notebook, tmp_path):
-    notebook = new_notebook(COURSE_SHARED="1", COURSE_LOCKS=str(tmp_path))
-    notebook.run(IMPORT + "ranks = Ranks(2)")
+    setup = "import os, subprocess, threading, time, torch.distributed as dist\nfrom course_utils import launch\n"
+    notebook = new_notebook(setup=setup + IMPORT, COURSE_SHARED="1", COURSE_LOCKS=str(tmp_path))
+    notebook.run("ranks = Ranks(2)")
     outcome = notebook.run("launch(lambda: dist.get_rank(), world_size=2).results", timeout=10)
     assert outcome.value == [0, 1]
     assert not list(tmp_path.iterdir())  # idle, they hold nobody up
@@ -583,8 +584,8 @@ def test_only_this_machine_can_reach_them(ranks):
 
 
 def test_two_notebooks_at_once_and_the_end_of_one(ranks, new_notebook):
-    other = new_notebook()
-    other.run(IMPORT + "ranks = Ranks(2)\nranks['mark'] = 'theirs'")
+    other = new_notebook(setup="import subprocess\n" + IMPORT)
+    other.run("ranks = Ranks(2)\nranks['mark'] = 'theirs'")
     assert kept(ranks) == [True] * 3
     assert other.run("ranks['mark']").value == ["theirs"] * 2
     other.run("ranks.run(lambda: subprocess.Popen(['sleep', '1000']) and None)")

@@ -7,16 +7,15 @@ import stat
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from course_utils.hardware import sharing
 from tests.helpers.kernel import REPOSITORY, wait_until
 
 SETUP = """
-import os, time, torch
+import os, time
 from course_utils import launch
-from course_utils.launch import warm
-warm()
 def hold(file):
     while not os.path.exists(file): time.sleep(0.01)
 def nothing(): return "done"
@@ -65,25 +64,29 @@ def reserve(locks):
 
 
 @pytest.fixture(scope="module")
-def _notebooks(new_notebook, tmp_path_factory):
-    """Notebooks of one node that is shared, and the folder of its locks."""
+def _node(new_notebook, tmp_path_factory):
+    """The folder of the locks of a node that is shared, and what returns a notebook there that may be killed."""
     folder, made = tmp_path_factory.mktemp("node") / "locks", []
     folder.mkdir()
     folder.chmod(0o1777)
 
-    def live(number):
-        while len(made) < number:
+    def live():
+        while not made or psutil.Process(made[-1].pid).status() == psutil.STATUS_ZOMBIE:
             made.append(new_notebook(setup=SETUP, COURSE_SHARED="1", COURSE_LOCKS=str(folder)))
-        return folder, made
+        return made[-1]
 
-    return live
+    return folder, live
 
 
 @pytest.fixture
-def live(_notebooks, locks, monkeypatch):
-    """`live(2)` returns the folder, and a list of so many notebooks, from which whoever ends one takes it."""
-    monkeypatch.setenv("COURSE_LOCKS", str(_notebooks(0)[0]))
-    return _notebooks
+def live(notebook, _node, locks, monkeypatch):
+    """`live(2)` returns the folder, and a list of so many notebooks of the node: the shared one, and one more."""
+    folder, mortal = _node
+    monkeypatch.setenv("COURSE_LOCKS", str(folder))
+    with notebook.keeping_names():
+        notebook.run(f"{SETUP}\nos.environ.update(COURSE_SHARED='1', COURSE_LOCKS={str(folder)!r})")
+        yield lambda number: (folder, [notebook] if number == 1 else [notebook, mortal()])
+        notebook.run("del os.environ['COURSE_SHARED'], os.environ['COURSE_LOCKS']")
 
 
 def is_mine(process):
@@ -113,7 +116,7 @@ def test_who_asks_first_is_served_first(reserve):
 
 
 def test_a_notebook_in_a_loop_of_launches_does_not_keep_another_waiting(live, tmp_path):
-    locks, (looping, other) = live(2)
+    locks, (other, looping) = live(2)
     stop = tmp_path / "stop"
     message_id = looping.start(
         f"n = 0\nwhile not os.path.exists({str(stop)!r}): launch(nothing, world_size=2); n += 1\nn"
@@ -134,8 +137,7 @@ def looping_count(locks):
 
 
 def test_the_second_notebook_waits_also_for_a_holder_that_is_killed(live, tmp_path):
-    _, notebooks = live(2)
-    first, second = notebooks
+    _, (second, first) = live(2)
     file = tmp_path / "go on"
     for act in (file.touch, first.kill):
         heard = []
@@ -155,11 +157,10 @@ def test_the_second_notebook_waits_also_for_a_holder_that_is_killed(live, tmp_pa
         if act == file.touch:
             first.wait(message_id)
             file.unlink()
-    notebooks.remove(first)
 
 
 def test_the_wait_can_be_interrupted_and_leaves_no_place_in_line(reserve, live):
-    locks, (notebook, *_) = live(1)
+    locks, (notebook,) = live(1)
     holder = reserve("holder")
     assert is_mine(holder)
     outcome = notebook.wait(notebook.start("launch(nothing, world_size=2)"), 10, lambda text: notebook.interrupt())
@@ -232,7 +233,7 @@ with sharing.reserve("holder", 3, "cuda") as gpus:
 
 def test_agents_of_a_launch_get_the_gpus_that_it_has_reserved(live):
     """Each node its own of them, or all of them where ranks share; never another's."""
-    _, (notebook, *_) = live(1)
+    _, (notebook,) = live(1)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD_GPUS],
         stdin=subprocess.PIPE,

@@ -1,10 +1,11 @@
 """`on=Slurm(…)`: a function of a cell as a job of a real cluster, which runs on this machine's loopback."""
 
+import contextlib
 import re
 
 import pytest
 
-from tests.helpers.kernel import Notebook, sharing_elsewhere, wait_until
+from tests.helpers.kernel import sharing_elsewhere, wait_until
 
 PLACE = """
 def place(scale):
@@ -17,26 +18,33 @@ def place(scale):
 STAY = "def stay():\n    print('begun', flush=True)\n    time.sleep(600)"
 
 
-@pytest.fixture(scope="module")
-def cluster_notebook(slurm, tmp_path_factory):
-    """A notebook on a cluster: its home is a folder of the test's own, which all nodes see."""
-    folder = tmp_path_factory.mktemp("home")
-    variables = {name: value for name, value in slurm.env.items() if name == "SLURM_CONF"}
-    notebook = Notebook(folder, HOME=str(folder), PATH=slurm.env["PATH"], **variables)
-    notebook.run("from course_utils.launch import Slurm\ntwo = Slurm(nodes=2, workers_per_node=2)")
-    yield notebook
-    notebook.close()
-
-
 @pytest.fixture
-def notebook(cluster_notebook, slurm):
-    """The test leaves no job in the queue, no process of one, and nothing in the folder of runs."""
-    yield cluster_notebook
+def notebook(notebook, slurm):
+    """The shared notebook on a cluster: its home is its folder, which all nodes see.
 
-    def is_clear():
-        return not slurm.run("squeue", "--noheader").stdout and not runs(cluster_notebook)
+    The test leaves no job in the queue, no process of one, and nothing in the folder of runs.
+    """
+    variables = {name: slurm.env[name] for name in ("SLURM_CONF", "PATH")} | {"HOME": str(notebook.directory)}
+    with set_there(notebook, variables):
+        notebook.run("from course_utils.launch import Slurm\ntwo = Slurm(nodes=2, workers_per_node=2)")
+        yield notebook
 
-    wait_until(is_clear, "the queue and the folder are empty")
+        def is_clear():
+            return not slurm.run("squeue", "--noheader").stdout and not runs(notebook)
+
+        wait_until(is_clear, "the queue and the folder are empty")
+
+
+@contextlib.contextmanager
+def set_there(notebook, variables):
+    """Environment variables of the notebook, for a while."""
+    before = notebook.run(f"_before = dict(os.environ)\nos.environ.update({variables})\n_before").value
+    try:
+        yield
+    finally:
+        names = list(variables)
+        usual = {name: before[name] for name in names if name in before}
+        notebook.run(f"for name in {names}: os.environ.pop(name, None)\nos.environ.update({usual})")
 
 
 def runs(notebook):
@@ -133,10 +141,10 @@ def test_a_job_takes_nothing_of_a_shared_node_where_the_notebook_runs(notebook, 
     """Neither does the job wait for a turn there, nor anybody for a job in the queue, whose ranks do not run yet."""
     tmp_path.chmod(0o1777)
     shared = {"COURSE_SHARED": "1", "COURSE_LOCKS": str(tmp_path)}
-    notebook.run(f"os.environ.update({shared})\n{STAY}")
+    notebook.run(STAY)
     blocker = tmp_path / "job.sbatch"
     blocker.write_text("#!/bin/bash\n#SBATCH --nodes=2 --exclusive\nsleep 600\n")
-    try:
+    with set_there(notebook, shared):
         with sharing_elsewhere(tmp_path):
             job = slurm.submit(blocker, tmp_path)
             wait_until(lambda: slurm.state(job) == "RUNNING", "the other job runs")
@@ -152,8 +160,6 @@ def test_a_job_takes_nothing_of_a_shared_node_where_the_notebook_runs(notebook, 
             assert outcome.error == "Interrupted"
             assert "stay was interrupted before ranks 0–3 had begun" in outcome.shown and "running" not in outcome.shown
             slurm.run("scancel", job)
-    finally:
-        notebook.run(f"for name in {list(shared)}: del os.environ[name]")
 
 
 @pytest.mark.parametrize(
@@ -168,13 +174,3 @@ def test_a_job_takes_nothing_of_a_shared_node_where_the_notebook_runs(notebook, 
 def test_arguments_that_cannot_be_right(notebook, call, words):
     outcome = notebook.fail(call)
     assert outcome.error == "ValueError" and words in outcome.message
-
-
-def test_without_slurm(tmp_path):
-    notebook = Notebook(tmp_path, HOME=str(tmp_path), PATH="/usr/local/sbin")
-    try:
-        outcome = notebook.fail("from course_utils.launch import Slurm; launch(print, on=Slurm(workers_per_node=2))")
-        assert outcome.error == "LauncherError" and "there is no Slurm on this machine" in outcome.message
-        assert not runs(notebook)
-    finally:
-        notebook.close()

@@ -4,9 +4,8 @@ import subprocess
 
 import pytest
 
-SETUP = """
-import os, tempfile, torch
-from course_utils import launch
+WORKER = """
+import tempfile
 def worker():
     print("printed")
     return torch.ones(1000)
@@ -27,7 +26,8 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("state", ["full", "read-only", "missing"])
-def test_launch_does_without(new_notebook, request, tmp_path, state):
+def test_launch_does_without(notebook, request, tmp_path, state):
+    """Neither Python, which chooses the directory at its first use, nor a forkserver has seen another one before."""
     if state in ("full", "read-only"):
         disk = request.getfixturevalue("small_disk")
         if state == "full":
@@ -40,13 +40,18 @@ def test_launch_does_without(new_notebook, request, tmp_path, state):
                 (disk / "more").touch()
     else:
         disk = tmp_path / "nowhere"
-    notebook = new_notebook(setup=SETUP.strip(), TMPDIR=str(disk))
-    outcome = notebook.wait(notebook.start("[r.numel() for r in launch(worker, world_size=2)]"))
-    if outcome.error:
-        assert outcome.error in ("WorkerError", "LauncherError", "OSError"), outcome.shown
-        assert "temporary" in outcome.message, outcome.shown
-        assert len(outcome.shown.splitlines()) < 10
-    else:
-        assert outcome.value == [1000, 1000]
-        assert "[rank 1] printed" in outcome.stdout
-    assert not notebook.workers()
+    notebook.run(WORKER)
+    usual = notebook.run("launch.shutdown(); os.environ['TMPDIR']").value
+    notebook.run(f"os.environ['TMPDIR'], tempfile.tempdir = {str(disk)!r}, None")
+    try:
+        outcome = notebook.wait(notebook.start("[r.numel() for r in launch(worker, world_size=2)]"))
+        if outcome.error:
+            assert outcome.error in ("WorkerError", "LauncherError", "OSError"), outcome.shown
+            assert "temporary" in outcome.message, outcome.shown
+            assert len(outcome.shown.splitlines()) < 10
+        else:
+            assert outcome.value == [1000, 1000]
+            assert "[rank 1] printed" in outcome.stdout
+        assert not notebook.workers()
+    finally:
+        notebook.run(f"launch.shutdown()\nos.environ['TMPDIR'], tempfile.tempdir = {usual!r}, None\nwarm()")

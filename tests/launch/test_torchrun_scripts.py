@@ -1,12 +1,10 @@
 """A torchrun script's main() runs through `launch` as it is, and does what it does under torchrun."""
 
-import contextlib
 import json
-import socket
-import subprocess
-import sys
 
 import pytest
+
+from tests.helpers.torchrun import free_ports
 
 # The forms in which scripts begin and end, in small.
 FORMS = """
@@ -130,12 +128,11 @@ def again_and_again():
 
 FORMS = (demo_basic, env_only, with_everything, nothing_said, fully_sharded, tensor_parallel, pipeline, groups)
 """
-# Each form with a store of its own: gloo's addresses of the form before stay in torchrun's.
+# Each form with a store of its own: gloo's addresses of the form before stay in the last one's.
 SCRIPT = """
 if __name__ == "__main__":
-    import json, sys
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-    for form, port in zip(FORMS, sys.argv[1:]):
+    import json
+    for form, port in zip(FORMS, PORTS):
         os.environ["MASTER_PORT"] = port
         with open(f"{form.__name__}.{os.environ['RANK']}", "w") as file:
             json.dump(form(), file)
@@ -145,26 +142,19 @@ if __name__ == "__main__":
 """
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [str(listener.getsockname()[1]) for listener in listeners]
+@pytest.fixture
+def prepared(notebook):
+    """The shared notebook with the forms, whose workers have, as they begin, what these would otherwise each import."""
+    with notebook.keeping_names():
+        notebook.run(FORMS + "\nfrom course_utils import Ranks, launch")
+        notebook.wait_until_warm()
+        yield notebook
 
 
-@pytest.fixture(scope="module")
-def prepared(new_notebook):
-    made = new_notebook(setup=FORMS + "\nfrom course_utils import Ranks, launch")
-    return made
-
-
-def test_every_form_gives_what_it_gives_under_torchrun(prepared, tmp_path):
-    (tmp_path / "script.py").write_text(FORMS + SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
-    command += free_ports(8)
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+def test_every_form_gives_what_it_gives_under_torchrun(prepared, torchrun, tmp_path):
+    (tmp_path / "script.py").write_text(f"PORTS = {free_ports(8)}\n{FORMS}{SCRIPT}")
+    codes, said = torchrun(tmp_path / "script.py")
+    assert codes == [0, 0], said
     got = prepared.run("""
 import json
 json.loads(json.dumps({form.__name__: launch(form, world_size=2).results for form in FORMS}))
@@ -195,21 +185,22 @@ def test_remote_calls_meet_at_the_launchs_store_whatever_the_port(prepared, back
 
 
 def test_requests_to_ranks_that_persist_make_and_destroy_groups(prepared):
+    """The first of them is as content with the group that is there as a launch is."""
     requests = {
         "destroy": None,
         "nothing_said": (2, 3.0),
         "mesh_again_and_again": [3.0] * 3,
         "again_and_again": [3.0] * 3,
     }
-    assert (
-        prepared.run(f"""
+    first, got = prepared.run(f"""
 with Ranks(2) as ranks:
+    first = ranks.run(env_only)
     got = [ranks.run(request) for request in ({", ".join(requests)}, {", ".join(requests)}, nothing_said, nothing_said)]
     got += [ranks.run(remote_call), ranks.run(remote_call)]
-got
+first, got
 """).value
-        == [[one] * 2 for one in [*requests.values()] * 2 + [(2, 3.0)] * 2] + [[8, None]] * 2
-    )
+    assert [local_rank for local_rank, _ in first] == [0, 1]
+    assert got == [[one] * 2 for one in [*requests.values()] * 2 + [(2, 3.0)] * 2] + [[8, None]] * 2
 
 
 @pytest.mark.parametrize(
@@ -244,7 +235,3 @@ def wait():
 launch(wait, world_size=2, timeout=60)
 """)
     assert outcome.message.startswith("rank 0: ") and "imed out" in outcome.message, outcome.shown
-
-
-def test_ranks_that_persist_are_as_content(prepared):
-    assert prepared.run("with Ranks(2) as ranks: sums = ranks.run(env_only)\nlen(sums)").value == 2
