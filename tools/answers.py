@@ -149,7 +149,7 @@ def wait_until_warm():
     for what they import.
     """
     launch(int, world_size=1, backend=None)
-    while any(process.name() == "understudy" for process in psutil.Process().children(recursive=True)):
+    while any(process.name() == "stand-in" for process in psutil.Process().children(recursive=True)):
         time.sleep(0.1)
 
 

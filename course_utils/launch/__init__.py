@@ -154,6 +154,11 @@ def launch(
     KeyboardInterrupt.
     """
     call, on = Call(worker, args, kwargs), Here() if on is None else on
+    with briefly_interrupted(f"the launch of {call.name} was interrupted, and none of its workers is still running"):
+        return _run(call, on, world_size, timeout, backend, debug, keep_going)
+
+
+def _run(call, on, world_size, timeout, backend, debug, keep_going):
     with refused_briefly():
         world_size, placement = _placed(call, on, world_size, timeout, backend)
         if keep_going and not on.can_keep_going:
@@ -163,12 +168,6 @@ def launch(
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
     surroundings.current_folder()  # if it has been deleted, nothing is started
-    stopped = f"the launch of {call.name} was interrupted, and none of its workers is still running"
-    with briefly_interrupted(stopped):
-        return _run(call, on, world_size, placement, timeout, debug, keep_going)
-
-
-def _run(call, on, world_size, placement, timeout, debug, keep_going):
     with contextlib.ExitStack() as stack:
         with refused_briefly():
             call_fd = call.dump(shares_memory=on.shares_memory)

@@ -224,7 +224,7 @@ class Notebook:
         among = self.processes() if among is None else among
         known = {self.pid, *(process.pid for process in self.forkservers(among)[:1])}
         found = [process for process in among if process.pid not in known]
-        return [process for process in found if _safely(process.name) != "understudy"]
+        return [process for process in found if _safely(process.name) != "stand-in"]
 
     def sleepers(self):
         """The processes among them that only sleep: what workers start to leave behind."""
@@ -232,7 +232,7 @@ class Notebook:
 
     def wait_until_warm(self):
         """Until the forkserver has imported all that it will, and serves itself."""
-        wait_until(lambda: not any(_safely(p.name) == "understudy" for p in self.processes()), "it has warmed up")
+        wait_until(lambda: not any(_safely(p.name) == "stand-in" for p in self.processes()), "it has warmed up")
 
     def listening(self, among=None):
         """(address, port) of every listening socket of the kernel and all that it started, IPv6 included."""

@@ -72,15 +72,15 @@ def raise_family():
 
 
 def test_what_a_killed_forkserver_leaves_is_ended(notebook):
-    """It is killed when it is warm, then its successor while that warms up, then the understudy of a third."""
+    """It is killed when it is warm, then its successor while that warms up, then the stand_in of a third."""
     notebook.run(FAMILY)
     notebook.wait_until_warm()
-    for victim, is_warm in (("forkserver", True), ("forkserver", False), ("understudy", False)):
+    for victim, is_warm in (("forkserver", True), ("forkserver", False), ("stand-in", False)):
         message_id = notebook.start("launch(raise_family, world_size=2)")
         wait_until(lambda: len(notebook.sleepers()) == 6, "subprocesses start")
-        understudies = [process for process in notebook.processes() if process.name() == "understudy"]
+        understudies = [process for process in notebook.processes() if process.name() == "stand-in"]
         assert len(understudies) == (0 if is_warm else 1)
-        (understudies if victim == "understudy" else notebook.forkservers())[0].kill()
+        (understudies if victim == "stand-in" else notebook.forkservers())[0].kill()
         outcome = notebook.wait(message_id)
         assert outcome.error == "LauncherError", outcome.shown
         assert not notebook.sleepers()
@@ -96,7 +96,7 @@ def need_much():
 launch.shutdown()
 launch(need_much, world_size=1)
 number = 1
-while number < 20 and any(p.name() == "understudy" for p in psutil.Process().children(recursive=True)):
+while number < 20 and any(p.name() == "stand-in" for p in psutil.Process().children(recursive=True)):
     launch(need_much, world_size=1)
     number += 1
 number""").value

@@ -33,6 +33,8 @@ Kill = namedtuple("Kill", "")  # every worker, with all that it started
 Forked = namedtuple("Forked", "launch rank pid")
 NotForked = namedtuple("NotForked", "launch rank reason")  # the system's words
 Exited = namedtuple("Exited", "launch rank code time")  # exit code, or minus the signal
+Busy = namedtuple("Busy", "")  # of a stand-in, to the forkserver that warms up behind it: workers run
+Idle = namedtuple("Idle", "")  # none runs any more
 
 Reached = namedtuple("Reached", "phase")  # a Phase
 Began = namedtuple("Began", "")  # it has its function, and the process group if there is to be one

@@ -4,15 +4,14 @@ Forking takes a few milliseconds where a new interpreter takes seconds to import
 computed anything is safe to fork: no threads, no CUDA, no autograd engine. The kernel itself is not such a process.
 
 It lives as long as the kernel, watches the workers for it, and kills them, and whatever they started, when asked to
-or when the kernel is gone. While it still imports what makes workers cheaper, a fork of it, the understudy, serves in
-its place, so that no launch waits; it takes over in a moment in which no worker runs.
+or when the kernel is gone. While it still imports what makes workers cheaper, a fork of it, the stand-in, serves in its
+place, so that no launch waits; it takes over in a moment in which no worker runs.
 """
 
 import contextlib
 import gc
 import importlib
 import os
-import select
 import selectors
 import shutil
 import signal
@@ -22,7 +21,7 @@ import traceback
 
 from ...processes import linux
 from ..worker import worker
-from .protocol import Channel, Exited, Fork, Forked, Kill, NotForked, Signal, WorkerFds
+from .protocol import Busy, Channel, Exited, Fork, Forked, Idle, Kill, NotForked, Signal, WorkerFds
 
 # Before the first worker: without these there is none.
 _PRELOAD = ("numpy", "psutil", "torch", "torch.distributed")
@@ -38,7 +37,6 @@ _WARM_UP = (
     "torch.nn.parallel",
     "torch.utils.checkpoint",
 )
-_BUSY, _IDLE = b"+", b"-"  # what the understudy says
 # Gathering this process's memory takes a second, and then each worker costs 20 ms less: not for the few of a script.
 _WORKERS_TO_GATHER = 32
 _IDLE_TO_GATHER_S = 5.0
@@ -62,7 +60,7 @@ def serve(fd, kernel_pid):
     signal.signal(worker.STACK_SIGNAL, signal.SIG_IGN)  # until a new worker is ready for it
     linux.adopt_orphans()
     channel = Channel(socket.socket(fileno=fd))
-    _warm_up_behind_an_understudy(channel, kernel)
+    _warm_up_behind_a_stand_in(channel, kernel)
     _Server(channel, kernel, kernel_pid).run()
     os._exit(0)  # there is nothing to tidy up, and tearing down torch takes a second
 
@@ -81,8 +79,8 @@ def _forget_rules():
     trace_rules.clear_lru_cache()
 
 
-def _warm_up_behind_an_understudy(channel, kernel):
-    """Import the rest while a fork of this process serves; return when it has left the stage to us."""
+def _warm_up_behind_a_stand_in(channel, kernel):
+    """Import the rest while a fork of this process serves; return once it has handed over."""
     me, (ours, theirs) = os.getpid(), socket.socketpair()
     try:
         pid = os.fork()
@@ -92,10 +90,10 @@ def _warm_up_behind_an_understudy(channel, kernel):
         try:
             ours.close()
             linux.end_with_parent(me)
-            linux.name_process("understudy")
+            linux.name_process("stand-in")
             linux.adopt_orphans()
-            was_relieved = _Server(channel, kernel, me, relief=theirs).run()
-            if was_relieved:
+            has_handed_over = _Server(channel, kernel, me, successor=Channel(theirs)).run()
+            if has_handed_over:
                 os._exit(0)
             os.kill(me, signal.SIGKILL)  # the kernel is gone; it only imports, and does not look up from that
         except BaseException:
@@ -103,9 +101,8 @@ def _warm_up_behind_an_understudy(channel, kernel):
         finally:
             os._exit(1)
     theirs.close()
-    for step, _ in zip(_warm_up_steps(), _moments(ours)):
+    for step, _ in zip(_warm_up_steps(), _moments(Channel(ours))):
         step()
-    ours.setblocking(True)
     with ours, contextlib.suppress(OSError):
         ours.shutdown(socket.SHUT_WR)
         while ours.recv(4096):  # until its last workers have ended
@@ -127,51 +124,53 @@ def _warm_up_steps():
     yield gc.freeze
 
 
-def _moments(understudy):
-    """Yield whenever a step may be taken, until the understudy has ended.
+def _moments(stand_in):
+    """Yield whenever a step may be taken, until the stand-in has ended.
 
     While the first launch runs, its workers have the cores for themselves. Later ones do not hold us up: where they
     follow one another closely, as a check's do, we should never get ready, and each of their workers would import
     for itself what we are about to import for all.
     """
-    understudy.setblocking(False)
     is_busy = has_been_idle = False
     while True:
-        with contextlib.suppress(BlockingIOError):
-            said = understudy.recv(4096)
-            if not said:
-                return
-            is_busy, has_been_idle = said.endswith(_BUSY), has_been_idle or _IDLE in said
+        try:
+            for message, _ in stand_in.receive(wait=is_busy and not has_been_idle):
+                is_busy = isinstance(message, Busy)
+                has_been_idle |= not is_busy
+        except BlockingIOError:
+            pass
+        except EOFError:
+            return
         if has_been_idle or not is_busy:
             yield
-        else:
-            select.select([understudy], [], [])
 
 
 class _Server:
-    """Answers the kernel's requests. `relief`, where there is one, is at its end once we are to leave."""
+    """Answers the kernel's requests. `successor` is a channel to the process that is to take over, None if none is: it
+    hears whether workers run, and closes its end to take over.
+    """
 
-    def __init__(self, channel, kernel, parent_pid, relief=None):
-        self._channel, self._kernel, self._parent_pid, self._relief = channel, kernel, parent_pid, relief
+    def __init__(self, channel, kernel, parent_pid, successor=None):
+        self._channel, self._kernel, self._parent_pid, self._successor = channel, kernel, parent_pid, successor
         self._workers = {}  # pid → (launch, rank)
         self._ended = set()  # pids of workers, and of what they left behind, since no worker ran
         self._folder = None
         self._num_forked, self._idle_since = 0, time.monotonic()
-        self._stretches = [] if relief is not None else None  # of memory to gather; None before that begins
+        self._stretches = [] if successor is not None else None  # of memory to gather; None before that begins
         self._wakeup, self._wakeup_writer = os.pipe()
         os.set_blocking(self._wakeup_writer, False)
         signal.set_wakeup_fd(self._wakeup_writer)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up descriptor is written to
         self._selector = selectors.DefaultSelector()
-        for source in (channel, self._wakeup, kernel, relief):
+        for source in (channel, self._wakeup, kernel, successor):
             if source is not None:
                 self._selector.register(source, selectors.EVENT_READ)
 
     def run(self):
-        """Serve until the kernel is gone, then clear away; return True if it was `relief` that ended us."""
-        is_relieved = False
+        """Serve until the kernel is gone, then clear away; return True if it was `successor` that ended us."""
+        is_to_leave = False
         while True:
-            if is_relieved and not self._workers and self._channel.is_between_messages:
+            if is_to_leave and not self._workers and self._channel.is_between_messages:
                 return True
             ready = {key.fileobj for key, _ in self._selector.select(self._patience_s())}
             if not ready:
@@ -179,9 +178,9 @@ class _Server:
             # The end of file of the channel alone would not tell: what the kernel has forked holds a copy of its end.
             if os.getppid() != self._parent_pid or self._kernel in ready:
                 break
-            if self._relief in ready:
-                is_relieved = True
-                self._selector.unregister(self._relief)
+            if self._successor in ready:
+                is_to_leave = True
+                self._selector.unregister(self._successor)
             if self._wakeup in ready:
                 os.read(self._wakeup, 4096)
                 self._reap()
@@ -237,7 +236,7 @@ class _Server:
         try:
             pid = os.fork()
         except OSError as error:  # no more processes, no more memory
-            self._say(NotForked(launch, rank, os.strerror(error.errno)))
+            self._say(NotForked(launch, rank, os.strerror(error.errno)), self._channel)
             return
         if pid == 0:
             try:
@@ -247,11 +246,11 @@ class _Server:
                 worker.tell_why_not(Channel(socket.socket(fileno=fds.channel)), error)
             finally:
                 os._exit(1)  # not reached, but for a fault in the launcher itself: never two forkservers
-        if not self._workers and self._relief is not None:
-            self._say(_BUSY)
+        if not self._workers:
+            self._say(Busy(), self._successor)
         self._workers[pid] = (launch, rank)
         self._num_forked += 1
-        self._say(Forked(launch, rank, pid))
+        self._say(Forked(launch, rank, pid), self._channel)
 
     def _forget(self, later):
         """In a new worker: close what is the forkserver's own."""
@@ -260,13 +259,14 @@ class _Server:
         self._channel.close()
         for fd in (self._wakeup, self._wakeup_writer, *later, *([] if self._kernel is None else [self._kernel])):
             os.close(fd)
-        if self._relief is not None:
-            self._relief.close()
+        if self._successor is not None:
+            self._successor.close()
 
-    def _say(self, message):
-        """Send a message to the kernel, or one of the two words to whom we stand in for."""
+    def _say(self, message, channel):
+        """Send a message to the kernel, or to our successor if there is one."""
         with contextlib.suppress(OSError):  # it is gone, which the loop will see
-            (self._relief if isinstance(message, bytes) else self._channel).send(message)
+            if channel is not None:
+                channel.send(message)
 
     def _kill_all(self):
         for pid in self._workers:
@@ -287,6 +287,5 @@ class _Server:
                 if not self._workers:
                     self._idle_since = moment
                     self._clear_away()
-                    if self._relief is not None:
-                        self._say(_IDLE)
-                self._say(Exited(launch, rank, os.waitstatus_to_exitcode(status), moment))
+                    self._say(Idle(), self._successor)
+                self._say(Exited(launch, rank, os.waitstatus_to_exitcode(status), moment), self._channel)
