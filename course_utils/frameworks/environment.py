@@ -20,7 +20,7 @@ from ..launch.supervisor import Supervisor
 from ..processes import payload
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "requirements-elsewhere.lock"
+LOCK = ROOT / "requirements" / "elsewhere.lock"
 STAMP = "course-stamp.json"
 FRAMEWORKS = {
     "tensorflow": "TensorFlow",

@@ -1,7 +1,7 @@
 """All that only a GPU can show, in one command and at most 25 minutes, the most valuable first:
 
-    python -m tools.gpu_pass --prepare             where there is a network: fetch what a machine with torch alone lacks
-    python -m tools.gpu_pass [--out DIR] [--minutes 25] [STEP ...]
+    python -m tools.gpu --prepare             where there is a network: fetch what a machine with torch alone lacks
+    python -m tools.gpu [--out DIR] [--minutes 25] [STEP ...]
 
 It needs this checkout, torch 2.11 or newer and what the course imports; for the chapters Jupyter, which --prepare puts
 into build/wheels. A step that fails is named in one line, and the next begins. Everything is written as it comes:
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from course_utils.processes import linux
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ROOT / "build" / "wheels"
 COMMIT = WHEELS / "commit.txt"
 MARK = "COURSE_GPU_PASS"  # the variable that says of a process to which pass it belongs
@@ -55,16 +55,16 @@ def python(*arguments):
 
 def steps():
     """All steps, the most valuable first."""
-    from tools.gpu_experiments import EXPERIMENTS
+    from tools.gpu.experiments import EXPERIMENTS
 
     chapters = sorted(path.name[:2] for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     chapters.sort(key=lambda chapter: (FIRST.index(chapter) if chapter in FIRST else len(FIRST), chapter))
     pytest = python("-m", "pytest", "-q", "-p", "no:cacheprovider")
     return [
-        Step("machine", python("-m", "tools.gpu_pass", "--describe"), 60),
+        Step("machine", python("-m", "tools.gpu", "--describe"), 60),
         Step("doctor", python("-m", "course_utils.doctor")),
         Step("tests gpu", [*pytest, "-m", "gpu", "tests"]),
-        *(Step(f"experiment {name}", python("-m", "tools.gpu_experiments", name), 150) for name in EXPERIMENTS),
+        *(Step(f"experiment {name}", python("-m", "tools.gpu.experiments", name), 150) for name in EXPERIMENTS),
         *(Step(f"record {each}", python("-m", "tools.record", each), 240, needs="nbclient") for each in chapters),
         *(Step(f"solved {each}", python("-m", "tools.solved", each), 300, needs="nbval") for each in chapters),
         Step("tests hardware", [*pytest, "tests/hardware"]),
@@ -230,7 +230,7 @@ def keep_experiment(out, name, found):
 
 def pack(out):
     """The notebooks as they ran here, and this machine's records."""
-    from tools.recorded import machine_folder
+    from tools.record.recorded import machine_folder
 
     part = out / "recorded.part"
     with tarfile.open(part, "w:gz") as tar:
@@ -272,7 +272,7 @@ def is_installed(wheel):
 
 def prepare(version):
     """Fetch the wheels of what runs notebooks, in the versions that are installed here, for a Python `version`."""
-    from tools.recorded import commit
+    from tools.record.recorded import commit
 
     WHEELS.mkdir(parents=True, exist_ok=True)
     for old in WHEELS.iterdir():

@@ -1,6 +1,6 @@
-"""What only a GPU can tell, a function each: python -m tools.gpu_experiments NAME prints what it found as JSON.
+"""What only a GPU can tell, a function each: python -m tools.gpu.experiments NAME prints what it found as JSON.
 
-Each runs in a process of its own, and says where it has nothing to try. tools/gpu_pass.py runs them all.
+Each runs in a process of its own, and says where it has nothing to try. tools/gpu/__main__.py runs them all.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Make .venv, or bring it up to date: python -m tools.bootstrap TORCH_INDEX CUDA, both perhaps empty
+"""Make .venv, or bring it up to date: python -m tools.install.bootstrap TORCH_INDEX CUDA, both perhaps empty
 
 `make` runs this before anything else, with a Python that is new enough. It imports the standard
 library alone, because nothing is installed yet. A new .venv gets the build of PyTorch that the
@@ -19,12 +19,12 @@ from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from tools import driver
+from tools.install import driver
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-LOCK = ROOT / "requirements.lock"
+LOCK = ROOT / "requirements" / "course.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 
 # uv installs, and `make lock` resolves. It is kept out of .venv, because the course itself does not need it.
@@ -89,7 +89,7 @@ def main(torch_index="", cuda=""):
             print("Installed in .venv, and nothing has changed.", flush=True)
             return
         if usable and made_from | {"files": wanted["files"]} == wanted:
-            print("Bringing .venv up to date with requirements.lock.", flush=True)
+            print("Bringing .venv up to date with requirements/course.lock.", flush=True)
         else:
             make_venv(stamp, wanted["torch_index"])
         install(stamp, wanted["torch_index"], wanted["cuda"])
@@ -150,9 +150,9 @@ def choose_build():
 
 
 def own_lock(cuda):
-    """The file of what takes the place of lines of requirements.lock, in a list, or an empty one."""
+    """The file of what takes the place of lines of course.lock, in a list, or an empty one."""
     lock = cuda and builds.named(cuda).lock
-    return [ROOT / lock] if lock else []
+    return [LOCK.with_name(lock)] if lock else []
 
 
 def fail(sentence):

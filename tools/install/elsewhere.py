@@ -1,6 +1,6 @@
 """Make build/elsewhere, the environment of chapter 15's other frameworks, or bring it up to date: `make elsewhere`.
 
-TensorFlow is installed from requirements-elsewhere.lock. Horovod, whose last release is older than the torch and the
+TensorFlow is installed from requirements/elsewhere.lock. Horovod, whose last release is older than the torch and the
 TensorFlow of today, is built for both from its source, adapted in `ADAPTED`. Then chapter 15 runs for real.
 """
 
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from course_utils.frameworks import environment
 from course_utils.hardware import gpus
-from tools import bootstrap
+from tools.install import bootstrap
 
 ROOT = bootstrap.ROOT
 FOLDER = environment.folder()
 PYTHON = FOLDER / "bin" / "python"
 STAMP = FOLDER / environment.STAMP
-HOROVOD = ROOT / "requirements-horovod.txt"
+HOROVOD = ROOT / "requirements" / "horovod.txt"
 SOURCE = FOLDER / "horovod"
 LOG = FOLDER / "horovod.log"
 NEEDED_GB = 2.3
@@ -183,8 +183,8 @@ def adapt():
         text = (SOURCE / name).read_text()
         if old not in text:
             bootstrap.fail(
-                f"Horovod's {name} is not the one that tools/elsewhere.py adapts: restore "
-                f"requirements-horovod.txt, {AGAIN}."
+                f"Horovod's {name} is not the one that tools/install/elsewhere.py adapts: restore "
+                f"requirements/horovod.txt, {AGAIN}."
             )
         (SOURCE / name).write_text(text.replace(old, new))
 

@@ -2,7 +2,7 @@
 # Print the Python to install with: the first of the names given as arguments that is 3.11 or newer. `.venv` is the one that
 # .venv was made with. With `auto`, where none is, uv brings one into build/, without root. Everything else that is said goes
 # to standard error.
-cd "$(dirname "$0")/.." || exit 1
+cd "$(dirname "$0")/../.." || exit 1
 
 version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
@@ -29,7 +29,7 @@ fi
 # uv is to be had with any Python's pip, or is here already.
 uv=build/uv/bin/uv
 if ! [ -x "$uv" ]; then
-    pin=$(sed -n 's/^UV_PIN = "\(.*\)"/\1/p' tools/bootstrap.py)
+    pin=$(sed -n 's/^UV_PIN = "\(.*\)"/\1/p' tools/install/bootstrap.py)
     for name in "$@" python3 python; do
         [ "${name#.}" != venv ] && [ "$name" != auto ] && "$name" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
             --target build/uv "$pin" >&2 && break

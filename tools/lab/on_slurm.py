@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from tools import lab
+from tools.lab import start
 
 POLL_S = 1.0
 
@@ -63,9 +63,9 @@ If ssh does not find the login node by that name, put in the one that you use. `
 
 def script(folder, runtime, for_jupyter):
     """The text of the batch file."""
-    variables = lab.environment(folder) | {"JUPYTER_RUNTIME_DIR": str(runtime)}
+    variables = start.environment(folder) | {"JUPYTER_RUNTIME_DIR": str(runtime)}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    command = shlex.join(lab.command(folder, ["--no-browser", "--ServerApp.port=0", *for_jupyter]))
+    command = shlex.join(start.command(folder, ["--no-browser", "--ServerApp.port=0", *for_jupyter]))
     return "\n".join(
         [
             "#!/bin/bash",

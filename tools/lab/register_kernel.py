@@ -4,14 +4,14 @@ import sys
 
 from ipykernel.kernelspec import install
 
-from tools import lab, working_copy
+from tools.lab import start, working_copy
 
 NAME, TITLE = "from-one-gpu-to-many", "From One GPU to Many"
 
 
 def main():
     folder = working_copy.place()
-    lab.make_copy(folder)
+    start.make_copy(folder)
     try:
         where = install(user=True, kernel_name=NAME, display_name=TITLE)
     except OSError as error:
@@ -21,8 +21,8 @@ def main():
         )
     print(
         f'The kernel "{TITLE}" is registered in {where}.\n'
-        f"In JupyterHub, Open OnDemand or VS Code open {folder / lab.FIRST}, and choose that kernel at the top right; "
-        "reload the page if it is not listed yet."
+        f"In JupyterHub, Open OnDemand or VS Code open {folder / start.FIRST}, and choose that kernel at the top "
+        "right; reload the page if it is not listed yet."
     )
 
 

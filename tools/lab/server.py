@@ -13,8 +13,9 @@ from contextlib import contextmanager
 
 import nbformat
 
-from tools import notebooks, working_copy
+from tools import notebooks
 from tools.files import write_whole
+from tools.lab import working_copy
 
 START_TIMEOUT_S = 60
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))

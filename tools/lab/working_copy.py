@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.files import write_whole
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "notebooks"
 # In the copy: for each of the course's files the names under which it was handed out, oldest first, and what was in
 # each.

@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 
 from course_utils.measure.claims import HERE
-from tools import notebooks, recorded
+from tools import notebooks
+from tools.record import recorded
 
 MAX_BYTES = 500_000
 # The README's picture: chapter, and how its figure's alternative text begins.

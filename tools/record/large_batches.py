@@ -1,5 +1,5 @@
-"""Train what chapter 11 reads from its record: `python -m tools.large_batches`, and with `--search` the search before
-it.
+"""Train what chapter 11 reads from its record: `python -m tools.record.large_batches`, and with `--search` the search
+before it.
 
 The network, the recipes and the training are the notebook's own. Every seed's test error goes to
 data/recorded/<machine>/large_batches.json, or large_batches_search.json. The grid takes about a quarter of an hour on
@@ -11,7 +11,8 @@ or the grid would report the luck by which a setting was chosen.
 
 import argparse
 
-from tools import notebooks, recorded
+from tools import notebooks
+from tools.record import recorded
 
 NOTEBOOK = notebooks.NOTEBOOKS / "11_large_batches.ipynb"
 SEEDS = tuple(range(20))
@@ -36,7 +37,7 @@ def main(argv=None):
     names = definitions()
     values = search(names) if searching else train_grid(names)
     name, option = ("large_batches_search", " --search") if searching else ("large_batches", "")
-    path = recorded.save(name, {"settings": settings(names), **values}, f"python -m tools.large_batches{option}")
+    path = recorded.save(name, {"settings": settings(names), **values}, f"python -m tools.record.large_batches{option}")
     print("kept in", path.relative_to(recorded.ROOT))
 
 

@@ -15,7 +15,7 @@ from course_utils import hardware
 from course_utils.recorded import FOLDER, read
 from tools.files import write_whole
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 12  # of details for a chapter
 VERSIONS = ("system", "python", "torch", "cuda", "driver", "nccl")
 

@@ -1,6 +1,6 @@
 """Run everything that CI runs many times beside a load, and say how often each test failed:
 
-    python -m tools.steady [N] [--busy 2] [STEP ...]
+    python -m tools.suite.steady [N] [--busy 2] [STEP ...]
 
 N is 10 by default. The load is processes that only compute, so that tests see a machine that does something else. What
 each run told is kept in build/steady/. The exit code is 1 unless every run was green.
@@ -52,7 +52,7 @@ def run_once(number, steps):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.steady", description="Run the suite many times.")
+    parser = argparse.ArgumentParser(prog="python -m tools.suite.steady", description="Run the suite many times.")
     parser.add_argument("runs", type=int, nargs="?", default=10, metavar="N", help="how often (%(default)s)")
     parser.add_argument("--busy", type=int, default=2, metavar="N", help="processes of load (%(default)s)")
     parser.add_argument("steps", nargs="*", metavar="STEP", help="of the suite; all by default")

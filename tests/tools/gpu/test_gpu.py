@@ -12,14 +12,15 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tools import gpu_pass, notebooks
+from tools import notebooks
+from tools.gpu import __main__ as gpu_pass
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 
 
 def call(*arguments, timeout=200, **env):
     return subprocess.run(
-        [sys.executable, "-m", "tools.gpu_pass", *map(str, arguments)],
+        [sys.executable, "-m", "tools.gpu", *map(str, arguments)],
         cwd=REPO,
         env=os.environ | env,
         capture_output=True,
@@ -74,7 +75,7 @@ def test_what_a_step_started_ends_with_it(tmp_path, monkeypatch):
 def test_killed_it_goes_on_where_it_was(tmp_path, monkeypatch):
     program = """
 import sys
-from tools import gpu_pass
+from tools.gpu import __main__ as gpu_pass
 def step(name, code): return gpu_pass.Step(name, [sys.executable, "-c", code])
 gpu_pass.steps = lambda: [step("first", "print('once')"), step("second", "import time; time.sleep(1000)")]
 gpu_pass.main(["--out", sys.argv[1]])
@@ -131,7 +132,7 @@ def test_a_chapter_is_recorded_and_packed(tmp_path):
     subprocess.run(["git", "clone", "--quiet", REPO, copy], check=True)
     chapter = copy / "notebooks" / "00_start_here.ipynb"
     notebooks.write(new_notebook(cells=[new_code_cell("print(6 * 7)")], metadata=notebooks.METADATA), chapter)
-    done = subprocess.run([sys.executable, "-m", "tools.gpu_pass", "--out", tmp_path / "out", "record 00"], cwd=copy,
+    done = subprocess.run([sys.executable, "-m", "tools.gpu", "--out", tmp_path / "out", "record 00"], cwd=copy,
                           capture_output=True, text=True, timeout=250)  # fmt: skip
     assert done.returncode == 0, done.stdout + (tmp_path / "out" / "log.txt").read_text()
     with tarfile.open(tmp_path / "out" / "recorded.tar.gz") as tar:

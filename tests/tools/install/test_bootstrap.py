@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import another_user
-from tools import bootstrap
+from tools.install import bootstrap
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # Builds the checkout's own package; where a test asks for it, it stops in the middle for good.
 BACKEND = """
@@ -77,12 +77,12 @@ class Checkout:
         self.index = folder / "simple"
         for file in (
             "Makefile",
-            "tools/bootstrap.py",
-            "tools/driver.py",
-            "tools/find_python.sh",
+            "tools/install/bootstrap.py",
+            "tools/install/driver.py",
+            "tools/install/find_python.sh",
             "course_utils/hardware/builds.py",
-            "requirements-cuda12.6.lock",
-            "requirements-cuda12.8.lock",
+            "requirements/cuda12.6.lock",
+            "requirements/cuda12.8.lock",
         ):
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.root / file)
@@ -115,7 +115,7 @@ class Checkout:
         (self.programs / name).chmod(0o755)
 
     def lock(self, *lines):
-        (self.root / "requirements.lock").write_text("\n".join(lines) + "\n")
+        (self.root / "requirements/course.lock").write_text("\n".join(lines) + "\n")
 
     def make(self, *arguments, **env):
         return subprocess.run(
@@ -250,7 +250,7 @@ def offer_cuda_builds(checkout, tmp_path):
     """Another index with torch for CUDA 12.6, and what the locks name."""
     pins = dict(
         re.match(r"([\w.-]+)==([\w.]+)", line).groups()
-        for line in bootstrap.pins(ROOT / "requirements-cuda12.6.lock")
+        for line in bootstrap.pins(ROOT / "requirements/cuda12.6.lock")
         if "'none'" not in line
     )
     for name in ("torch", "torchvision"):

@@ -22,9 +22,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 from tests.helpers import another_user
 from tests.helpers.slurm_cluster import wait_until
 from tools import browser as chromium
-from tools import kernel, lab
+from tools.lab import register_kernel, start
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 OWN_VENV = pytest.mark.skipif(
     Path(sys.prefix) != ROOT / ".venv" or (ROOT / ".venv").is_symlink(), reason="needs the .venv of this checkout"
 )
@@ -130,10 +130,10 @@ def test_another_user_works_from_a_home_in_a_checkout_that_cannot_be_written(tmp
             address,
             token,
             "sessions",
-            {"path": lab.FIRST, "name": "", "type": "notebook", "kernel": {"name": "python3"}},
+            {"path": start.FIRST, "name": "", "type": "notebook", "kernel": {"name": "python3"}},
         )
         connection = next(home.rglob(f"kernel-{session['kernel']['id']}.json"))
-        run_until_a_launch(connection, home / "my_course" / lab.FIRST)
+        run_until_a_launch(connection, home / "my_course" / start.FIRST)
 
 
 def run_until_a_launch(connection, path):
@@ -164,12 +164,14 @@ def test_a_kernel_for_another_jupyter(tmp_path, monkeypatch):
     env = os.environ | {"HOME": str(tmp_path), "MY_COURSE": str(tmp_path / "copy")}
     for name in ("JUPYTER_DATA_DIR", "XDG_DATA_HOME"):
         env.pop(name, None)
-    done = subprocess.run([sys.executable, "-m", "tools.kernel"], cwd=ROOT, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.lab.register_kernel"], cwd=ROOT, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     where = Path(re.search(r"is registered in (.*)\.\n", done.stdout)[1])
-    assert str(tmp_path) in str(where) and (tmp_path / "copy" / lab.FIRST).exists()
+    assert str(tmp_path) in str(where) and (tmp_path / "copy" / start.FIRST).exists()
     manager = KernelManager(
-        kernel_name=kernel.NAME, kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(where.parent)])
+        kernel_name=register_kernel.NAME, kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(where.parent)])
     )
     manager.start_kernel(cwd=tmp_path, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
     try:
@@ -186,7 +188,7 @@ def test_a_kernel_for_another_jupyter(tmp_path, monkeypatch):
 def test_a_home_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     env = os.environ | {"MY_COURSE": str(tmp_path / "file" / "my_course")}
-    for module in ("tools.lab", "tools.kernel"):
+    for module in ("tools.lab", "tools.lab.register_kernel"):
         done = subprocess.run([sys.executable, "-m", module], cwd=ROOT, env=env, capture_output=True, text=True)
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert "could not be written" in done.stderr and "MY_COURSE=" in done.stderr

@@ -9,7 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tools import notebooks, working_copy
+from tools import notebooks
+from tools.lab import working_copy
 
 
 def write(path, source, output=None):

@@ -13,10 +13,11 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from course_utils import hardware, recorded
-from tools import notebooks, record
-from tools import recorded as records
+from tools import notebooks
+from tools.record import __main__ as record
+from tools.record import recorded as records
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MEASURES = """from course_utils import recorded
 recorded.keep("bandwidth", {"copy": [10.0, 20.0], "device": "cpu"})
 recorded.keep("steps", {"median_s": 0.5})"""
