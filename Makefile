@@ -32,7 +32,7 @@ lab: install ## install, and open JupyterLab on the first chapter, in a copy of 
 	@$(python) -m tools.lab $(if $(slurm),--slurm='$(slurm)') $(LAB_ARGS)
 
 kernel: install ## register the course's Python where Jupyter already runs: JupyterHub, Open OnDemand, VS Code
-	@$(python) -m tools.kernel
+	@$(python) -m tools.lab.register_kernel
 
 doctor: install ## check this machine before class
 	@$(python) -m course_utils.doctor $(ARGS)
@@ -61,7 +61,7 @@ gpu: install ## run what needs a GPU: the tests marked gpu, and every notebook w
 	exit $$status
 
 elsewhere: install ## install TensorFlow and build Horovod in build/elsewhere, and run chapter 15 with them
-	@$(python) -m tools.elsewhere
+	@$(python) -m tools.install.elsewhere
 
 browser: install ## run every notebook in JupyterLab in chromium; screenshots in build/
 	@$(python) -m tools.browser $(ARGS)
@@ -73,18 +73,18 @@ bench: install ## measure launch against spawn, torchrun and loky, and the ring 
 	@$(python) -m tools.bench $(ARGS)
 
 # Of torch's builds for older CUDA versions, torch's own index knows what else they need, and names exact versions of it.
-lock: install ## make the requirements*.lock again, from the ranges in pyproject.toml and requirements*.in
+lock: install ## make requirements/*.lock again, from the ranges in pyproject.toml and requirements/*.in
 	@build/uv/bin/uv pip compile pyproject.toml --extra test --extra site --universal --upgrade --quiet \
-	    --annotation-style line --custom-compile-command "make lock" --output-file requirements.lock
-	@build/uv/bin/uv pip compile requirements-elsewhere.in --universal --upgrade --quiet \
-	    --annotation-style line --custom-compile-command "make lock" --output-file requirements-elsewhere.lock
+	    --annotation-style line --custom-compile-command "make lock" --output-file requirements/course.lock
+	@build/uv/bin/uv pip compile requirements/elsewhere.in --universal --upgrade --quiet \
+	    --annotation-style line --custom-compile-command "make lock" --output-file requirements/elsewhere.lock
 	@for cuda in 12.6 12.8; do \
-	    build/uv/bin/uv pip compile requirements-cuda$$cuda.in --no-deps --universal --upgrade --quiet \
-	        --annotation-style line --custom-compile-command "make lock" --output-file requirements-cuda$$cuda.lock || exit 1; \
+	    build/uv/bin/uv pip compile requirements/cuda$$cuda.in --no-deps --universal --upgrade --quiet \
+	        --annotation-style line --custom-compile-command "make lock" --output-file requirements/cuda$$cuda.lock || exit 1; \
 	done
 
 install: ## make .venv, or bring it up to date
-	@python=$$(sh tools/find_python.sh $(pythons)) && "$$python" -m tools.bootstrap "$(TORCH_INDEX)" "$(cuda)"
+	@python=$$(sh tools/install/find_python.sh $(pythons)) && "$$python" -m tools.install.bootstrap "$(TORCH_INDEX)" "$(cuda)"
 
 clean: ## remove what make made: .venv, build/ and caches
 	rm -rf .venv build .pytest_cache *.egg-info

@@ -1,4 +1,4 @@
-"""pyproject.toml (ranges), requirements.lock (exact versions) and environment.yml agree."""
+"""pyproject.toml (ranges), requirements/course.lock (exact versions) and environment.yml agree."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RANGES = [Requirement(line) for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
-LOCK_TEXT = (ROOT / "requirements.lock").read_text()
+LOCK_TEXT = (ROOT / "requirements" / "course.lock").read_text()
 LOCK = [Requirement(line.partition("#")[0]) for line in LOCK_TEXT.splitlines() if not line.lstrip().startswith("#")]
 
 
@@ -28,7 +28,7 @@ def version(pin):
 @pytest.mark.parametrize("wanted", RANGES, ids=lambda wanted: wanted.name)
 def test_lock_is_within_the_range(wanted):
     versions = [version(pin) for pin in LOCK if pin.name == wanted.name]
-    assert versions, f"{wanted.name} is not in requirements.lock: run `make lock`"
+    assert versions, f"{wanted.name} is not in course.lock: run `make lock`"
     assert all(v in wanted.specifier for v in versions), f"{versions} not in {wanted}: run `make lock`"
 
 
@@ -41,7 +41,7 @@ def test_installed_packages_are_all_locked():
         if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
             continue
         name = canonicalize_name(wanted.name)
-        assert name in locked, f"{name} is not in requirements.lock: run `make lock`"
+        assert name in locked, f"{name} is not in course.lock: run `make lock`"
         installed = metadata.distribution(name)
         # A CPU build of torch calls itself 2.15.0+cpu.
         assert Version(installed.version).public == str(locked[name]), (
@@ -65,4 +65,4 @@ def test_conda_installs_the_same():
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     python, pip, packages = environment["dependencies"]
     assert python.startswith("python" + PROJECT["requires-python"]) and pip == "pip"
-    assert packages == {"pip": ["-r requirements.lock", "-e .[test]"]}
+    assert packages == {"pip": ["-r requirements/course.lock", "-e .[test]"]}

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tools import notebooks
-from tools.lab_server import Trouble, jupyterlab
+from tools.lab.server import Trouble, jupyterlab
 from tools.processes import ended_afterwards
 
 SHOTS = notebooks.ROOT / "build" / "browser"

@@ -12,7 +12,8 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell
 
-from tools import notebooks, working_copy
+from tools import notebooks
+from tools.lab import working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
 # Not handed out: answers, what holds them to account, and what only we need. Tests hold right and wrong answers.

@@ -27,7 +27,7 @@ def is_own():
 
 def packages():
     """Versions, held against the lock file that this installation was made from."""
-    lock = ROOT / "requirements.lock"
+    lock = ROOT / "requirements" / "course.lock"
     if not lock.exists():
         yield Line("packages", OK, "installed without the course's checkout, so there is no lock file to compare with")
         return

@@ -21,7 +21,7 @@ from ..launch.watch.supervisor import Supervisor
 from ..launch.worker import surroundings
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "requirements-elsewhere.lock"
+LOCK = ROOT / "requirements" / "elsewhere.lock"
 STAMP = "course-stamp.json"
 FRAMEWORKS = {
     "tensorflow": "TensorFlow",

@@ -33,10 +33,10 @@ class Build:
 
     @property
     def lock(self) -> str | None:
-        """The file of what takes the place of lines of requirements.lock; None for PyPI's build, for which
-        that is made.
+        """The file in requirements/ of what takes the place of lines of course.lock; None for PyPI's build, for
+        which that is made.
         """
-        return f"requirements-cuda{self.cuda}.lock" if self.backend else None
+        return f"cuda{self.cuda}.lock" if self.backend else None
 
 
 # The first that fits is taken.

@@ -91,9 +91,9 @@ def broken_checkout(tmp_path_factory):
     """A copy of the checkout whose lock file names another NumPy, without the digits."""
     checkout = tmp_path_factory.mktemp("broken") / "checkout"
     shutil.copytree(ROOT / "course_utils", checkout / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
-        shutil.copy(file, checkout)
-    lock = checkout / "requirements.lock"
+    shutil.copytree(ROOT / "requirements", checkout / "requirements")
+    shutil.copy(ROOT / "pyproject.toml", checkout)
+    lock = checkout / "requirements" / "course.lock"
     lines = [line if not line.startswith("numpy==") else "numpy==1.26.4" for line in lock.read_text().splitlines()]
     lock.write_text("\n".join([*lines, "a-package-that-is-not-there==1", ""]))
     return checkout
@@ -167,8 +167,10 @@ def test_the_first_version_on_the_path_counts(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cuda", ["12.6", "12.8"])
 def test_an_installation_of_an_older_build_is_well(monkeypatch, cuda):
     """Its own lock file takes lines away, and torch brings in what it needs: another triton, for one."""
-    locked = installed._locked(ROOT / "requirements.lock", cuda)
-    assert "nvidia-nvvm" not in locked and locked["torch"] != installed._locked(ROOT / "requirements.lock")["torch"]
+    locked = installed._locked(ROOT / "requirements/course.lock", cuda)
+    assert (
+        "nvidia-nvvm" not in locked and locked["torch"] != installed._locked(ROOT / "requirements/course.lock")["torch"]
+    )
     monkeypatch.setattr(installed, "_cuda", lambda: cuda)
     monkeypatch.setattr(installed, "_installed", lambda: locked | {"torch": f"{locked['torch']}+cu126", "triton": "0"})
     assert [line.status for line in installed.packages()] == [OK]

@@ -15,7 +15,8 @@ import pytest
 from course_utils import WorkerError, frameworks, launch, recorded
 from course_utils.frameworks import Environment, environment
 from tests.helpers import machines
-from tools import elsewhere, notebooks
+from tools import notebooks
+from tools.install import elsewhere
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ def test_free_ports_are_several_and_free():
 
 
 def installation(folder, **variables):
-    command = [sys.executable, "-m", "tools.elsewhere"]
+    command = [sys.executable, "-m", "tools.install.elsewhere"]
     environ = os.environ | {"COURSE_ELSEWHERE": str(folder)} | variables
     return subprocess.run(command, cwd=notebooks.ROOT, env=environ, capture_output=True, text=True, timeout=100)
 

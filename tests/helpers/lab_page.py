@@ -8,7 +8,8 @@ import nbformat
 import pytest
 
 from tools import browser as chromium
-from tools import lab_server, notebooks
+from tools import notebooks
+from tools.lab import server as lab_server
 
 needs_browser = pytest.mark.skipif(
     chromium.what_is_missing() is not None, reason=chromium.what_is_missing() or "there is a browser"

@@ -30,7 +30,13 @@ def student_tree(folder, *options):
 
 def test_what_is_handed_out(tree):
     names = {path.relative_to(tree).as_posix() for path in tree.rglob("*")}
-    assert {"README.md", "Makefile", "requirements.lock", "notebooks/glossary.md", "tools/lab.py"} <= names
+    assert {
+        "README.md",
+        "Makefile",
+        "requirements/course.lock",
+        "notebooks/glossary.md",
+        "tools/lab/__main__.py",
+    } <= names
     assert {path.name for path in notebooks.notebook_paths()} == {path.name for path in tree.glob("notebooks/*.ipynb")}
     assert not [name for name in names if name.startswith((".git/", "tests", ".ci", "notebooks/solutions", ".venv"))]
 

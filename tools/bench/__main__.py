@@ -10,10 +10,10 @@ data/recorded/<machine>/launch.json. It takes about ten minutes, on a machine th
 import argparse
 import sys
 
-from tools import recorded
 from tools.bench import measure
 from tools.bench.kernel import CellFailed, Kernel
 from tools.bench.report import report
+from tools.record import recorded
 
 
 def main(arguments):

@@ -23,9 +23,9 @@ from statistics import median
 import psutil
 
 from tests.helpers.slurm_cluster import MISSING, cluster
-from tools import recorded
 from tools.bench.kernel import ROOT, Kernel
 from tools.bench.report import Row
+from tools.record import recorded
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 TRAIN = ("-m", "course_utils.train", "--batch-size", "64")

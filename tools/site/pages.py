@@ -13,6 +13,7 @@ from tools import notebooks
 
 TERM = re.compile(r"^- \*\*(?P<term>[^*]+)\*\* \((?P<chapter>\d\d)\)", re.MULTILINE)
 LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
+PAGE = re.compile(r"^\| \[[^\]]*\]\((?P<target>[^)]*\.md)\) \|", re.MULTILINE)  # a row of README's table of pages
 ROW = re.compile(r"^\| (?P<number>\d*) *\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^\]]*\]\((?P<file>[^)]*)\))", re.MULTILINE)
 
 
@@ -37,15 +38,24 @@ def write(course, source):
         page = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
         (source / "notebooks" / "programs" / f"{path.stem}.md").write_text(page, encoding="utf-8")
     (source / "notebooks" / "glossary.md").write_text(anchored(glossary, chapters), encoding="utf-8")
-    contributing = (course / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (source / "CONTRIBUTING.md").write_text(contributing, encoding="utf-8")
-    readme = (course / "README.md").read_text(encoding="utf-8")
-    for match in LINK.finditer(readme):
-        target = course / match["target"]
-        if target.is_file() and target.suffix not in (".md", ".ipynb"):
-            (source / match["target"]).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(target, source / match["target"])
+    (source / "docs").mkdir()
+    for path in [course / "CONTRIBUTING.md", *sorted((course / "docs").glob("*.md"))]:
+        text = to_programs(with_files(path, course, source))
+        (source / path.relative_to(course)).write_text(text, encoding="utf-8")
+    readme = with_files(course / "README.md", course, source)
     (source / "index.md").write_text(to_programs(readme) + "\n" + contents(readme), encoding="utf-8")
+
+
+def with_files(path, course, source):
+    """The text of a page, after the files that it shows or offers, and that are no pages, were laid beside it."""
+    text = path.read_text(encoding="utf-8")
+    for match in LINK.finditer(text):
+        target = (path.parent / match["target"]).resolve()
+        if target.is_file() and target.suffix not in (".md", ".ipynb"):
+            copy = source / target.relative_to(course.resolve())
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(target, copy)
+    return text
 
 
 def contents(readme):
@@ -56,7 +66,11 @@ def contents(readme):
             parts[match["part"]] = []
         elif match["file"]:
             list(parts.values())[-1].append(match["file"].removesuffix(".ipynb"))
-    parts["Beside the chapters"] = ["notebooks/glossary", "notebooks/programs/*", "CONTRIBUTING"]
+    parts["Beside the chapters"] = ["notebooks/glossary", "notebooks/programs/*"]
+    # In README's order, which is the readers'.
+    parts["Installing, teaching, and how it works"] = [
+        match["target"].removesuffix(".md") for match in PAGE.finditer(readme)
+    ]
     parts["Solutions"] = ["notebooks/solutions/*"]
     tree = "```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
     return "\n".join(tree.format(part, "\n".join(files)) for part, files in parts.items())
@@ -64,7 +78,7 @@ def contents(readme):
 
 def to_programs(text):
     """The text with links to programs that lead to their pages."""
-    return re.sub(r"(\]\((?:notebooks/)?programs/\w+)\.py\)", r"\1.md)", text)
+    return re.sub(r"(\]\((?:(?:\.\./)?notebooks/)?programs/\w+)\.py\)", r"\1.md)", text)
 
 
 def anchor(term):

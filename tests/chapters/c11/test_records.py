@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from course_utils import recorded
-from tools import large_batches
+from tools.record import large_batches
 
 NAMES = large_batches.definitions()
 FIXED, LINEAR, WARM = large_batches.RUNGS

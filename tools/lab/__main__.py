@@ -1,0 +1,36 @@
+"""Open JupyterLab on this user's copy of the notebooks: `make lab`.
+
+    python -m tools.lab [--slurm="--gpus=1 --time=2:00:00"] [arguments for JupyterLab]
+
+It listens on 127.0.0.1 alone and asks for its token. With --slurm it runs as a job on a node of a cluster, and this
+command says how to reach it; what is given goes to sbatch.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+
+from tools.lab import on_slurm, start, working_copy
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("--slurm", default="", metavar="ARGUMENTS", help="run it as a job of Slurm; they go to sbatch")
+    options, for_jupyter = parser.parse_known_args(argv)
+    folder = working_copy.place()
+    start.make_copy(folder)
+    if options.slurm:
+        return on_slurm.run(options.slurm, folder, for_jupyter)
+    if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not os.path.exists("/dev/nvidia0"):
+        print(
+            'Slurm is here and no GPU: `make lab SLURM="--gpus=1 --time=2:00:00"` opens JupyterLab on a GPU node '
+            "instead."
+        )
+    print(f"Opening JupyterLab on {folder / start.FIRST}, for this machine alone; Ctrl-C twice stops it.", flush=True)
+    os.environ.update(start.environment(folder))
+    os.execv(sys.executable, start.command(folder, for_jupyter))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""A student's own copy of the notebooks, made by `make lab` once and never overwritten; `git pull` does not touch it.
+
+Everything in notebooks/ is handed out, notebooks without their outputs, which would answer every prediction. When the
+course changes, a file in which nothing was changed is brought up to date. Beside one that was, the newer version is
+laid: 03_name_v2.ipynb.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools.files import write_whole
+
+ROOT = Path(__file__).resolve().parents[2]
+COURSE = ROOT / "notebooks"
+# In the copy: for each of the course's files the names under which it was handed out, oldest first, and what was in
+# each.
+HANDED_OUT = ".handed_out.json"
+
+
+def place():
+    """The folder of this user's copy: MY_COURSE where it is set, else in the checkout, or at home
+    where that is another's.
+    """
+    given = os.environ.get("MY_COURSE")
+    if given:
+        return Path(given).expanduser().absolute()
+    return (ROOT if os.access(ROOT, os.W_OK) else Path.home()) / "my_course"
+
+
+def bring_up_to_date(folder, course=COURSE):
+    """Make the copy in `folder`, or add what is new; return (theirs, newer), the names of each file that lies beside
+    another.
+
+    Raises OSError where the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # answers are not for the other students
+    offered = []
+    with _alone(folder):
+        handed_out = _read(folder)
+        try:
+            for source in _files(course):
+                name = source.relative_to(course).as_posix()
+                offered += _hand_out(folder, name, without_outputs(source), handed_out.setdefault(name, {}))
+        finally:
+            write_whole(json.dumps(handed_out, indent=1), folder / HANDED_OUT)
+    return offered
+
+
+def without_outputs(path):
+    """The text of a file of the course as it is handed out."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    nb = json.loads(text)
+    for cell in nb["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+    return json.dumps(nb, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def _files(course):
+    """The course's files, without what running them has left."""
+    for path in sorted(course.rglob("*")):
+        parts = path.relative_to(course).parts
+        if path.is_file() and not any(part.startswith((".", "__")) for part in parts):
+            yield path
+
+
+def _hand_out(folder, name, text, versions):
+    """Hand out the file `name` if it is new or has changed; `versions`, {file: digest}, is brought up to date."""
+    digest = _digest(text, name)
+    there = [file for file in versions if (folder / file).exists()]
+    if there and list(versions.values())[-1] == digest:
+        return []
+    latest = there[-1] if there else None
+    if latest and _digest(_text(folder / latest), latest) == versions[latest]:
+        target = latest
+    else:
+        target = _free(folder, name, versions, digest)
+    (folder / target).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(text, folder / target)
+    versions.pop(target, None)
+    versions[target] = digest
+    return [(name, target)] if target != name else []
+
+
+def _free(folder, name, versions, digest):
+    """The name itself, or with the number of the version; one that is taken by this very text,
+    where the list was lost.
+    """
+    path, number = Path(name), 1
+    target = name
+    while (folder / target).exists() or (number > 1 and target in versions):
+        if not versions and _digest(_text(folder / target), target) == digest:
+            return target
+        number += 1
+        target = path.with_name(f"{path.stem}_v{number}{path.suffix}").as_posix()
+    return target
+
+
+def _digest(text, name):
+    """Of what a student may have changed: in a notebook the cells and whether they have run, not
+    what JupyterLab adds.
+    """
+    if name.endswith(".ipynb"):
+        try:
+            cells = json.loads(text)["cells"]
+            text = json.dumps(
+                [[cell["cell_type"], "".join(cell["source"]), bool(cell.get("outputs"))] for cell in cells]
+            )
+        except (ValueError, KeyError, TypeError):
+            pass  # no notebook any more
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _text(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _read(folder):
+    try:
+        return json.loads((folder / HANDED_OUT).read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+@contextmanager
+def _alone(folder):
+    """Within this block no other `make lab` writes into the folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            pass  # some network file systems have no locks
+        yield
+    finally:
+        os.close(handle)
