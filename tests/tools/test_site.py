@@ -91,13 +91,15 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-# Thousands of pieces of code have the same colour on the same ground, and axe takes a millisecond for each: the first of
-# its kind stays, and the others become plain text.
+# Thousands of pieces of code have the same colour on the same ground, and axe takes a millisecond for each: the first
+# of its kind stays, and the others become plain text.
 SAME_COLOURS_ONCE = """() => {
     const seen = new Set();
     for (const piece of document.querySelectorAll("pre span")) {
         const kinds = [];
-        for (let node = piece; node.tagName != "BODY"; node = node.parentElement) kinds.push(node.className, node.style.color);
+        for (let node = piece; node.tagName != "BODY"; node = node.parentElement) {
+            kinds.push(node.className, node.style.color);
+        }
         const kind = kinds.join(" in ");
         if (seen.has(kind)) piece.replaceWith(...piece.childNodes);
         seen.add(kind);
