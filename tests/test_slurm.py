@@ -155,25 +155,26 @@ def test_what_cannot_run_is_refused_in_one_sentence(arguments, words, capsys):
 
 # On a cluster
 
-# Each rank writes what it is and what it heard from all others.
+# Each rank says what it heard from all others.
 GROUP = """
-import json, os, sys
+import os, sys
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([2 ** dist.get_rank()])
 dist.all_reduce(total)
-names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_NODEID", "SLURMD_NODENAME", "OMP_NUM_THREADS")
-sys.stdout.write(f"rank {dist.get_rank()} prints\\n")  # all at once: the lines of two workers must not mix
-with open(f"rank_{dist.get_rank()}", "w") as file:
-    json.dump({name: os.environ[name] for name in names} | {"total": total.item()}, file)
+# all at once: the lines of two workers must not mix
+sys.stdout.write(f"rank {dist.get_rank()} on {os.environ['SLURMD_NODENAME']} has {total.item()}\\n")
 dist.destroy_process_group()
 """
-# Each rank is as hard to end as can be, and has a child in a session of its own.
+# Each rank writes what it is. It is as hard to end as can be, and has a child in a session of its own.
 STAY = """
-import os, pathlib, signal, subprocess, time
+import json, os, pathlib, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 subprocess.Popen(["sleep", "600"], start_new_session=True)
-pathlib.Path("rank_" + os.environ["RANK"]).touch()
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURMD_NODENAME", "OMP_NUM_THREADS")
+file = pathlib.Path("new_" + os.environ["RANK"])
+file.write_text(json.dumps({name: os.environ[name] for name in names}))
+file.rename("rank_" + os.environ["RANK"])
 time.sleep(600)
 """
 # It stays until it has been started again.
@@ -202,20 +203,16 @@ def test_slurm_takes_every_file(slurm, arguments, capsys, tmp_path):
     assert int(found[1]) == nodes * cpus and found[2] == ("n[1-2]" if nodes == 2 else "n1")
 
 
-def test_two_nodes_of_two_workers_form_one_group(slurm, tmp_path):
-    text = str(batch.Job("ddp", nodes=2, **ON_CORES, cpus_per_task=4, program="program.py"))
+def test_two_nodes_form_one_group(slurm, tmp_path):
+    """Of one worker each, since each imports torch; below there are two, which do not."""
+    text = str(batch.Job("ddp", nodes=2, gpus_per_node=0, workers_per_node=1, program="program.py"))
     job = hand_in(slurm, tmp_path, text, GROUP)
     state = slurm.wait(job)
     printed = (tmp_path / f"ddp-{job}.out").read_text()
     assert state == "COMPLETED", printed
-    assert sorted(re.findall(r"^rank (\d) prints$", printed, flags=re.MULTILINE)) == ["0", "1", "2", "3"]
-    ranks = [json.loads((tmp_path / f"rank_{rank}").read_text()) for rank in range(4)]
-    assert [found["total"] for found in ranks] == [15] * 4
-    assert [found["RANK"] for found in ranks] == ["0", "1", "2", "3"]
-    assert [found["LOCAL_RANK"] for found in ranks] == ["0", "1", "0", "1"]
-    assert {found["WORLD_SIZE"] for found in ranks} == {"4"} and {found["OMP_NUM_THREADS"] for found in ranks} == {"2"}
-    nodes = [found["SLURMD_NODENAME"] for found in ranks]
-    assert nodes in (["n1", "n1", "n2", "n2"], ["n2", "n2", "n1", "n1"])
+    found = sorted(re.findall(r"^rank (\d) on (n\d) has (\d)$", printed, flags=re.MULTILINE))
+    assert [(rank, total) for rank, _, total in found] == [("0", "3"), ("1", "3")]
+    assert {node for _, node, _ in found} == set(NODES)
 
 
 def test_an_unknown_partition_is_refused_in_slurms_own_words(slurm, capsys, tmp_path):
@@ -224,9 +221,16 @@ def test_an_unknown_partition_is_refused_in_slurms_own_words(slurm, capsys, tmp_
     assert done.returncode != 0 and "invalid partition specified: gpux8" in done.stderr
 
 
-def test_scancel_ends_every_process(slurm, tmp_path):
-    job = hand_in(slurm, tmp_path, str(batch.Job("ddp", nodes=2, **ON_CORES, program="program.py")), STAY)
+def test_scancel_ends_every_process_of_two_nodes_of_two_workers(slurm, tmp_path):
+    text = str(batch.Job("ddp", nodes=2, **ON_CORES, cpus_per_task=4, program="program.py"))
+    job = hand_in(slurm, tmp_path, text, STAY)
     wait_until(lambda: len(list(tmp_path.glob("rank_*"))) == 4, 120, "all four ranks have written")
+    ranks = [json.loads((tmp_path / f"rank_{rank}").read_text()) for rank in range(4)]
+    assert [found["RANK"] for found in ranks] == ["0", "1", "2", "3"]
+    assert [found["LOCAL_RANK"] for found in ranks] == ["0", "1", "0", "1"]
+    assert {found["WORLD_SIZE"] for found in ranks} == {"4"} and {found["OMP_NUM_THREADS"] for found in ranks} == {"2"}
+    nodes = [found["SLURMD_NODENAME"] for found in ranks]
+    assert nodes in (["n1", "n1", "n2", "n2"], ["n2", "n2", "n1", "n1"])
     names = [process.name() for process in slurm.processes(job)]
     # torchrun on each node, two workers of each, and what each worker has started; the file's own shell and srun
     # besides.

@@ -16,6 +16,7 @@ import pytest
 
 from course_utils import doctor as doctor_package
 from course_utils.doctor import FAIL, OK, WARN, gpus, installed, machine, workers
+from course_utils.doctor import __main__ as doctor_program
 from course_utils.hardware import GPU, nvml
 from course_utils.launch import launch
 from tests.helpers import machines
@@ -58,12 +59,21 @@ def test_a_machine_that_is_well():
     assert not any(line["cure"] for line in lines if line["status"] == OK)
 
 
-def test_it_prints_a_line_for_each_check_and_says_whether_to_begin(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "course_utils.doctor"], cwd=ROOT, capture_output=True, text=True,
-                          env=os.environ | {"COURSE_DATA": str(tmp_path / "none")})  # fmt: skip
-    assert done.returncode == 1 and "1 failed, 0 warnings" in done.stdout and "not ready for class: " in done.stdout
-    assert "fail data           COURSE_DATA is" in done.stdout and "unset it" in " ".join(done.stdout.split())
-    assert all(len(line) <= 120 for line in done.stdout.splitlines())
+def run_here(capsys, *arguments):
+    """The doctor in this process, which has torch already: (exit code, what it printed, its errors)."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
+        patch.setattr(sys, "argv", ["doctor", *arguments])
+        doctor_program.main()
+    said = capsys.readouterr()
+    return left.value.code, said.out, said.err
+
+
+def test_it_prints_a_line_for_each_check_and_says_whether_to_begin(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "none"))
+    code, said, _ = run_here(capsys)
+    assert code == 1 and "1 failed, 0 warnings" in said and "not ready for class: " in said
+    assert "fail data           COURSE_DATA is" in said and "unset it" in " ".join(said.split())
+    assert all(len(line) <= 120 for line in said.splitlines())
 
 
 # Faults
@@ -136,10 +146,11 @@ def test_eight_faults_are_named_with_their_cure(broken_checkout, tmp_path):
     assert alarms == faults.keys() | {"launch"}  # which is not tried where loopback is closed
 
 
-def test_a_line_for_a_check_that_breaks_itself():
-    code, found, error = doctor(env={"COURSE_DEVICE": "gpu"})
+def test_a_line_for_a_check_that_breaks_itself(monkeypatch, capsys):
+    monkeypatch.setenv("COURSE_DEVICE", "gpu")
+    code, said, error = run_here(capsys, "--json")
     assert code == 1 and error == ""
-    broken = [line for group in found.values() for line in group if line["status"] == FAIL]
+    broken = [line for line in json.loads(said)["lines"] if line["status"] == FAIL]
     assert broken and all("COURSE_DEVICE is 'gpu'" in line["said"] for line in broken)
 
 

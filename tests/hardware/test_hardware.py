@@ -1,6 +1,7 @@
 """What the course says about a node: this one as it is, and others, whose NVML is played (`helpers.machines`)."""
 
 import functools
+import json
 import os
 import re
 import subprocess
@@ -74,38 +75,38 @@ print(package, imported, described)
     assert (imported, described) == ("False", "False")
 
 
-def test_nothing_initialises_cuda():
+@pytest.fixture(scope="module")
+def seen():
+    """What tests ask of a clean interpreter with torch, which takes seconds to start: one for all of them."""
     code = """
-import torch
+import json, os, torch
 from course_utils import hardware
 hardware.gpus(), hardware.devices(2), hardware.machine(), hardware.default_world_size()
 hardware.choose_backend(2), hardware.describe(), hardware.describe(full=True)
-print(torch.cuda.is_initialized())
-"""
-    assert run_python(code) == "False"
-
-
-def test_gpus_are_those_of_torch_in_its_order():
-    code = """
-import torch
-from course_utils import hardware
-ours = [gpu.name for gpu in hardware.gpus()]
-torchs = [torch.cuda.get_device_properties(i).name for i in range(torch.cuda.device_count())]
-print(ours == torchs, ours, torchs)
-"""
-    assert run_python(code).startswith("True")
-
-
-def test_rank_device_is_current_in_a_worker():
-    code = """
-import torch
-from course_utils import hardware
-device = hardware.rank_device()
+seen = {"initialised": torch.cuda.is_initialized()}
 count = torch.cuda.device_count()
-expected = torch.device("cuda", 3 % count) if count else torch.device("cpu")
-print(device == expected and (not count or torch.cuda.current_device() == 3 % count), device)
+seen["ours"] = [gpu.name for gpu in hardware.gpus()]
+seen["torch's"] = [torch.cuda.get_device_properties(i).name for i in range(count)]
+os.environ.update(RANK="7", LOCAL_RANK="3")
+seen["device"] = str(hardware.rank_device())
+seen["current"] = torch.cuda.current_device() if count else None
+print(json.dumps(seen))
 """
-    assert run_python(code, RANK="7", LOCAL_RANK="3").startswith("True")
+    return json.loads(run_python(code))
+
+
+def test_nothing_initialises_cuda(seen):
+    assert seen["initialised"] is False
+
+
+def test_gpus_are_those_of_torch_in_its_order(seen):
+    assert seen["ours"] == seen["torch's"]
+
+
+def test_rank_device_is_current_in_a_worker(seen):
+    count = len(seen["torch's"])
+    expected = (f"cuda:{3 % count}", 3 % count) if count else ("cpu", None)
+    assert (seen["device"], seen["current"]) == expected
 
 
 def test_full_description_names_what_chapter_00_reads():

@@ -19,10 +19,12 @@ PRESS_AGAIN_MS = 10_000
 
 
 class Page:
-    """A notebook in JupyterLab: `run` runs all its cells, `cell(i)` is the i-th one's element."""
+    """A notebook of several parts in JupyterLab: of the one that `part` chooses, `run` runs all cells, and `cell(i)` is
+    the i-th one's element.
+    """
 
-    def __init__(self, page, server, path):
-        self.page, self._server, self._path = page, server, path
+    def __init__(self, page, server, path, parts):
+        self.page, self._server, self._path, self._parts = page, server, path, parts
         self.folder = server.folder  # in which its cells run
         self.complaints = chromium.complaints(page)
 
@@ -35,13 +37,23 @@ class Page:
             self.page.wait_for_timeout(100)
         return self
 
+    def part(self, name):
+        """Go to the part of that name; complaints about what came before are forgotten."""
+        names = list(self._parts)
+        first = sum(len(self._parts[other]) for other in names[: names.index(name)])
+        self._cells = range(first, first + len(self._parts[name]))
+        self.complaints.clear()
+        return self
+
     def start(self):
-        """Run all cells, without waiting for their end."""
-        self.page.click('li.lm-MenuBar-item:has-text("Run")')
-        self.page.click('li[data-command="runmenu:run-all"]')
+        """Run the part's cells, without waiting for their end."""
+        prompts = self.page.locator(".jp-CodeCell .jp-InputPrompt")
+        prompts.nth(self._cells[0]).click()
+        prompts.nth(self._cells[-1]).click(modifiers=["Shift"])
+        self.page.keyboard.press("Control+Enter")
 
     def run(self, timeout_ms=60_000):
-        """Run all cells, and wait for the last one's end."""
+        """Run the part's cells, and wait for the last one's end."""
         self.start()
         self.wait_for_end(timeout_ms)
         return self
@@ -49,11 +61,13 @@ class Page:
     def wait_for_end(self, timeout_ms=60_000):
         """Until the last cell that ran has a number and none has a star."""
         self.page.wait_for_function(
-            """() => {
-                const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")].map(n => n.innerText);
-                const failed = document.querySelector(".jp-OutputArea-output[data-mime-type*=error]");
+            """([first, end]) => {
+                const cells = [...document.querySelectorAll(".jp-CodeCell")].slice(first, end);
+                const prompts = cells.map(cell => cell.querySelector(".jp-InputPrompt").innerText);
+                const failed = cells.some(cell => cell.querySelector(".jp-OutputArea-output[data-mime-type*=error]"));
                 return (failed || prompts.every(text => /\\d/.test(text))) && !prompts.some(text => text.includes("*"));
             }""",
+            arg=[self._cells.start, self._cells.stop],
             timeout=timeout_ms,
         )
 
@@ -65,7 +79,7 @@ class Page:
             time.sleep(0.1)
 
     def cell(self, i):
-        return self.page.locator(".jp-CodeCell").nth(i)
+        return self.page.locator(".jp-CodeCell").nth(self._cells[i])
 
     def output(self, i):
         return self.cell(i).locator(".jp-Cell-outputArea")
@@ -85,29 +99,26 @@ class Page:
 
 
 @contextlib.contextmanager
-def lab(folder, books):
-    """A JupyterLab in `folder` with notebooks of {name: list of cells}; yields a function that opens one as a Page."""
+def lab(folder, parts):
+    """A JupyterLab in `folder` with a notebook of {name of a part: list of cells}; yields a function that opens it as a
+    Page, anew each time, with a kernel of its own.
+    """
     from playwright.sync_api import sync_playwright
 
-    paths = []
-    for name, cells in books.items():
-        path = folder / f"{name}.ipynb"
-        nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
-        nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        notebooks.write(nb, path)
-        paths.append(path)
-    with lab_server.jupyterlab(folder / "lab", paths) as server, sync_playwright() as playwright:
+    path = folder / "parts.ipynb"
+    cells = [nbformat.v4.new_code_cell(source) for sources in parts.values() for source in sources]
+    nb = nbformat.v4.new_notebook(cells=cells)
+    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebooks.write(nb, path)
+    with lab_server.jupyterlab(folder / "lab", [path]) as server, sync_playwright() as playwright:
         browser = chromium.start(playwright)
         context = browser.new_context(viewport={"width": 1200, "height": 900})  # its pages share what they have loaded
-        opened = []
 
-        def open_page(name):
-            for page in opened:
+        def open_page():
+            for page in context.pages:
                 page.close()
-                server.end_kernels()
-            page = context.new_page()
-            opened[:] = [page]
-            return Page(page, server, folder / f"{name}.ipynb").open()
+            server.end_kernels()
+            return Page(context.new_page(), server, path, parts).open()
 
         yield open_page
         browser.close()

@@ -12,11 +12,11 @@ pytestmark = needs_browser
 SOON_MS = 60_000  # on a machine that runs other tests, too
 
 CONTROLS = {  # chapter: (text of its cell, the name of its button or None)
+    "02": ("plots.explore", "Draw the threads"),
     "06": ("plots.explore", None),
     "08": ("plots.step_slider", None),
     "11": ("plots.explore", "Draw the step"),
     "19": ("plots.explore", "Plan the step"),
-    "02": ("plots.explore", "Draw the threads"),  # last, since others use its names for something else
 }
 SETUP = """from course_utils import launch, log
 import os, time, torch, torch.distributed as dist, torch.nn.functional as F
@@ -45,41 +45,55 @@ TRAIN = """def train(num_steps, bad_step=None):
         log(loss=loss.item(), samples=len(images), total=num_steps)
 
 """
-CELLS = {chapter: cells_of(chapter, text) for chapter, (text, _) in CONTROLS.items()}
-BOOKS = {
-    "controls": [source for cells in CELLS.values() for source in cells],
-    "panel": [SETUP, TRAIN + "launch(train, 60, world_size=2)"],
-    "failing": [SETUP, TRAIN + "launch(train, 100, bad_step=60, world_size=3)"],
-    "endless": [SETUP, TRAIN + "launch(train, 100_000, world_size=2)"],
+PARTS = {chapter: cells_of(chapter, text) for chapter, (text, _) in CONTROLS.items()} | {
     "ranks": [
         "from course_utils import Ranks, check\nranks = Ranks(3)",
         "%%ranks\nprint('here')\nrank * 2",
         "ranks.close()\ndef find_odd_rank(model):\n    odd = {}\n    return odd['none']\ncheck('9.2', find_odd_rank)",
     ],
+    "failing": [SETUP, TRAIN + "launch(train, 100, bad_step=60, world_size=3)"],
+    "endless": [SETUP, TRAIN + "launch(train, 100_000, world_size=2)"],
+    "panel": [SETUP, TRAIN + "launch(train, 60, world_size=2)"],
 }
 
 
 @pytest.fixture(scope="module")
 def open_page(tmp_path_factory):
-    with lab(tmp_path_factory.mktemp("lab"), BOOKS) as open_page:
+    with lab(tmp_path_factory.mktemp("lab"), PARTS) as open_page:
         yield open_page
 
 
-def test_controls_move_their_figure(open_page):
-    """Those of all chapters, in one page: to open one costs more than all that is done in it."""
-    page, last = open_page("controls").run(120_000), -1
+@pytest.fixture(scope="module")
+def pages():
+    """The page that is open, if one is."""
+    return []
+
+
+@pytest.fixture
+def page(open_page, pages, request):
+    """One page for all tests, and a new one after a failure: to open it costs more than what most tests do in it."""
+    if not pages or pages[0].page.is_closed():
+        pages[:] = [open_page()]
+    num_failed = request.session.testsfailed
+    yield pages[0]
+    if request.session.testsfailed > num_failed:
+        pages.clear()
+
+
+def test_controls_move_their_figure(page):
+    """Each before the next chapter's cells run, which use some of the names for something else."""
     for chapter, (_, button) in CONTROLS.items():
-        last += len(CELLS[chapter])
-        move_controls(page.output(last), button)
+        page.part(chapter).run(120_000)
+        move_controls(page.output(-1), button)
         page.wait_for_the_kernel()
         page.shot(f"controls_{chapter}")
+        assert not page.complaints
     images = page.page.locator(".jp-OutputArea img")
     assert images.count() > 0
     assert (
         images.evaluate_all("nodes => nodes.filter(node => !node.alt).map(node => node.outerHTML.slice(0, 200))") == []
     )
     assert not chromium.barriers(page.page)
-    assert not page.complaints
 
 
 def move_controls(output, button):
@@ -110,34 +124,26 @@ def move_controls(output, button):
     assert bottom["y"] + bottom["height"] - top["y"] < 700  # one screen
 
 
-def test_the_panel_moves_and_leaves_its_table(open_page):
-    page = open_page("panel")
-    gates = [page.folder / f"wait_at_{step}" for step in (20, 40)]
-    for gate in gates:
-        gate.touch()
-    page.start()
-    table, bar = page.output(1).locator("table"), page.output(1).locator("progress").first
-    for gate, step in zip(gates, ("20", "40"), strict=True):
-        expect(bar).to_have_attribute("value", step, timeout=SOON_MS)
-        expect(table).to_contain_text("train on 2 ranks: running")
-        expect(page.output(1).locator("img")).to_be_visible(timeout=SOON_MS)
-        page.shot("panel")
-        gate.unlink()
-    page.wait_for_end()
-    expect(table).to_contain_text("train on 2 ranks: finished", timeout=SOON_MS)
-    assert table.inner_text().count("60 of 60") == 2
-    assert not chromium.barriers(page.page)
-    assert not page.complaints
-    gates[0].touch()
-    page.start()
-    expect(bar).to_have_attribute("value", "20", timeout=SOON_MS)
-    page.page.close()
-    gates[0].unlink()
-    page.wait_for_the_kernel()  # nobody sees the rest, which harms nothing
+def test_columns_of_ranks_and_the_error_in_a_check(page):
+    page.part("ranks").run(120_000)
+    columns = page.output(1).get_by_role("group")
+    assert [columns.nth(i).inner_text().split() for i in range(3)] == [
+        ["rank", str(i), "here", str(2 * i)] for i in range(3)
+    ]
+    assert len({columns.nth(i).bounding_box()["y"] for i in range(3)}) == 1
+    error = page.output(2).locator("pre").last  # a worker's, in the box of a check
+    assert "mono" in error.evaluate("node => getComputedStyle(node).fontFamily")
+    lines = error.inner_text().splitlines()
+    assert re.match(r"rank \d: ", lines[0])
+    assert "Cell In[" in lines[1]
+    for theme in ("Dark", "Light"):
+        page.use_theme(theme)
+        page.shot(f"ranks_{theme.lower()}")
+        assert not chromium.barriers(page.page)
 
 
-def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(open_page):
-    page = open_page("failing")
+def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(page):
+    page.part("failing")
     page.start()
     red = page.output(1).locator('tr[style*="rgb(183, 28, 28)"], tr[style*="#b71c1c"]')
     red.first.wait_for(timeout=SOON_MS)
@@ -160,8 +166,8 @@ def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(open_page):
         assert not chromium.barriers(page.page)
 
 
-def test_the_stop_button_and_a_restart(open_page):
-    page = open_page("endless")
+def test_the_stop_button_and_a_restart(page):
+    page.part("endless")
     page.start()
     page.output(1).locator("progress").first.wait_for(timeout=SOON_MS)
     page.page.click('[data-jp-item-name="interrupt"]')
@@ -182,19 +188,28 @@ def test_the_stop_button_and_a_restart(open_page):
     )
 
 
-def test_columns_of_ranks_and_the_error_in_a_check(open_page):
-    page = open_page("ranks").run(120_000)
-    columns = page.output(1).get_by_role("group")
-    assert [columns.nth(i).inner_text().split() for i in range(3)] == [
-        ["rank", str(i), "here", str(2 * i)] for i in range(3)
-    ]
-    assert len({columns.nth(i).bounding_box()["y"] for i in range(3)}) == 1
-    error = page.output(2).locator("pre").last  # a worker's, in the box of a check
-    assert "mono" in error.evaluate("node => getComputedStyle(node).fontFamily")
-    lines = error.inner_text().splitlines()
-    assert re.match(r"rank \d: ", lines[0])
-    assert "Cell In[" in lines[1]
-    for theme in ("Dark", "Light"):
-        page.use_theme(theme)
-        page.shot(f"ranks_{theme.lower()}")
-        assert not chromium.barriers(page.page)
+def test_the_panel_moves_and_leaves_its_table(page):
+    """The last of all, since it closes the page."""
+    page.part("panel")
+    gates = [page.folder / f"wait_at_{step}" for step in (20, 40)]
+    for gate in gates:
+        gate.touch()
+    page.start()
+    table, bar = page.output(1).locator("table"), page.output(1).locator("progress").first
+    for gate, step in zip(gates, ("20", "40"), strict=True):
+        expect(bar).to_have_attribute("value", step, timeout=SOON_MS)
+        expect(table).to_contain_text("train on 2 ranks: running")
+        expect(page.output(1).locator("img")).to_be_visible(timeout=SOON_MS)
+        page.shot("panel")
+        gate.unlink()
+    page.wait_for_end()
+    expect(table).to_contain_text("train on 2 ranks: finished", timeout=SOON_MS)
+    assert table.inner_text().count("60 of 60") == 2
+    assert not chromium.barriers(page.page)
+    assert not page.complaints
+    gates[0].touch()
+    page.start()
+    expect(bar).to_have_attribute("value", "20", timeout=SOON_MS)
+    page.page.close()
+    gates[0].unlink()
+    page.wait_for_the_kernel()  # nobody sees the rest, which harms nothing

@@ -73,8 +73,10 @@ def test_no_answer_is_in_any_file(tree):
     """Neither a function of a solution nor of another right answer, under whatever name."""
     right = {}
     for path in notebooks.notebook_paths():
+        nb = notebooks.read(path)
+        stubs = notebooks.exercises(nb)
         for exercise, solution in notebooks.read_solutions(path).items():
-            stub = notebooks.read(path).cells[notebooks.exercises(notebooks.read(path))[exercise]].source
+            stub = nb.cells[stubs[exercise]].source
             given = set(functions(stub))
             others = answers.read(answers.file_of(exercise), solution)
             texts = [solution, *(answer.source for answer in others if answer.label == "right")]
@@ -116,7 +118,8 @@ def test_for_colab_each_notebook_fetches_the_course_where_it_is_not_there(tmp_pa
     firsts = {nbformat.read(path, 4).cells[0].source for path in course.glob("notebooks/*.ipynb")}
     assert len(firsts) == 1
     machine = tmp_path / "machine"
-    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", machine], check=True)
+    # Its pip is this environment's: to install one takes longer than all else.
+    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", machine], check=True)
     (machine / "cell.py").write_text(f"{firsts.pop()}\nimport course_utils\nprint(course_utils.__file__, os.getcwd())")
     for _ in range(2):  # a second time, as when the runtime is started again, it fetches nothing
         nothing_fetched = {

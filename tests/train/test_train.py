@@ -1,10 +1,12 @@
 """The training program: every strategy ends at one process's parameters, a killed run goes on bit for bit, and what
 cannot be right is refused in one sentence.
 
-Workers come from `launch`, which starts them in a tenth of a second; what concerns the command line runs as a reader
-would run it, under torchrun where that matters.
+Workers come from `launch`, which starts them in a tenth of a second; what concerns the command line runs in a fork of
+one, and once as a reader would run it: a Python that imports torch takes two seconds.
 """
 
+import contextlib
+import itertools
 import json
 import os
 import pty
@@ -12,17 +14,22 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
+import traceback
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import torch.nn.functional as F
 
-from course_utils import WorkerError, checkpoint, launch, models, train
+from course_utils import WorkerError, checkpoint, launch, log, models, train
 from course_utils.data import batches, load_images
+from course_utils.launch import warm
 from course_utils.train_options import _PARTS, MODELS, make_parser
 from course_utils.train_ranks import Place, Refused, find_place
+from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "course_utils.train")
@@ -52,8 +59,57 @@ def one_thread(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def imported_already():
+    """Workers find what FSDP and pipelines need; until it has been imported, each imports it for itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # as `one_process` sets it: with another value another server is started
+        warm()
+    here = psutil.Process()
+    wait_until(lambda: "understudy" not in names_of(here.children(True)), 100, "the forkserver has imported all")
+
+
+def names_of(processes):
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            yield process.name()
+
+
 def run(*command, **settings):
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, **settings)
+
+
+def run_forked(*arguments, program="from course_utils import train; train.program()", world_size=1, stderr=None):
+    """Run the text `program` in forks of workers, a list of how they ended: one without ranks, or several as torchrun
+    starts them. `stderr` is the path of a device to write errors to.
+    """
+
+    def fork():
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [f"{folder}/out", f"{folder}/err"]
+            if not (child := os.fork()):
+                try:
+                    run_here(*paths)
+                except BaseException:
+                    traceback.print_exc()
+                    sys.stderr.flush()
+                os._exit(99)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            said = [Path(path).read_text() if os.path.exists(path) else None for path in paths]
+            return code, *said
+
+    def run_here(out, err):
+        for fd, path in ((1, out), (2, stderr or err)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), fd)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+        sys.argv = ["train", *map(str, arguments)]
+        for name in OF_RANKS if world_size == 1 else ():
+            del os.environ[name]
+        log.__globals__["_channel"] = None  # as in a process that no launch has started
+        exec(program, {})
+
+    results = launch(fork, world_size=world_size, backend=None)
+    return [subprocess.CompletedProcess(arguments, *result) for result in results]
 
 
 def state_in(folder):
@@ -238,9 +294,8 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
     for folder in (whole, killed):
         folder.mkdir()
     train.main([*INTERRUPTED, *keep_in(whole)])
-    program = tmp_path / "killed.py"
-    program.write_text(KILLED.format(kind="EndToEnd", rank=0))
-    done = run(program, *INTERRUPTED, *keep_in(killed), "--resume", "auto")  # nothing is there: it begins
+    arguments = [*INTERRUPTED, *keep_in(killed), "--resume", "auto"]  # nothing is there: it begins
+    (done,) = run_forked(*arguments, program=KILLED.format(kind="EndToEnd", rank=0))
     assert done.returncode == -signal.SIGKILL, done.stderr
     saved = checkpoint.load(killed / "last.pt")
     assert (saved["epoch"], saved["step"]) == (1, 4)  # the 20th step was the 6th of epoch 1
@@ -320,25 +375,22 @@ def cases_of_momenta(folder, *how):
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
-    """{(model, name in MOMENTA): the parameters} where one process was resumed."""
-    found = {}
+    """{name in MOMENTA: the parameters} where one process was resumed."""
+    folder = tmp_path_factory.mktemp("resumed")
     with pytest.MonkeyPatch.context() as patch:
         for name in OF_RANKS:
             patch.delenv(name, raising=False)
         patch.setenv("COURSE_DEVICE", "cpu")
-        for model in ("digits", "mlp"):
-            folder = tmp_path_factory.mktemp(model)
-            for case in cases_of_momenta(folder, "--model", model):
-                train.main(case)
-            found |= {(model, name): checkpoint.load(folder / name / "last.pt")["model"] for name in MOMENTA}
-    return found
+        for case in cases_of_momenta(folder, "--model", "mlp"):
+            train.main(case)
+    return {name: checkpoint.load(folder / name / "last.pt")["model"] for name in MOMENTA}
 
 
 @pytest.mark.parametrize("name", MOMENTA)
 def test_a_resumed_run_computes_with_the_momentum_that_is_given(name, resumed):
     digits = load_images("digits", size=16)
     torch.manual_seed(0)
-    model = models.DigitsNet().double()
+    model = models.mlp().double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     for epoch, momentum in enumerate(map(float, MOMENTA[name])):
         optimizer.param_groups[0]["momentum"] = momentum
@@ -347,20 +399,19 @@ def test_a_resumed_run_computes_with_the_momentum_that_is_given(name, resumed):
             optimizer.zero_grad()
             F.cross_entropy(model(digits.images[chosen].double()), digits.labels[chosen]).backward()
             optimizer.step()
-    torch.testing.assert_close(resumed["digits", name], dict(model.state_dict()), **EXACT)
+    torch.testing.assert_close(resumed[name], dict(model.state_dict()), **EXACT)
 
 
 def test_every_strategy_is_resumed_with_any_momentum(resumed, tmp_path):
-    strategies = {"ddp": "digits", "fsdp": "digits", "tensor": "digits", "pipeline": "mlp"}
-    cases = [case for strategy, model in strategies.items()
-             for case in cases_of_momenta(tmp_path / strategy, "--model", model, "--strategy", strategy)]  # fmt: skip
-    launch(train_in_ranks, *cases, world_size=2)
-    for case in cases_of_momenta(tmp_path / "dp", "--strategy", "dp"):
+    cases = {strategy: list(cases_of_momenta(tmp_path / strategy, "--model", "mlp", "--strategy", strategy))
+             for strategy in ("ddp", "fsdp", "tensor", "pipeline", "dp")}  # fmt: skip
+    for case in cases["dp"]:
         train.main(case)
-    for strategy, model in (strategies | {"dp": "digits"}).items():
+    launch(train_in_ranks, *itertools.chain(*(cases[name] for name in cases if name != "dp")), world_size=2)
+    for strategy in cases:
         for name in MOMENTA:
             ours = checkpoint.load(tmp_path / strategy / name / "last.pt")["model"]
-            torch.testing.assert_close(ours, resumed[model, name], **EXACT)
+            torch.testing.assert_close(ours, resumed[name], **EXACT)
 
 
 def test_what_differs_from_the_checkpoint_is_said_in_one_line(tmp_path, capsys):
@@ -533,9 +584,9 @@ def test_a_folder_that_one_rank_does_not_see_is_refused_on_all(tmp_path):
 
 
 def test_the_command_line_says_it_once_and_fails(tmp_path):
-    done = run(*TORCHRUN, *PROGRAM, "--strategy", "ddp", "--batch-size", "63")
-    assert done.returncode != 0 and "epoch" not in done.stdout
-    assert re.findall("^train: .*", done.stderr, flags=re.MULTILINE) == [
+    ranks = run_forked("--strategy", "ddp", "--batch-size", "63", world_size=2)
+    assert [done.returncode for done in ranks] == [2, 2] and not ranks[0].stdout + ranks[1].stdout
+    assert re.findall("^train: .*", ranks[0].stderr + ranks[1].stderr, flags=re.MULTILINE) == [
         "train: --batch-size 63 cannot be divided by 2 processes: choose a multiple of 2, such as 64"
     ]
     alone = run(*PROGRAM, "--data", "imagenet")
@@ -595,7 +646,7 @@ def test_a_line_of_json_for_each_epoch_and_no_bar_in_a_file(tmp_path):
     file = tmp_path / "figures.json"
     common = [*SHORT, "--epochs", "2", "--model", "mlp", "--json", str(file)]
     train.main(common)
-    done = run(*PROGRAM, *common)  # it does not delete the other's lines
+    (done,) = run_forked(*common)  # it does not delete the other's lines
     assert done.returncode == 0 and not done.stderr
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1, 0, 1]
@@ -613,16 +664,14 @@ def test_a_line_of_json_for_each_epoch_and_no_bar_in_a_file(tmp_path):
 def test_a_terminal_gets_a_bar():
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
-    with subprocess.Popen([sys.executable, *PROGRAM, *SHORT], stdout=subprocess.DEVNULL, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while piece := os.read(ours, 4096):
-                shown += piece
-        except OSError:  # the other end is closed
-            pass
+    (done,) = run_forked(*SHORT, stderr=os.ttyname(theirs))  # which is less than a terminal keeps for its reader
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := os.read(ours, 4096):
+            shown += piece
     os.close(ours)
-    assert process.returncode == 0 and b"epoch 0:" in shown
+    assert done.returncode == 0 and b"epoch 0:" in shown
 
 
 def test_launch_collects_the_figures(capfd):

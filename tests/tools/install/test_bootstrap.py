@@ -37,6 +37,20 @@ def build_editable(folder, config=None, metadata=None):
     return os.path.basename(shutil.copy("course_utils-0-py3-none-any.whl", folder))
 """
 
+# Read by each Python that has its folder on the path: `python -m venv` copies another environment's pip, since to
+# install it takes longer than all else together.
+COPIES_PIP = """
+import os, shutil, sys
+if sys.orig_argv[1:3] == ["-m", "venv"]:
+    import venv
+    def copy_pip(builder, context):
+        for name in os.listdir({packages!r}):
+            if name.startswith("pip"):
+                to = os.path.join(context.env_dir, {inside!r}, name)
+                shutil.copytree(os.path.join({packages!r}, name), to, dirs_exist_ok=True)
+    venv.EnvBuilder._setup_pip = copy_pip
+"""
+
 
 def write_wheel(folder, name, version, requires=None, script=None):
     """A package of one empty module, and of a script of its own name where one is given."""
@@ -71,7 +85,9 @@ def real_uv():
 
 
 class Checkout:
-    def __init__(self, folder, real_uv):
+    """A checkout with an index of packages beside it; `copies_pip` is a folder with COPIES_PIP in it."""
+
+    def __init__(self, folder, real_uv, copies_pip=None):
         self.root = folder / "checkout with spaces"
         self.venv = self.root / ".venv"
         self.index = folder / "simple"
@@ -105,6 +121,8 @@ class Checkout:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index.as_uri()}
         self.env |= {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0"}  # who does not answer here never will
+        if copies_pip:
+            self.env["PYTHONPATH"] = str(copies_pip)
         self.programs = folder / "programs"  # before all others
         self.programs.mkdir()
         self.env["PATH"] = f"{self.programs}{os.pathsep}{self.env['PATH']}"
@@ -146,34 +164,38 @@ class Checkout:
         return {name: v for name, v in found.items() if name not in ("pip", "setuptools")}
 
 
-@pytest.fixture
-def checkout(tmp_path, real_uv):
-    return Checkout(tmp_path, real_uv)
-
-
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory, real_uv):
-    """A folder in which a checkout has been installed, and beside it what that has made."""
+    """A folder in which a checkout has been installed, what that has made and said, and COPIES_PIP with its pip."""
     folder = tmp_path_factory.mktemp("kept")
     checkout = Checkout(folder / "here", real_uv)
-    checkout.installs()
+    (folder / "said").write_text(checkout.installs())
     for name in (".venv", "build"):
         shutil.move(checkout.root / name, folder / name)
+    (packages,) = folder.glob(".venv/lib/*/site-packages")
+    inside = packages.relative_to(folder / ".venv")
+    (folder / "sitecustomize.py").write_text(COPIES_PIP.format(packages=str(packages), inside=str(inside)))
     return folder
+
+
+@pytest.fixture
+def checkout(tmp_path, kept, real_uv):
+    return Checkout(tmp_path, real_uv, copies_pip=kept)
 
 
 @pytest.fixture
 def installed(kept, real_uv):
     """A checkout in which all is installed."""
     shutil.rmtree(kept / "here")
-    checkout = Checkout(kept / "here", real_uv)
+    checkout = Checkout(kept / "here", real_uv, copies_pip=kept)
     for name in (".venv", "build"):
         shutil.copytree(kept / name, checkout.root / name, symlinks=True)
     return checkout
 
 
-def test_install_then_nothing_then_update(checkout):
-    assert "Making .venv" in checkout.installs()
+def test_install_then_nothing_then_update(installed, kept):
+    checkout = installed
+    assert "Making .venv" in (kept / "said").read_text()
     assert checkout.installed() == {"nvidia-ml-py": "1", "nvidia-blas": "1", "torch": "2", "course-utils": "0"}
     assert list(checkout.venv.glob("lib/*/site-packages/__pycache__/torch.*.pyc"))
 
@@ -181,13 +203,13 @@ def test_install_then_nothing_then_update(checkout):
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "COURSE_NEEDED_GB": "1e9"}
     assert checkout.installs(**nowhere) == "Installed in .venv, and nothing has changed.\n"
 
-    kept = checkout.venv / "kept"
-    kept.touch()
+    mine = checkout.venv / "mine"
+    mine.touch()
     checkout.lock("nvidia-ml-py==2", 'nvidia-blas==1 ; sys_platform == "linux"', "torch==2")
     sentence = checkout.refuses(f"PYTHON={sys.executable}", **nowhere)
     assert "could not be reached" in sentence
     assert "Bringing .venv up to date" in checkout.installs()
-    assert checkout.installed()["nvidia-ml-py"] == "2" and kept.exists()
+    assert checkout.installed()["nvidia-ml-py"] == "2" and mine.exists()
 
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
     checkout.venv = checkout.root / ".venv"
