@@ -16,10 +16,13 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbstripout import strip_output
 
-from course_utils.grade.chapter_cells import (
+from course_utils.grade.chapter_cells import (  # noqa: F401
+    IN_RANKS,
     answer_and_check,
     exercises,
     is_definition,
+    names_bound,
+    names_read,
     of_notebook,
 )
 from tools.files import write_whole
