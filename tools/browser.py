@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tools import notebooks
 from tools.lab.server import Trouble, jupyterlab
-from tools.processes import ended_afterwards
+from tools.leftovers import ended_afterwards
 
 SHOTS = notebooks.ROOT / "build" / "browser"
 NOTEBOOK_TIMEOUT_S = 300

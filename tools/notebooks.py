@@ -25,7 +25,7 @@ from course_utils.grade.chapter_cells import (  # noqa: F401
     names_read,
     of_notebook,
 )
-from tools.files import write_whole
+from tools.whole_files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"

@@ -26,7 +26,7 @@ from nbformat.v4 import new_code_cell, new_output
 
 from course_utils.measure.claims import NOT_HERE, is_quick
 from tools import notebooks
-from tools.processes import ended_afterwards
+from tools.leftovers import ended_afterwards
 from tools.record import made_up
 
 FOLDER = notebooks.ROOT / "build" / "solved"

@@ -4,12 +4,12 @@ from contextlib import nullcontext
 
 import pytest
 
-from tools.bench import machines, measure
+from tools.bench import machines, measurements
 from tools.bench.__main__ import measure_all
+from tools.bench.bars import Row, line, report
 from tools.bench.kernel import CellFailed, Kernel
-from tools.bench.report import Row, line, report
 
-LITTLE = measure.Plan(
+LITTLE = measurements.Plan(
     sizes=(2,), num_rounds=1, num_launches=1, num_new_kernels=1, num_trainings=1, train_repeats=1, reading_s=0,
     num_results=1, result_bytes=(1000, 1000), ring_sizes=(2,), ring_rounds=1, print_s=0.1, print_mb=1,
     kernels_in_turn=1, launches_in_turn=2, panel_sizes=(2,), panel_pairs=1, panel_window_s=0.3, panel_shown_s=0.5,
@@ -20,7 +20,7 @@ LITTLE = measure.Plan(
 def test_a_little_of_everything(capsys, monkeypatch, tmp_path):
     """In one kernel, since each new one imports torch twice."""
     with Kernel(COURSE_SHARED="1", COURSE_LOCKS=str(tmp_path), TMPDIR=str(tmp_path)) as kernel:
-        monkeypatch.setattr("tools.bench.measure.Kernel", lambda **_: nullcontext(kernel))
+        monkeypatch.setattr("tools.bench.measurements.Kernel", lambda **_: nullcontext(kernel))
         monkeypatch.setattr("tools.bench.__main__.Kernel", lambda: nullcontext(kernel))
         values = measure_all(LITTLE)
         with pytest.raises(CellFailed, match="ZeroDivisionError"):

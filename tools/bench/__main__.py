@@ -10,10 +10,10 @@ data/recorded/<machine>/launch.json. It takes about ten minutes, on a machine th
 import argparse
 import sys
 
-from tools.bench import measure
+from tools.bench import measurements
+from tools.bench.bars import report
 from tools.bench.kernel import CellFailed, Kernel
-from tools.bench.report import report
-from tools.record import recorded
+from tools.record import keeping
 
 
 def main(arguments):
@@ -21,30 +21,30 @@ def main(arguments):
     parser.add_argument(
         "--print-seconds",
         type=float,
-        default=measure.Plan.print_s,
+        default=measurements.Plan.print_s,
         metavar="S",
         help="how long workers print at full speed (default: %(default)s)",
     )
-    plan = measure.Plan(print_s=parser.parse_args(arguments).print_seconds)
+    plan = measurements.Plan(print_s=parser.parse_args(arguments).print_seconds)
     try:
         values = measure_all(plan)
     except (CellFailed, TimeoutError) as error:
         sys.exit(f"bench: a cell failed:\n{error}")
     report(values)
-    print("kept in", recorded.save("launch", values, "make bench").relative_to(recorded.ROOT))
+    print("kept in", keeping.save("launch", values, "make bench").relative_to(keeping.ROOT))
 
 
 def measure_all(plan):
-    values = {"first launch": measure.first_launches(plan)}
+    values = {"first launch": measurements.first_launches(plan)}
     with Kernel() as kernel:
-        kernel.cell("methods")
-        values["latency"] = measure.latency(kernel, plan)
-        values["costs"] = measure.costs(kernel, plan)
-        values["throughput"] = measure.throughput(kernel, plan)
-        values["ring"] = measure.ring(kernel, plan)
-    values["watching"] = measure.watching(plan)
-    values["flood"] = measure.flood(plan)
-    values["in turn"] = measure.in_turn(plan)
+        kernel.cell("ways")
+        values["latency"] = measurements.latency(kernel, plan)
+        values["costs"] = measurements.costs(kernel, plan)
+        values["throughput"] = measurements.throughput(kernel, plan)
+        values["ring"] = measurements.ring(kernel, plan)
+    values["watching"] = measurements.watching(plan)
+    values["flood"] = measurements.flood(plan)
+    values["in turn"] = measurements.in_turn(plan)
     return values
 
 

@@ -23,9 +23,9 @@ from statistics import median
 import psutil
 
 from tests.helpers.slurm_cluster import MISSING, cluster
+from tools.bench.bars import Row
 from tools.bench.kernel import ROOT, Kernel
-from tools.bench.report import Row
-from tools.record import recorded
+from tools.record import keeping
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 TRAIN = ("-m", "course_utils.train", "--batch-size", "64")
@@ -40,7 +40,7 @@ def agents():
     """
     found = {"launch(on=Nodes(2))": [], "torchrun, twice": []}
     with Kernel() as kernel:
-        kernel.cell("machines")
+        kernel.cell("on_machines")
         kernel("first(on_nodes)")  # what only the first pays
         for i in range(NUM_ROUNDS):
             found["launch(on=Nodes(2))"].append(kernel("first(on_nodes)"))
@@ -52,7 +52,7 @@ def agents():
                 "--rdzv-backend=c10d",
                 f"--rdzv-endpoint={endpoint}",
                 "-m",
-                "tools.bench.worker",
+                "tools.bench.from_file",
                 "all_reduce",
             ]
             both = [
@@ -70,7 +70,7 @@ def slurm():
     """
     found = {"srun, an empty step": [], "first all-reduce": [], "result": []}
     with cluster() as slurm, Kernel(SLURM_CONF=slurm.env["SLURM_CONF"], PATH=slurm.env["PATH"]) as kernel:
-        kernel.cell("machines")
+        kernel.cell("on_machines")
         for _ in range(NUM_ROUNDS):
             begin = time.monotonic()
             slurm.run("srun", "--nodes=2", "--ntasks-per-node=1", "true")
@@ -90,7 +90,7 @@ def program():
     """
     rates = {way: [] for way in RATES}
     with cluster() as slurm, Kernel() as kernel, tempfile.TemporaryDirectory() as folder:
-        kernel.cell("machines")
+        kernel.cell("on_machines")
         for i in range(NUM_TOGETHER):
             kept = {way: Path(folder, f"{way}_{i}.jsonl") for way in RATES}
             options = [*TRAIN[2:], "--strategy", "ddp", "--model", "lecture", "--epochs", str(NUM_EPOCHS), "--json"]
@@ -247,7 +247,7 @@ def main(arguments):
     for row in rows(values):
         print(row)
     if set(names) == set(PARTS):
-        print("kept in", recorded.save("machines", values, "python -m tools.bench.machines").relative_to(recorded.ROOT))
+        print("kept in", keeping.save("machines", values, "python -m tools.bench.machines").relative_to(keeping.ROOT))
 
 
 if __name__ == "__main__":

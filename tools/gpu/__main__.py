@@ -230,7 +230,7 @@ def keep_experiment(out, name, found):
 
 def pack(out):
     """The notebooks as they ran here, and this machine's records."""
-    from tools.record.recorded import machine_folder
+    from tools.record.keeping import machine_folder
 
     part = out / "recorded.part"
     with tarfile.open(part, "w:gz") as tar:
@@ -272,7 +272,7 @@ def is_installed(wheel):
 
 def prepare(version):
     """Fetch the wheels of what runs notebooks, in the versions that are installed here, for a Python `version`."""
-    from tools.record.recorded import commit
+    from tools.record.keeping import commit
 
     WHEELS.mkdir(parents=True, exist_ok=True)
     for old in WHEELS.iterdir():

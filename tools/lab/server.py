@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import nbformat
 
 from tools import notebooks
-from tools.files import write_whole
 from tools.lab import working_copy
+from tools.whole_files import write_whole
 
 START_TIMEOUT_S = 60
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))

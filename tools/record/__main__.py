@@ -21,7 +21,7 @@ from pathlib import Path
 
 from course_utils.measure.claims import HERE
 from tools import notebooks
-from tools.record import recorded
+from tools.record import keeping
 
 MAX_BYTES = 500_000
 # The README's picture: chapter, and how its figure's alternative text begins.
@@ -57,7 +57,7 @@ def main(names):
         sys.exit(f"record: {len(failed)} of {len(paths)} not recorded: {', '.join(failed)}")
 
 
-def record(path, folder=None, records=recorded.FOLDER):
+def record(path, folder=None, records=keeping.FOLDER):
     """Run the notebook and write it back with its outputs, and what it measured into `records`.
 
     Returns the reasons why not, if any, and what changed in measurements and claims, both as lines.
@@ -76,7 +76,7 @@ def record(path, folder=None, records=recorded.FOLDER):
         *silent_cells(nb),
         *lonely_widgets(nb),
         *paths_left(nb),
-        *recorded.names_taken(chapter, values, records),
+        *keeping.names_taken(chapter, values, records),
     ]
     nb = notebooks.normalise(nb)
     size = len(notebooks.dumps(nb).encode())
@@ -94,7 +94,7 @@ def record(path, folder=None, records=recorded.FOLDER):
     notebooks.write(nb, path)
     if is_readmes:
         PICTURE_FILE.write_bytes(picture(nb))
-    changes = recorded.save_chapter(chapter, values, f"make record ARGS={chapter}", records)
+    changes = keeping.save_chapter(chapter, values, f"make record ARGS={chapter}", records)
     return [], changes + [f"now claimed: {line.removeprefix(HERE)}" for line in claims(nb) if line not in said]
 
 

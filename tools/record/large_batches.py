@@ -12,7 +12,7 @@ or the grid would report the luck by which a setting was chosen.
 import argparse
 
 from tools import notebooks
-from tools.record import recorded
+from tools.record import keeping
 
 NOTEBOOK = notebooks.NOTEBOOKS / "11_large_batches.ipynb"
 SEEDS = tuple(range(20))
@@ -37,8 +37,8 @@ def main(argv=None):
     names = definitions()
     values = search(names) if searching else train_grid(names)
     name, option = ("large_batches_search", " --search") if searching else ("large_batches", "")
-    path = recorded.save(name, {"settings": settings(names), **values}, f"python -m tools.record.large_batches{option}")
-    print("kept in", path.relative_to(recorded.ROOT))
+    path = keeping.save(name, {"settings": settings(names), **values}, f"python -m tools.record.large_batches{option}")
+    print("kept in", path.relative_to(keeping.ROOT))
 
 
 def definitions():

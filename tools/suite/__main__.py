@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 
-from tools.suite import step, summary
-from tools.suite.step import ROOT
+from tools.suite import followed, summary
+from tools.suite.followed import ROOT
 
 AT_A_TIME = "3"  # tests, and chapters, on two cores: one of them mostly waits
 MOST_RUN_AGAIN = 20  # if more fail, it is not the weather
@@ -29,27 +29,27 @@ def style(options):
     ruff = [sys.executable, "-m", "ruff"]
     done = [subprocess.run([*ruff, *how, "--quiet"], cwd=ROOT) for how in (["check"], ["format", "--check"])]
     fault = "run `.venv/bin/ruff check` and `.venv/bin/ruff format`" if any(each.returncode for each in done) else ""
-    return step.Found(fault=fault)
+    return followed.Found(fault=fault)
 
 
 def tests(options):
-    return step.run("tests", [*PYTEST, "-n", AT_A_TIME, "--dist", "worksteal", "-m", "not alone", "tests"])
+    return followed.run("tests", [*PYTEST, "-n", AT_A_TIME, "--dist", "worksteal", "-m", "not alone", "tests"])
 
 
 def notebooks(options):
-    return step.run("notebooks", ["tools.solved", "--at-a-time", AT_A_TIME], environment=_length(options))
+    return followed.run("notebooks", ["tools.solved", "--at-a-time", AT_A_TIME], environment=_length(options))
 
 
 def browser(options):
     print("browser: chapter 00 in JupyterLab in chromium", flush=True)
     command = [sys.executable, "-m", "tools.browser", "--if-available", "00"]
     ended = subprocess.run(command, cwd=ROOT, env=os.environ | _length(options)).returncode
-    return step.Found(fault=f"`python -m tools.browser 00` ended with {ended}" if ended else "")
+    return followed.Found(fault=f"`python -m tools.browser 00` ended with {ended}" if ended else "")
 
 
 def alone(options):
     files = [str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.alone" in file.read_text()]
-    return step.run("alone", [*PYTEST, "-m", "alone", *files])
+    return followed.run("alone", [*PYTEST, "-m", "alone", *files])
 
 
 STEPS = {each.__name__: each for each in (style, tests, notebooks, browser, alone)}
@@ -59,10 +59,10 @@ def run_again(name, names, options):
     """Run the failed tests of a step once more, one at a time; Found."""
     if name == "notebooks":  # a cell needs the cells before it
         chapters = sorted({test.partition("::")[0] for test in names})
-        return step.run("again", ["tools.solved", *chapters], keep=False, environment=_length(options))
-    chosen = step.FOLDER / "again.args"
+        return followed.run("again", ["tools.solved", *chapters], keep=False, environment=_length(options))
+    chosen = followed.FOLDER / "again.args"
     chosen.write_text("\n".join(names))
-    return step.run("again", [*PYTEST, f"@{chosen}"], keep=False)
+    return followed.run("again", [*PYTEST, f"@{chosen}"], keep=False)
 
 
 def _length(options):

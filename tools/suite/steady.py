@@ -15,7 +15,7 @@ import time
 from collections import Counter
 
 from tools.suite.bar import minutes
-from tools.suite.step import FOLDER, ROOT
+from tools.suite.followed import FOLDER, ROOT
 
 KEPT = ROOT / "build" / "steady"
 COMPUTE = "while True: sum(range(100_000))"

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tools.suite.bar import minutes
-from tools.suite.step import FOLDER, ROOT
+from tools.suite.followed import FOLDER, ROOT
 
 FAILURES = FOLDER / "failures.txt"
 

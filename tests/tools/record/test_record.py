@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from course_utils import hardware, recorded
 from tools import notebooks
 from tools.record import __main__ as record
-from tools.record import recorded as records
+from tools.record import keeping as records
 
 ROOT = Path(__file__).resolve().parents[3]
 MEASURES = """from course_utils import recorded

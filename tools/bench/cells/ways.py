@@ -14,10 +14,10 @@ import torch.distributed as dist
 from course_utils import launch, log
 from course_utils.measure import throughput
 from course_utils.parallel import ring
-from tools.bench import worker
+from tools.bench import from_file
 
 
-def first_all_reduce():  # worker.py's, but defined in a cell
+def first_all_reduce():  # from_file's, but defined in a cell
     dist.all_reduce(torch.ones(1))
     return time.monotonic()
 
@@ -42,13 +42,13 @@ def by_ddp_step(world_size):
 
 def by_spawn(world_size):
     with tempfile.TemporaryDirectory() as out:
-        torch.multiprocessing.spawn(worker.by_hand, args=(world_size, free_port(), out), nprocs=world_size)
+        torch.multiprocessing.spawn(from_file.by_hand, args=(world_size, free_port(), out), nprocs=world_size)
         return [float((Path(out) / str(rank)).read_text()) for rank in range(world_size)]
 
 
 def by_torchrun(world_size):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world_size}"]
-    done = subprocess.run([*command, "-m", "tools.bench.worker", "all_reduce"], capture_output=True, text=True)
+    done = subprocess.run([*command, "-m", "tools.bench.from_file", "all_reduce"], capture_output=True, text=True)
     return [float(line) for line in done.stdout.split()]
 
 
@@ -64,7 +64,7 @@ def by_loky(world_size):
         pools.clear()
         pools[world_size] = ProcessPoolExecutor(max_workers=world_size)
     port = free_port()
-    waiting = [pools[world_size].submit(worker.by_hand, rank, world_size, port) for rank in range(world_size)]
+    waiting = [pools[world_size].submit(from_file.by_hand, rank, world_size, port) for rank in range(world_size)]
     return [each.result(timeout=120) for each in waiting]
 
 

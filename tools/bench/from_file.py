@@ -1,7 +1,7 @@
 """What workers run that need a file: those of spawn, loky and torchrun.
 
-`python -m torch.distributed.run … -m tools.bench.worker all_reduce` prints, for each rank, time.monotonic() after its
-first all-reduce; `… train 12`, for rank 0 alone, images/s.
+`python -m torch.distributed.run … -m tools.bench.from_file all_reduce` prints, for each rank, time.monotonic() after
+its first all-reduce; `… train 12`, for rank 0 alone, images/s.
 """
 
 import os

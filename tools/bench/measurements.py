@@ -113,10 +113,10 @@ def throughput(kernel, plan):
     rates = {"launch": [], "torchrun": []}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     for _ in range(plan.num_trainings):
-        rates["launch"].append(kernel(f"launch(worker.train, {plan.train_repeats}, world_size=2)[0]"))
+        rates["launch"].append(kernel(f"launch(from_file.train, {plan.train_repeats}, world_size=2)[0]"))
         # Not its exit code: now and then a program that has done all its work aborts as it ends, with gloo and DDP.
         done = subprocess.run(
-            [*command, "-m", "tools.bench.worker", "train", str(plan.train_repeats)],
+            [*command, "-m", "tools.bench.from_file", "train", str(plan.train_repeats)],
             cwd=ROOT,
             capture_output=True,
             text=True,
