@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from course_utils import slurm as batch
+from course_utils.slurm import __main__ as command
 from tests.helpers.slurm_cluster import MISSING, REASON, ROOT, cluster, environments, wait_until
 from tests.helpers.slurm_guard import NODES
 
@@ -31,7 +32,7 @@ CASES = {
 
 def written(arguments, capsys):
     """What the command prints for `arguments`, text or a list."""
-    batch.main(arguments.split() if isinstance(arguments, str) else arguments)
+    command.main(arguments.split() if isinstance(arguments, str) else arguments)
     return capsys.readouterr().out
 
 
@@ -110,7 +111,7 @@ def test_only_what_resumes_and_has_time_goes_back_into_the_queue(capsys, tmp_pat
 
 
 def test_a_program_that_is_not_here_is_mentioned(capsys):
-    batch.main(["ddp", "--program", "nowhere.py"])
+    command.main(["ddp", "--program", "nowhere.py"])
     said = capsys.readouterr()
     assert said.err == "slurm: nowhere.py is not here: the job looks for it in the folder where sbatch is run\n"
     assert said.out == str(batch.Job("ddp", program="nowhere.py"))
@@ -147,7 +148,7 @@ def test_the_command_prints_the_file(tmp_path):
 )
 def test_what_cannot_run_is_refused_in_one_sentence(arguments, words, capsys):
     with pytest.raises(SystemExit) as ended:
-        batch.main(arguments.split(" ") if arguments else [])
+        command.main(arguments.split(" ") if arguments else [])
     said = capsys.readouterr()
     assert ended.value.code == 2 and not said.out
     assert words in said.err and said.err.startswith("slurm: ") and said.err.count("\n") == 1
