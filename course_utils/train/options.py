@@ -4,8 +4,8 @@ import argparse
 import math
 import reprlib
 
-from . import hardware
-from .train_ranks import Refused
+from .. import hardware
+from .ranks import Refused
 
 STRATEGIES = {
     "single": "one process on one device",

@@ -28,136 +28,16 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist  # NEW
-import torch.nn.functional as F
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh  # NEW
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # FSDP
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe  # PIPE
-from torch.distributed.tensor import Replicate  # TP
-from torch.distributed.tensor import parallel as tp  # TP
-from torch.nn.parallel import DistributedDataParallel  # DDP
 from tqdm import tqdm
 
-from . import hardware, models, train_state
-from .data import load_images
-from .launch import log
-from .processes import ending
-from .train_options import MODELS, read
-from .train_ranks import Place, Refused, agreement, choose_device, find_place, join, require_same
-
-MAKERS = {
-    "digits": models.DigitsNet,
-    "lecture": models.LectureNet,
-    "mlp": models.mlp,
-    "transformer": models.transformer,
-}
-CUTS = {  # TP: the layers of each model that are cut by columns, and those, next after them, that are cut by rows
-    "digits": (["fc1"], ["fc2"]),  # TP
-    "lecture": (["fc1"], ["fc2"]),  # TP
-    "mlp": (["[1-4].0"], ["[1-4].2"]),  # TP: of blocks 1 to 4
-    "transformer": (
-        [f"[1-4].{name}" for name in ("attention.q", "attention.k", "attention.v", "mlp.up")],  # TP
-        ["[1-4].attention.out", "[1-4].mlp.down"],
-    ),  # TP
-}
-
-
-# ---- The strategies: each takes the model of one device, and returns what this process trains of it
-
-
-def single(model, run):
-    return model
-
-
-def dp(model, run):
-    gpus = list(range(torch.cuda.device_count())) if run.device.type == "cuda" else []  # DP
-    return nn.DataParallel(model, gpus) if gpus else model  # DP: in each step it copies the model, and cuts the batch
-
-
-def ddp(model, run):
-    device_ids = [run.device.index] if run.device.type == "cuda" else None  # DDP: its own GPU
-    return DistributedDataParallel(model, device_ids=device_ids)  # DDP: equal starts, averaged gradients
-
-
-def fsdp(model, run):
-    replicas, world_size = run.options.replicas, run.place.world_size  # FSDP
-    if replicas == 1:  # FSDP: all ranks in one row
-        mesh = init_device_mesh(run.device.type, (world_size,))  # FSDP
-    else:  # FSDP: HSDP: cut along the rows, which should each lie inside a node, and gradients averaged between them
-        shape, names = (replicas, world_size // replicas), ("replicate", "shard")  # FSDP
-        mesh = init_device_mesh(run.device.type, shape, mesh_dim_names=names)  # FSDP
-    reduce_dtype = torch.float32 if run.sixteen else None  # FSDP: gathers move 16 bits, sums of gradients keep 32
-    policy = MixedPrecisionPolicy(param_dtype=run.sixteen, reduce_dtype=reduce_dtype)  # FSDP: in place of autocast
-    layers = [layer for layer in model.children() if any(True for _ in layer.parameters())]  # FSDP
-    for unit in [*layers, model]:  # FSDP: each layer is a unit; what is left is one more
-        fully_shard(unit, mesh=mesh, mp_policy=policy)  # FSDP: hooks gather, free, reduce-scatter
-    return model
-
-
-def pipeline(model, run):
-    rank, world_size = run.place.rank, run.place.world_size  # PIPE
-    first, last = (len(model) * place // world_size for place in (rank, rank + 1))  # PIPE: from, to
-    return model[first:last]  # PIPE: layers keep their names
-
-
-def tensor(model, run):
-    mesh = init_device_mesh(run.device.type, (run.place.world_size,))  # TP: all ranks in one row
-    columns, rows = CUTS[run.options.model]  # TP
-    plan = {name: tp.ColwiseParallel() for name in columns} | {name: tp.RowwiseParallel() for name in rows}  # TP
-    if run.options.model == "transformer":  # TP: q, k and v share their input, so its gradient is summed once
-        shared = Replicate()  # TP
-        plan["[1-4].attention"] = tp.PrepareModuleInput(input_layouts=shared, desired_input_layouts=shared)  # TP
-    return tp.parallelize_module(model, mesh, plan)  # TP: an all-reduce forward and one backward for each pair
-
-
-STRATEGIES = {"single": single, "dp": dp, "ddp": ddp, "fsdp": fsdp, "pipeline": pipeline, "tensor": tensor}
-
-
-class EndToEnd:
-    """Learns and predicts with a model that this process can call, whoever computes parts of it."""
-
-    def __init__(self, model, run):
-        self.model, self.dtype, self.scaler = model, run.dtype, run.scaler
-        self.autocast = run.autocast() if run.options.strategy != "fsdp" else contextlib.nullcontext()
-
-    def learn(self, x, y):  # (B, C, H, W), (B,): this rank's share of the batch
-        with self.autocast:
-            loss = F.cross_entropy(self.model(x).to(self.dtype), y)
-        self.scaler.scale(loss).backward()
-        return loss.detach()
-
-    def predict(self, x):
-        with self.autocast:
-            return self.model(x).argmax(1)  # (B,)
-
-
-class Staged:  # PIPE
-    """Learns and predicts with a stage of the model: a batch comes in at the first rank, and its losses at the last."""
-
-    def __init__(self, module, run):  # PIPE
-        rank, world_size, parts = run.place.rank, run.place.world_size, run.options.micro_batches  # PIPE
-        self.is_first, self.is_last = rank == 0, rank == world_size - 1  # PIPE
-        self.autocast, self.nothing = run.autocast(), torch.zeros((), dtype=run.dtype, device=run.device)  # PIPE
-
-        def loss_fn(output, y):  # PIPE: the mean over a micro-batch; the schedule takes the mean over all of them
-            return F.cross_entropy(output.to(run.dtype), y)  # PIPE
-
-        stage, test_stage = (PipelineStage(module, rank, world_size, run.device) for _ in range(2))  # PIPE
-        self.schedule = Schedule1F1B(stage, parts, loss_fn=loss_fn)  # PIPE: the order of tasks, and all messages
-        self.forward = ScheduleGPipe(test_stage, parts)  # PIPE: without a loss it only goes forward
-
-    def learn(self, x, y):  # PIPE
-        losses = []  # PIPE: of the micro-batches
-        labels = {"target": y, "losses": losses} if self.is_last else {}  # PIPE
-        with self.autocast:  # PIPE
-            self.schedule.step(*[x] * self.is_first, **labels)  # PIPE
-        return torch.stack(losses).mean().detach() if losses else self.nothing  # PIPE
-
-    def predict(self, x):  # PIPE
-        with self.autocast:  # PIPE
-            output = self.forward.step(*[x] * self.is_first)  # PIPE
-        return output.argmax(1) if self.is_last else torch.full((len(x),), -1, device=x.device)  # PIPE: no class
-
+from .. import hardware
+from ..data import load_images
+from ..launch import log
+from ..processes import ending
+from . import state
+from .options import MODELS, read
+from .ranks import Place, Refused, agreement, choose_device, find_place, join, require_same
+from .strategies import MAKERS, STRATEGIES, EndToEnd, Staged
 
 # ---- Training
 
@@ -227,7 +107,7 @@ class Run:
             if options.save_every and (step + 1) % options.save_every == 0 and step + 1 < self.num_steps:
                 self.step = step + 1
                 self._add_loss(total)
-                train_state.save(self)
+                state.save(self)
         self._add_loss(total)  # on a GPU this waits for the last step, so that the clock below may be read
         (took_s,) = self.over_ranks([time.perf_counter() - begin_s], "max")
         num_images = batch_size * self.num_steps
@@ -324,7 +204,7 @@ def train(run):
         run.epoch, run.step, run.loss_sum = run.epoch + 1, 0, 0.0
         report(run)  # before the checkpoint: a kill in between leaves a line twice, not a line too few
         if run.options.checkpoint:
-            train_state.save(run)
+            state.save(run)
     return run.figures
 
 
@@ -372,7 +252,7 @@ def start(options, place):
         if options.strategy == "dp" and device.type == "cpu":
             print("--strategy dp: without a GPU, DataParallel runs the model as it is", flush=True)
     if options.checkpoint:
-        train_state.resume(run)
+        state.resume(run)
     with agreement():
         if options.json and place.rank == 0:
             open(options.json, "a").close()  # now, and not after an epoch
@@ -417,7 +297,3 @@ def program():
     except Refused:
         ending.leave(2)
     ending.leave()
-
-
-if __name__ == "__main__":
-    program()

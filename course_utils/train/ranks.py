@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from . import hardware
-from .checkpoint import CheckpointError
+from .. import hardware
+from ..checkpoint import CheckpointError
 
 
 class Refused(Exception):

@@ -27,8 +27,9 @@ import torch.nn.functional as F
 from course_utils import WorkerError, checkpoint, launch, log, models, train
 from course_utils.data import batches, load_images
 from course_utils.launch import warm
-from course_utils.train_options import _PARTS, MODELS, make_parser
-from course_utils.train_ranks import Place, Refused, find_place
+from course_utils.train import program, strategies
+from course_utils.train.options import _PARTS, MODELS, make_parser
+from course_utils.train.ranks import Place, Refused, find_place
 from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +80,9 @@ def run(*command, **settings):
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, **settings)
 
 
-def run_forked(*arguments, program="from course_utils import train; train.program()", world_size=1, stderr=None):
+def run_forked(
+    *arguments, program="from course_utils.train.program import program; program()", world_size=1, stderr=None
+):
     """Run the text `program` in forks of workers, a list of how they ended: one without ranks, or several as torchrun
     starts them. `stderr` is the path of a device to write errors to.
     """
@@ -243,7 +246,7 @@ def test_models_are_cut_as_the_options_believe(truths):
 def test_the_learning_rate_follows_the_linear_rule(given, rates):
     options = make_parser("").parse_args(given)
     digits = load_images("digits", size=16)
-    made = train.Run(options, Place(), torch.device("cpu"), digits, digits)
+    made = train.program.Run(options, Place(), torch.device("cpu"), digits, digits)
     assert [made.rate_at(step) for step in range(3)] == pytest.approx(rates)
 
 
@@ -316,7 +319,7 @@ def test_ranks_that_were_interrupted_go_on_to_the_same_bits(strategy, kind, tmp_
 
         def learn_until_killed(self, x, y):
             calls.append(None)
-            if len(calls) == 21 and train.dist.get_rank() == 1:
+            if len(calls) == 21 and train.program.dist.get_rank() == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return learn(self, x, y)
 
@@ -553,7 +556,7 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(given, said, places):
         train.main([*SHORT, *(text.format(**places) for text in given)])
     assert "\n" not in str(refusal.value)
     assert {path: path.read_bytes() for path in places["full"].iterdir()} == before
-    assert not train.dist.is_initialized()
+    assert not train.program.dist.is_initialized()
 
 
 def test_every_rank_is_refused_alike_and_the_group_stays():
@@ -573,7 +576,7 @@ def test_every_rank_is_refused_alike_and_the_group_stays():
 
 def test_a_folder_that_one_rank_does_not_see_is_refused_on_all(tmp_path):
     def resume_elsewhere(here, elsewhere):
-        folder = here if train.dist.get_rank() == 0 else elsewhere
+        folder = here if train.program.dist.get_rank() == 0 else elsewhere
         return refusals([*SHORT, "--strategy", "ddp", "--checkpoint", folder, "--resume", "auto"])
 
     launch(train_in_ranks, [*SHORT, "--strategy", "ddp", "--checkpoint", str(tmp_path / "a")], world_size=2)
@@ -619,7 +622,7 @@ def test_an_environment_that_names_no_place_is_refused_in_one_sentence(environme
         monkeypatch.setenv(name, value)
     with pytest.raises(Refused, match=said) as refusal:
         train.main(["--strategy", "ddp", "--timeout", "1"])
-    assert "\n" not in str(refusal.value) and not train.dist.is_initialized()
+    assert "\n" not in str(refusal.value) and not train.program.dist.is_initialized()
 
 
 @pytest.mark.parametrize("given", [["--seed", "9223372036854775807"], ["--warmup", "3e38"], ["--timeout", "31536000"],
@@ -685,7 +688,7 @@ def test_launch_collects_the_figures(capfd):
 
 
 def test_help_explains_every_option():
-    text = make_parser(train.__doc__).format_help()
+    text = make_parser(program.__doc__).format_help()
     for action in make_parser("")._actions:
         assert action.help and len(action.help.split()) > 3, action.option_strings
         assert action.option_strings[-1] in text
@@ -694,7 +697,8 @@ def test_help_explains_every_option():
 
 def test_one_device_reads_as_one_device():
     """Every line with a name of several devices is marked, so that a reader can tell what one device needs."""
-    code = Path(train.__file__).read_text(encoding="utf-8").split('"""', 2)[2].partition("# ---- Figures")[0]
+    texts = [Path(part.__file__).read_text(encoding="utf-8").split('"""', 2)[2] for part in (strategies, program)]
+    code = "".join(texts).partition("# ---- Figures")[0]
     marked = re.compile(r"\b(dist|mesh|tp|stage|schedule|cuts_batch|num_parts\]|device_ids|fully_shard|Schedule1F1B)\b")
     unmarked = [line for line in code.splitlines() if marked.search(line.split("  #")[0])
                 and not re.search("# (NEW|DP|DDP|FSDP|PIPE|TP)\\b", line) and '"""' not in line]  # fmt: skip
