@@ -67,6 +67,8 @@ import contextlib
 import os
 import time
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from .. import cells
 from ..hardware import sharing
@@ -106,24 +108,25 @@ __all__ = [
 ]
 
 
-_announced = set()
+_announced: set[str] = set()
 _is_announcing = True
 _is_patient = False
-_going_on = None  # the Run in progress; an interrupted one stays
-_latest = None  # a weak reference, so that it keeps no Run alive
+_going_on: Run | None = None  # the Run in progress; an interrupted one stays
+_latest: weakref.ref[Run] | None = None  # a weak reference, so that it keeps no Run alive
 
 
-def latest_run():
+def latest_run() -> Run | None:
     """Return the Run in progress in this process, else the last one if something still refers to it, else None.
 
     From another thread, this shows a launch while it runs; after an interrupt, it holds what had arrived by then.
     """
-    return _latest and _latest()
+    return None if _latest is None else _latest()
 
 
 def launch(
-    worker, *args, world_size=None, timeout=120, backend="auto", debug=False, on=None, keep_going=False, **kwargs
-):
+    worker: Callable[..., object], *args: Any, world_size: int | None = None, timeout: float = 120,
+    backend: str | None = "auto", debug: bool = False, on: Place | None = None, keep_going: bool = False, **kwargs: Any,
+) -> Run:  # fmt: skip
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
@@ -263,7 +266,7 @@ def _interrupted(run, what, outcomes):
     return error
 
 
-launch.shutdown = shutdown
+launch.shutdown = shutdown  # type: ignore[attr-defined]
 magic.register()
 
 
@@ -283,7 +286,7 @@ def _turn():
 
 
 @contextlib.contextmanager
-def unannounced():
+def unannounced() -> Iterator[None]:
     """Launches inside do not say where their workers run: for workers that nobody asked for, such as a check's."""
     global _is_announcing
     before, _is_announcing = _is_announcing, False
@@ -294,7 +297,7 @@ def unannounced():
 
 
 @contextlib.contextmanager
-def patiently():
+def patiently() -> Iterator[None]:
     """Timeouts of launches inside leave out the time in which ranks waited for a core that another program had.
 
     So no verdict is a busy machine's, and ranks that wait for one another are still told in time. Only on Linux.

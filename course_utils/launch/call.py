@@ -5,7 +5,9 @@ import functools
 import inspect
 import os
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from .. import cells
 from ..processes import payload
@@ -18,18 +20,18 @@ _LAUNCHER = os.path.dirname(__file__) + os.sep
 class NotSendable(TypeError):
     """Something cannot be sent to another process: `what`, and `reason`, in the words of the error behind it."""
 
-    def __init__(self, text, what, reason):
+    def __init__(self, text: str, what: str, reason: str) -> None:
         super().__init__(text)
         self.what, self.reason = what, reason
 
 
 @contextlib.contextmanager
-def refused_briefly():
+def refused_briefly() -> Iterator[None]:
     """Show a TypeError or ValueError of this block in one sentence with the student's line, without our frames."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        error._render_traceback_ = functools.partial(_refusal, error)  # IPython's hook
+        error._render_traceback_ = functools.partial(_refusal, error)  # type: ignore[union-attr]  # IPython's hook
         raise
 
 
@@ -39,13 +41,13 @@ def _refusal(error):
     return [f"\x1b[31m{type(error).__name__}\x1b[0m: {error}", *([f"  at {place}"] if place else [])]
 
 
-def require_seconds(timeout):
+def require_seconds(timeout: object) -> None:
     """Raise ValueError unless `timeout` is a number of seconds above 0."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is a number of seconds above 0, not {short(timeout)}")
 
 
-def require_count(world_size):
+def require_count(world_size: object) -> None:
     """Raise TypeError or ValueError unless `world_size` is a whole number from 1 up, or None."""
     what = "world_size is the number of workers, a whole number from 1 up"
     if isinstance(world_size, bool) or not isinstance(world_size, int | None):
@@ -54,13 +56,13 @@ def require_count(world_size):
         raise ValueError(f"{what}, not {world_size}")
 
 
-def short(value):
+def short(value: object) -> str:
     """`repr(value)` where it is short, else what kind of thing it is."""
     text = repr(value)
     return text if len(text) < 60 else f"a {type(value).__name__}"
 
 
-def worker_name(worker):
+def worker_name(worker: object) -> str:
     """What a callable is called in messages."""
     if isinstance(worker, functools.partial):
         return worker_name(worker.func)
@@ -71,15 +73,15 @@ def worker_name(worker):
 class Call:
     """`worker(*args, **kwargs)`, for each rank to make."""
 
-    worker: object
-    args: tuple = ()
-    kwargs: dict = field(default_factory=dict)
+    worker: Callable[..., object]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return worker_name(self.worker)
 
-    def require_callable(self):
+    def require_callable(self) -> None:
         """Raise TypeError for what is no function."""
         if not callable(self.worker):
             raise TypeError(
@@ -87,7 +89,7 @@ class Call:
                 + ("; pass the function itself, without calling it" if self.worker is None else "")
             )
 
-    def require_arguments(self):
+    def require_arguments(self) -> None:
         """Raise TypeError if the function does not take these arguments, or does nothing when it is called."""
         if inspect.iscoroutinefunction(self.worker):
             raise TypeError(
@@ -104,7 +106,7 @@ class Call:
                     f"{self.name}{signature} cannot be called with these arguments: {error}{hint}"
                 ) from None
 
-    def dump(self, shares_memory=False):
+    def dump(self, shares_memory: bool = False) -> int:
         """Return the descriptor of a payload; shared memory stays shared for ranks that can share it.
 
         Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.

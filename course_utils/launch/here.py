@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import hardware
 from .forkserver import handle
-from .place import Place, inherited
+from .place import Place, Start, inherited
 from .watch.supervisor import Supervisor
 from .worker import surroundings
 
@@ -24,19 +25,19 @@ class Here(Place):
 
     shares_memory = can_keep_going = True
 
-    def world_size(self, asked):
+    def world_size(self, asked: int | None) -> int:
         return hardware.default_world_size() if asked is None else asked
 
-    def place(self, world_size, backend):
+    def place(self, world_size: int, backend: str | None) -> hardware.Placement:
         placement = hardware.choose_backend(world_size, backend)
         require_room(world_size)
         return placement
 
-    def shape(self, world_size, placement):
+    def shape(self, world_size: int, placement: hardware.Placement) -> tuple[int, int, int]:
         return 1, world_size, world_size if placement.device_type == "cuda" else 0
 
     @contextlib.contextmanager
-    def ranks(self, start):
+    def ranks(self, start: Start) -> Iterator[Supervisor]:
         with inherited(start, start.placement.backend) as (_, _, fd), surroundings.folder() as folder:
             supervisor = Supervisor(
                 handle.current(), start.world_size, folder, fd, start.call_fd, keeps_going=start.keep_going
@@ -46,7 +47,7 @@ class Here(Place):
             yield supervisor
 
 
-def require_room(world_size):
+def require_room(world_size: int) -> None:
     """Raise ValueError, with the reason and what to do, for more workers than this machine can serve."""
     for most, why in _limits():
         if world_size > most:

@@ -1,6 +1,17 @@
 """The outcome of a launch, as the notebook has it."""
 
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from .watch.explain import explain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .watch.errors import LauncherError, WorkerError
 
 
 class Run:
@@ -18,7 +29,7 @@ class Run:
         self.started, self.seconds = started, None
         self.history = None
 
-    def export(self, folder):
+    def export(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write three files into `folder` that run this without a notebook, and return their paths.
 
         NAME.py, for torchrun, holds the text of the worker function and of all that it uses; NAME.arguments holds its
@@ -27,23 +38,23 @@ class Run:
         """
         from .beyond.export import export  # late: `python -m course_utils.slurm` must not find that imported
 
-        shape = self._on.shape(self.world_size, self.placement)
+        shape: tuple[int, int, int] = self._on.shape(self.world_size, self.placement)
         return export(folder, self._call, *shape, joins=self.placement.backend is not None)
 
     @property
-    def results(self):
+    def results(self) -> list[Any]:
         return self._supervisor.results
 
     @property
-    def failures(self):
+    def failures(self) -> dict[int, WorkerError | LauncherError]:
         return {outcome.rank: explain([outcome]) for outcome in self._supervisor.outcomes if outcome.has_failed}
 
     @property
-    def logs(self):
+    def logs(self) -> list[str]:
         return [self._supervisor.output.log(rank) for rank in range(self.world_size)]
 
     @property
-    def metrics(self):
+    def metrics(self) -> pd.DataFrame:
         """What workers have logged so far, as a pandas DataFrame: rank, step, seconds since launch, values."""
         import pandas as pd
 
@@ -53,7 +64,7 @@ class Run:
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
-    def show_history(self):
+    def show_history(self) -> None:
         """Show steps or samples per second, and memory, of each rank over time."""
         from .display.over_time import over_time  # late: it imports matplotlib
 

@@ -38,32 +38,32 @@ class Plan:
     step: Line
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
         return self.peak.value <= self.cluster.gpu.memory
 
     @property
-    def samples_per_s(self):
+    def samples_per_s(self) -> float:
         return self.batch / self.step.value
 
     @property
-    def tokens_per_s(self):
+    def tokens_per_s(self) -> float:
         """Of one GPU."""
         return self.samples_per_s * self.network.tokens / self.method.world_size
 
     @property
-    def flops_per_s(self):
+    def flops_per_s(self) -> float:
         """Of one GPU, those of full recomputation counted as Narayanan and others (2021) do."""
         passes = 4 if self.method.checkpointing == "full" else 3
         each = sum((passes if layer.is_block else 3) * layer.on_rank("flops") for layer in self.network.layers)
         return self.batch * each / self.step.value / self.method.world_size
 
     @property
-    def mfu(self):
+    def mfu(self) -> float:
         """Model-FLOP utilization: three forward passes' FLOP, whatever is computed again, over the peak."""
         peak = self.cluster.gpu.peak(self.method.precision)
         return 3 * self.network.flops * self.samples_per_s / self.method.world_size / peak
 
-    def dollars(self, samples):
+    def dollars(self, samples: float) -> float:
         """The price of training on so many samples, at the cluster's price of a GPU and hour."""
         hours = samples / self.samples_per_s / 3600
         return hours * self.method.world_size * self.cluster.dollars_per_hour
@@ -72,7 +72,7 @@ class Plan:
         return f"{self.memory}\n{self.peak}\n{self.step}"
 
 
-def plan(network, cluster, method, batch):
+def plan(network: Network, cluster: Cluster, method: Method, batch: int) -> Plan:
     """What a step on `batch` samples, over all ranks, holds and takes.
 
     Raises ValueError, which names the argument, where batch, stages or heads do not divide, and where the method's
@@ -90,7 +90,7 @@ def plan(network, cluster, method, batch):
     return Plan(network, cluster, method, batch, held, fullest, step(cut, cluster, method, num_micro_batches))
 
 
-def calibrated(cluster, network, method, batch, seconds):
+def calibrated(cluster: Cluster, network: Network, method: Method, batch: int, seconds: float) -> Cluster:
     """`cluster` with other shares of the GPU's peaks, both changed alike, so that this step on one GPU takes `seconds`.
 
     Raises ValueError for a method of several ranks: messages would be taken for computing.

@@ -3,8 +3,9 @@ of their peaks is reached.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .collective_costs import NCCL_NVLINK
+from .collective_costs import NCCL_NVLINK, Way
 from .sizes import require
 
 
@@ -35,14 +36,14 @@ class GPU:
     name: str
     memory: float
     bandwidth: float
-    peaks: dict
+    peaks: dict[str, float]
     efficiency: Efficiency = UP_TO_A100
 
     def __post_init__(self):
         for name in ("memory", "bandwidth"):
             require(name, getattr(self, name), float)
 
-    def peak(self, precision):
+    def peak(self, precision: str) -> float:
         if precision not in self.peaks:
             raise ValueError(f"precision is {precision!r}, and for {self.name} the table has {', '.join(self.peaks)}")
         return self.peaks[precision]
@@ -84,9 +85,16 @@ class Cluster:
     gpus_per_node: int = 8
     inside: float = 235e9
     between: float = 200e9
-    ways: tuple = NCCL_NVLINK
+    ways: tuple[Way, ...] = NCCL_NVLINK
     dollars_per_hour: float = 0.0
     nodes: int | None = None
+
+    if TYPE_CHECKING:  # the name of a GPU in the table will do, too
+
+        def __init__(
+            self, gpu: GPU | str, gpus_per_node: int = ..., inside: float = ..., between: float = ...,
+            ways: tuple[Way, ...] = ..., dollars_per_hour: float = ..., nodes: int | None = ...,
+        ) -> None: ...  # fmt: skip
 
     def __post_init__(self):
         if isinstance(self.gpu, str):

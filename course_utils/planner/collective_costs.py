@@ -5,10 +5,16 @@ to its root and comes back. NCCL has each in three protocols: Simple has the who
 word, LL128 one with every 120 bytes, so that nobody waits for a fence between a piece and the news of it.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import log2
+from typing import TYPE_CHECKING
 
 from .lines import Line, in_words
+
+if TYPE_CHECKING:
+    from .clusters import Cluster
 
 
 @dataclass(frozen=True)
@@ -52,21 +58,21 @@ class Group:
     per_node: int
 
     @classmethod
-    def of(cls, size, stride, cluster):
+    def of(cls, size: int, stride: int, cluster: Cluster) -> Group:
         """`size` ranks, each `stride` after the one before; nodes are filled in order."""
         return cls(size, max(1, min(size, cluster.gpus_per_node // stride)))
 
     @property
-    def nodes(self):
+    def nodes(self) -> int:
         return -(-self.size // self.per_node)
 
 
-def all_reduce(num_bytes, group, cluster):
+def all_reduce(num_bytes: float, group: Group, cluster: Cluster) -> Line:
     """The Line of an all-reduce of a tensor of `num_bytes` in `group`; its time is 0 for one rank."""
     return _quickest("all-reduce", num_bytes, group, cluster, cluster.ways)
 
 
-def half(num_bytes, group, cluster):
+def half(num_bytes: float, group: Group, cluster: Cluster) -> Line:
     """The Line of a reduce-scatter or an all-gather, of whose whole `num_bytes` are: rings alone have them."""
     return _quickest("half", num_bytes, group, cluster, [way for way in cluster.ways if way.algorithm == "ring"])
 
@@ -99,7 +105,7 @@ def _seconds(name, num_bytes, group, bytes_per_s, way):
     return way.base + directions * hops + moved / (bytes_per_s * way.share)
 
 
-def send(num_bytes, is_inside, cluster):
+def send(num_bytes: float, is_inside: bool, cluster: Cluster) -> Line:
     """The Line of one rank's message to another, in the same node or over this GPU's part of the network cards."""
     bytes_per_s = cluster.inside if is_inside else cluster.between / cluster.gpus_per_node
     seconds, way = _least(

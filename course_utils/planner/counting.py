@@ -1,6 +1,7 @@
 """A model's numbers counted from the module itself: it runs once on the meta device, where nothing has values."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,7 +23,12 @@ _OTHERS = (1, 1.5)
 WARP = 32  # lanes that work in step: a product of fewer columns leaves the others idle
 
 
-def count(module, *example, parts=None, element_bytes=4):
+def count(
+    module: torch.nn.Module,
+    *example: torch.Tensor,
+    parts: Sequence[torch.nn.Module] | None = None,
+    element_bytes: int = 4,
+) -> Network:
     """The Network of `module`: a Layer for each of `parts`, modules in it, in the order in which they run.
 
     By default they are all modules without children. `example` is a batch of inputs in fp32, of any device; what is

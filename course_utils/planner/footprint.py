@@ -2,15 +2,18 @@
 and all together at the fullest moment of a step.
 """
 
+from collections.abc import Sequence
+
 from .lines import Line, total
-from .methods import parameters_of
+from .methods import Method, parameters_of
+from .networks import Layer
 
 _ZERO = "Rajbhandari and others, 2020"
 _ACTIVATIONS = "Korthikanti and others, 2022"
 _FSDP = "Zhao and others, 2023"
 
 
-def memory(cut, method, num_micro_batches):
+def memory(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: int) -> Line:
     """The Line of the stage that holds most; `cut` are the stages' layers.
 
     The most of each category, whenever that is.
@@ -60,7 +63,7 @@ def _buffers(layers, method):
         yield Line("gradients' buckets", sent * own, "bytes", f"{sent:g} B × {own:,.0f} parameters, a copy to be sent")
 
 
-def in_flight(index, method, num_micro_batches):
+def in_flight(index: int, method: Method, num_micro_batches: int) -> float:
     """How many micro-batches' activations stage `index` keeps at once; a fraction where chunks are kept one by one."""
     p, m = method.pipeline, num_micro_batches
     if p == 1:
@@ -97,7 +100,7 @@ def _recomputed(layer, method):
     return kept_bytes(layer, method, recomputed=True) - kept_bytes(layer, method) if is_again else 0.0
 
 
-def kept_bytes(layer, method, recomputed=False):
+def kept_bytes(layer: Layer, method: Method, recomputed: bool = False) -> float:
     """Bytes of activations that a layer keeps for one sample; `recomputed`: while it has just computed them again."""
     t, is_divided = method.tensor, method.sequence_parallel
     checkpointing = "none" if recomputed or not layer.is_block else method.checkpointing
@@ -107,7 +110,7 @@ def kept_bytes(layer, method, recomputed=False):
     return kept - layer.core.kept / t if checkpointing == "selective" else kept
 
 
-def peak(cut, method, num_micro_batches):
+def peak(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: int) -> Line:
     """The Line of the fullest moment of a step, on the stage that it is fullest on.
 
     Gradients come as activations go, layer by layer, but where there are several micro-batches: the first one's stay.

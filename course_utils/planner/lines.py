@@ -1,5 +1,6 @@
 """A number of an answer with its name, its formula and where it comes from; a total holds the lines that it adds up."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _SCALES = {"bytes": {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}, "s": {"s": 1, "ms": 1e-3, "µs": 1e-6}}
@@ -16,7 +17,7 @@ class Line:
     unit: str
     formula: str = ""
     source: str = ""
-    parts: tuple = ()
+    parts: "tuple[Line, ...]" = ()
     kind: str = ""
 
     def __getitem__(self, name):
@@ -26,7 +27,7 @@ class Line:
                 return line
         raise KeyError(f"no line {name!r} in {self.name}, which has {', '.join(line.name for line in self.all())}")
 
-    def all(self):
+    def all(self) -> Iterator["Line"]:
         """This line's parts, theirs after each of them."""
         for part in self.parts:
             yield part
@@ -45,13 +46,13 @@ class Line:
             yield from part._rows(indent + "  ")
 
 
-def total(name, unit, parts, formula="", source=""):
+def total(name: str, unit: str, parts: Iterable[Line], formula: str = "", source: str = "") -> Line:
     """The sum of `parts`, those left out that are 0."""
     parts = tuple(part for part in parts if part.value)
     return Line(name, sum(part.value for part in parts), unit, formula or "the sum of these", source, parts)
 
 
-def in_words(value, unit):
+def in_words(value: float, unit: str) -> str:
     """`value` with three or four digits and a unit of its size: 1.2e9 bytes are "1.2 GB"."""
     scales = _SCALES.get(unit, {unit: 1})
     word = next((word for word, scale in scales.items() if abs(value) >= scale), list(scales)[-1])

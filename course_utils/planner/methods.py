@@ -1,7 +1,10 @@
 """How a job is split over ranks, and how it trains."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .clusters import Cluster
+from .networks import Layer, Network
 from .sizes import require
 
 SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO's stages 0 to 3; the last is FSDP's
@@ -94,24 +97,24 @@ class Method:
             object.__setattr__(self, "state", STATES[is_mixed, self.optimizer])
 
     @property
-    def world_size(self):
+    def world_size(self) -> int:
         return self.data * self.tensor * self.pipeline
 
     @property
-    def shards(self):
+    def shards(self) -> int:
         """The ranks that divide what `shard` names."""
         return 1 if self.shard == "none" else self.data // self.replicas
 
-    def divides(self, what):
+    def divides(self, what: str) -> bool:
         """Whether `what` ("optimizer", "gradients" or "full") is divided."""
         return SHARDS.index(self.shard) >= SHARDS.index(what)
 
-    def shards_of(self, what):
+    def shards_of(self, what: str) -> int:
         """Among how many ranks `what` is divided."""
         return self.shards if self.divides(what) else 1
 
 
-def require_room(network, cluster, method):
+def require_room(network: Network, cluster: Cluster, method: Method) -> None:
     """Raises ValueError, which names the argument, where the model cannot be cut so, or the ranks find no place."""
     t, p, num_gpus, per_node = method.tensor, method.pipeline, method.world_size, cluster.gpus_per_node
     for what, number in (("heads", network.heads), *network.widths):
@@ -136,12 +139,12 @@ def require_room(network, cluster, method):
         )
 
 
-def parameters_of(layers, method):
+def parameters_of(layers: Iterable[Layer], method: Method) -> float:
     """How many of the layers' parameters one of the tensor-parallel ranks has, before they are sharded."""
     return sum(layer.parameters for layer in layers) / method.tensor
 
 
-def stages(network, num_stages):
+def stages(network: Network, num_stages: int) -> list[tuple[Layer, ...]]:
     """The layers of each stage, blocks in equal numbers (the first stages have one more), the rest beside their
     neighbours.
 

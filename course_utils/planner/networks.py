@@ -43,7 +43,7 @@ class Layer:
     all_reduces: int = 0
     is_block: bool = True
 
-    def on_rank(self, what, tensor=1, is_sequence_divided=False):
+    def on_rank(self, what: str, tensor: int = 1, is_sequence_divided: bool = False) -> float:
         """`what` of its Work ("flops", "kept", …) on one of `tensor` ranks."""
         whole = getattr(self.whole, what) / (tensor if is_sequence_divided else 1)
         return whole + (getattr(self.split, what) + getattr(self.core, what)) / tensor
@@ -56,25 +56,26 @@ class Network:
     `widths` are further numbers that it divides, (what, number) each.
     """
 
-    layers: tuple
+    layers: tuple[Layer, ...]
     tokens: int = 1
     heads: int | None = None
-    widths: tuple = ()
+    widths: tuple[tuple[str, int], ...] = ()
 
     @property
-    def parameters(self):
+    def parameters(self) -> float:
         return sum(layer.parameters for layer in self.layers)
 
     @property
-    def flops(self):
+    def flops(self) -> float:
         """Of matrix products, forward, for one sample."""
         return sum(layer.on_rank("flops") for layer in self.layers)
 
 
 def transformer(
-    hidden, layers, heads, sequence, vocabulary, *, feed_forward=None, gated=False, kv_heads=None, biases=True,
-    positions=True, tied=True, dropout=True, fused_attention=False, element_bytes=2,
-):  # fmt: skip
+    hidden: int, layers: int, heads: int, sequence: int, vocabulary: int, *, feed_forward: int | None = None,
+    gated: bool = False, kv_heads: int | None = None, biases: bool = True, positions: bool = True, tied: bool = True,
+    dropout: bool = True, fused_attention: bool = False, element_bytes: int = 2,
+) -> Network:  # fmt: skip
     """A decoder of `layers` blocks; a sample is a sequence.
 
     With the defaults it is the GPT of Narayanan and others (2021): parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)),
@@ -90,9 +91,9 @@ def transformer(
         "vocabulary": vocabulary,
     }.items():
         require(name, value, int)
-    for name, value in {"feed_forward": feed_forward, "kv_heads": kv_heads}.items():
-        if value is not None:
-            require(name, value, int)
+    for name, size in {"feed_forward": feed_forward, "kv_heads": kv_heads}.items():
+        if size is not None:
+            require(name, size, int)
     if kv_heads and heads % kv_heads:
         raise ValueError(f"kv_heads is {kv_heads}, which does not divide heads, {heads}")
     if hidden % heads:

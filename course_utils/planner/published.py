@@ -5,6 +5,7 @@
 No row here is an input of the planner. Inputs are one row for each kind of GPU and the data sheets (`clusters`).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -33,18 +34,18 @@ class Row:
     reason: str = ""
 
     @property
-    def error(self):
+    def error(self) -> float:
         """Of the prediction, as a share of what was published."""
         return self.predicted / self.published - 1
 
 
-def rows():
+def rows() -> Iterator[Row]:
     """All rows, source by source."""
     for each in (narayanan, korthikanti, llm_foundry, torchtitan, fsdp, ddp, on_v100, horovod):
         yield from each()
 
 
-def memories():
+def memories() -> Iterator[Row]:
     """Bytes at the fullest moment; torchtitan's parameters and gradients are fp32, gathered and sent in bf16."""
     method = Method(8, shard="full", micro_batch=2, checkpointing="selective", state=State(4, 4, 8, 2))
     said = plan(_llama(), H100, method, 16).peak.value / 2**30
@@ -52,7 +53,7 @@ def memories():
         yield Row("torchtitan", f"Llama 3 8B × 8, {what}", "GiB", found, said)
 
 
-def misses():
+def misses() -> Iterator[Row]:
     """Rows that the planner does not reach, with the reason."""
     yield from nccl()
     yield Row(
@@ -70,7 +71,7 @@ def _gpt(hidden, layers, heads):
     return transformer(hidden, layers, heads, 2048, 51200)
 
 
-def narayanan():
+def narayanan() -> Iterator[Row]:
     """Full recomputation, fp16, gradients sent after the backward pass; one sequence a micro-batch."""
     source = "Narayanan and others, 2021"
     table = [  # billions of parameters, hidden, layers, tensor, pipeline, GPUs, batch, TFLOPS a GPU
@@ -89,7 +90,7 @@ def narayanan():
         yield Row(source, f"{billions} B on {num_gpus} GPUs", "TFLOPS a GPU", found, said.flops_per_s / 1e12)
 
 
-def korthikanti():
+def korthikanti() -> Iterator[Row]:
     """Seconds a step of 22 B and 175 B parameters, recomputed in full,
     and selectively with the sequence divided, too.
     """
@@ -119,7 +120,7 @@ def _mpt(hidden, layers, heads):
     return transformer(hidden, layers, heads, 2048, 50368, biases=False, dropout=False, fused_attention=True)
 
 
-def llm_foundry():
+def llm_foundry() -> Iterator[Row]:
     """FSDP over all GPUs. The micro-batch is printed for the H100 only; on the A100 it hardly matters."""
     table = [
         ("7 B, A100", A100_40, _mpt(4096, 32, 32), "full", {8: 3679, 16: 3645, 32: 3725, 64: 3665, 128: 3623}, 8),
@@ -151,14 +152,14 @@ def _llama():
     )
 
 
-def torchtitan():
+def torchtitan() -> Iterator[Row]:
     """Llama 3 8B. The planner's norms and activations are fused ones, as a compiler makes them."""
     said = plan(_llama(), H100, Method(8, shard="full", micro_batch=2, checkpointing="selective"), 16)
     for what, found in (("as written", 5762), ("compiled", 6667)):
         yield Row("torchtitan", f"Llama 3 8B × 8, {what}", "tokens/s a GPU", found, said.tokens_per_s)
 
 
-def fsdp():
+def fsdp() -> Iterator[Row]:
     """175 B parameters on 128 and 512 GPUs, 2 Tbit/s between nodes; "more than" 173 and 186 are printed."""
     cluster, network = Cluster("A100-80", between=250e9), transformer(12288, 96, 96, 2048, 50257)
     for num_gpus in (128, 512):
@@ -191,7 +192,7 @@ def _images(name, cluster, num_gpus, micro_batch, precision="fp32"):
     return plan(network, cluster, method, num_gpus * micro_batch)
 
 
-def ddp():
+def ddp() -> Iterator[Row]:
     """PyTorch's benchmark of DDP, 32 images a GPU; the first of each row without DDP."""
     cluster = Cluster("V100-32", inside=NVLINK_V100, between=50e9)
     for name, published in (
@@ -203,7 +204,7 @@ def ddp():
             yield Row("PyTorch's DDP benchmark", f"{name} × {num_gpus}", "s a step", found, said.step.value)
 
 
-def on_v100():
+def on_v100() -> Iterator[Row]:
     """ResNet-50 on one V100 and on eight: in fp32, 128 images a GPU, and in mixed precision, 256."""
     cluster = Cluster("V100-16", inside=NVLINK_V100)
     for source, what, micro_batch, precision, published in (
@@ -216,7 +217,7 @@ def on_v100():
             yield Row(source, f"ResNet-50, {what} × {num_gpus}", "images/s", found, said.samples_per_s)
 
 
-def horovod():
+def horovod() -> Iterator[Row]:
     """512 GPUs over one, 64 images a GPU."""
     for name, what in (("inception_v3", "Inception V3"), ("resnet101", "ResNet-101")):
         yield Row("Horovod", f"{what} × 512", "of ideal", 0.90, _efficiency(name, 512))
@@ -227,7 +228,7 @@ def _efficiency(name, num_gpus):
     return each[1] / each[0]
 
 
-def nccl():
+def nccl() -> Iterator[Row]:
     """An all-reduce among 2 × 4 H100. The link is not stated: its bandwidth is what 16 GiB in 127,660 µs come to."""
     group = Group(8, 4)
     bandwidth = 2 * 7 / 8 * 2**34 / 127_660e-6
@@ -246,7 +247,7 @@ def nccl():
         )
 
 
-def main():
+def main() -> None:
     for each in (rows, memories, misses):
         found = list(each())
         for row in found:

@@ -1,7 +1,9 @@
 """Numbers that can be sizes."""
 
+from typing import Any
 
-def require(name, value, kind, least=None):
+
+def require(name: str, value: Any, kind: type[int] | type[float], least: float | None = None) -> None:
     """Raises ValueError, which names the argument, unless `value` is a `kind` above 0 (or from `least` up)."""
     kinds = (int, float) if kind is float else int
     is_number = isinstance(value, kinds) and not isinstance(value, bool)

@@ -1,23 +1,26 @@
 """The seconds of a training step, term by term."""
 
 from collections import Counter
+from collections.abc import Sequence
 
+from .clusters import Cluster
 from .collective_costs import Group, all_reduce, half, send
 from .lines import Line, in_words, total
-from .methods import parameters_of
+from .methods import Method, parameters_of
+from .networks import Layer
 
 BUCKET = 25e6  # bytes of gradients that DDP sends at once
 # Kinds of a micro-batch's lines. What is computed again is part of the backward pass: messages hide behind it, too.
 FORWARD, BACKWARD = "forward", "backward"
 
 
-def step(cut, cluster, method, num_micro_batches):
+def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num_micro_batches: int) -> Line:
     """The Line of one optimizer step: products, the rest, messages that nothing hides, the pipeline's bubble, the
     update.
 
     `cut` are the stages' layers.
     """
-    known = {}  # of many stages most are alike
+    known: dict[tuple[Layer, ...], Line] = {}  # of many stages most are alike
     times = [known.get(layers) or known.setdefault(layers, _micro_batch(layers, cluster, method)) for layers in cut]
     slowest = max(times, key=lambda line: line.value)
     m = num_micro_batches

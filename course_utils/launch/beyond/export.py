@@ -4,6 +4,8 @@ Functions and classes of cells are written as text where they have one, to be re
 tensors, closures, objects) lies beside it as it is, and refers to what is text by its name.
 """
 
+from __future__ import annotations
+
 import builtins
 import functools
 import os
@@ -13,10 +15,14 @@ import textwrap
 import types
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ... import slurm
 from ...processes import payload
 from . import source
+
+if TYPE_CHECKING:
+    from ..call import Call
 
 _PROGRAM = '''"""{title}, as it was launched from a notebook.
 
@@ -67,13 +73,16 @@ _JOIN = """\
 """
 
 
-def export(folder, call, num_nodes, per_node, gpus_per_node, joins):
+def export(
+    folder: str | os.PathLike[str], call: Call, num_nodes: int, per_node: int, gpus_per_node: int, joins: bool
+) -> list[Path]:
     """Write NAME.py, NAME.arguments and NAME.sbatch into `folder`, and return their paths.
 
     `joins`: the program makes the process group, not the worker. Raises NotSendable, with nothing written, if something
     cannot be handed over.
     """
-    worker, args, kwargs = call.worker, call.args, call.kwargs
+    worker: Any = call.worker
+    args, kwargs = call.args, call.kwargs
     written = _Written(worker, *args, *kwargs.values())
     called = written.names_of.get(id(worker)) or 'given["worker"]'
     is_method = isinstance(worker, types.MethodType) and getattr(worker.__self__, worker.__name__, None) == worker
@@ -105,7 +114,9 @@ def export(folder, call, num_nodes, per_node, gpus_per_node, joins):
         call=called,
     )
     program.write_text(text, encoding="utf-8")
-    share = {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
+    share: dict[str, Any] = (
+        {"gpus_per_node": gpus_per_node} if gpus_per_node else {"gpus_per_node": 0, "workers_per_node": per_node}
+    )
     batch.write_text(str(slurm.Job("ddp", nodes=num_nodes, name=name, program=program.name, **share)))
     return [program, arguments, batch]
 

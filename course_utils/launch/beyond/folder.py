@@ -17,6 +17,8 @@ opened for each message: on NFS what was written is seen elsewhere once it has b
 machines have no other clock in common.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os
@@ -24,17 +26,27 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...processes import payload
 from ..forkserver.protocol import frame, frames_in
 from ..watch.errors import LauncherError
 
+if TYPE_CHECKING:
+    from ..worker.surroundings import Surroundings
+
 _REMOVE_S = 2.0
+
+
 # `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that
 # choose its GPUs, or is empty.
-Job = namedtuple("Job", "nodes workers_per_node store gpus")
+class Job(NamedTuple):
+    nodes: int
+    workers_per_node: int
+    store: tuple[str, int] | None
+    gpus: list[dict[str, str]]
 
 
 class Folder:
@@ -43,23 +55,23 @@ class Folder:
     def __init__(self, path):
         self.path = Path(path)
 
-    def dump(self, name, value):
+    def dump(self, name: str, value: object) -> None:
         """Write a plain value, whole or not at all."""
         part = self.path / f"{name}.part"
         part.write_bytes(pickle.dumps(value))
         part.rename(self.path / name)
 
-    def load(self, name):
+    def load(self, name: str) -> Any:
         """Raises FileNotFoundError if it is not there, yet or any more."""
         return pickle.loads((self.path / name).read_bytes())
 
-    def open(self, name, flags=os.O_RDONLY):
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         return os.open(self.path / name, flags | os.O_CLOEXEC, 0o600)
 
-    def of_rank(self, rank, kind):
+    def of_rank(self, rank: int, kind: str) -> Path:
         return self.path / f"rank_{rank}.{kind}"
 
-    def lack(self):
+    def lack(self) -> str:
         """What its disk has run out of, as the end of a sentence, or ""."""
         return _lack(self.path)
 
@@ -81,7 +93,7 @@ class FolderChannel:
     def __init__(self, folder, rank):
         self._folder, self._rank = folder, rank
 
-    def send(self, message, fds=()):
+    def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Append a message; the payload that comes with it, if one does, is written before."""
         if fds:
             payload.copy(fds[0], self._folder.of_rank(self._rank, "result"))
@@ -98,7 +110,7 @@ class Reader:
         # The clocks of two machines may differ by a little, this one's two clocks by what they always differ by.
         self._to_monotonic = time.monotonic() - time.time()
 
-    def read(self):
+    def read(self) -> list[tuple[Any, list[int]]]:
         """Return [(message, descriptors), …]."""
         found, end = [], 0
         with contextlib.suppress(FileNotFoundError), open(self._folder.of_rank(self._rank, "messages"), "rb") as file:
@@ -115,7 +127,9 @@ class Reader:
 
 
 @contextlib.contextmanager
-def made(parent, call_fd, captured, backend, job):
+def made(
+    parent: str | os.PathLike[str] | None, call_fd: int, captured: Surroundings, backend: str | None, job: Job
+) -> Iterator[Folder]:
     """A new Folder in `parent`, with the call, its surroundings and the job in it; it is removed in the end."""
     path = None
     try:

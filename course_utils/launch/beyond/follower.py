@@ -11,6 +11,7 @@ from ..forkserver.protocol import Exited
 from ..watch.errors import LauncherError, WorkerError
 from ..watch.explain import explain, lines_about
 from ..watch.known import Watch
+from ..watch.outcome import Outcome
 from .folder import Reader
 
 _ALIVE_S = 2.0  # from one sign of life to the next
@@ -35,11 +36,11 @@ class Follower(Watch):
         self._ended, self._problem = set(), None
         self._showed_life, self._unwritten = 0.0, ""
 
-    def start(self):
+    def start(self) -> None:
         self._show_life()
         self._engine.start()
 
-    def wait(self, timeout):
+    def wait(self, timeout: float) -> None:
         """Return when all ranks have returned and ended.
 
         Raises WorkerError when one failed, time, which counts from when all have begun, is up, or the job was ended by
@@ -59,10 +60,10 @@ class Follower(Watch):
         return len(self._ended) == self.world_size
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
         return self._all_ended or self._problem is not None
 
-    def look(self, until):
+    def look(self, until: float) -> None:
         self._show_life()
         with interrupts.allowed():
             news = self._engine.pause()
@@ -79,7 +80,7 @@ class Follower(Watch):
             return LauncherError(problem)
         return WorkerError("\n\n".join([problem, "\n".join(lines_about(self.whereabouts()))]), ranks=self.outcomes)
 
-    def stop(self):
+    def stop(self) -> bool:
         """End what still runs, show the rest of the output and close everything.
 
         Returns whether all agents here have ended.
@@ -125,7 +126,7 @@ class Follower(Watch):
             has_read |= rank in self._outputs and self.output.read(rank, self._outputs[rank])
         return has_read
 
-    def whereabouts(self):
+    def whereabouts(self) -> list[Outcome]:
         """Return the outcomes, after every rank that still computes or waits has written down where it is."""
         asked = [
             outcome.rank for outcome in self.outcomes if outcome.rank not in self._ended and outcome.report is None
@@ -139,7 +140,7 @@ class Follower(Watch):
         with contextlib.suppress(OSError):  # a full disk: it remains unknown where they are
             self._folder.dump("ask", time.time())
 
-    def stacks(self, rank):
+    def stacks(self, rank: int) -> str:
         with contextlib.suppress(FileNotFoundError):
             return self._folder.of_rank(rank, "stacks").read_text(errors="replace")
         return ""

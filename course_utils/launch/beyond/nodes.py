@@ -1,11 +1,16 @@
 """Two or more "nodes" on this machine: a torchrun agent each, `on=Nodes(2)`."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import io
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from selectors import SelectorKey
+from typing import TYPE_CHECKING
 
 from ... import hardware
 from ..call import Call
@@ -17,6 +22,9 @@ from ..worker import surroundings
 from . import remote
 from .folder import Job, made
 from .follower import Follower
+
+if TYPE_CHECKING:
+    from ..place import Start
 
 _PAUSE_S = 0.02
 
@@ -34,7 +42,7 @@ class Nodes(Place):
     def __post_init__(self):
         require_whole("the number of nodes", self.count)
 
-    def world_size(self, asked):
+    def world_size(self, asked: int | None) -> int:
         """The number of workers: as many as `asked` for, or a launch's default, rounded to equal shares."""
         if asked is None:
             return self.count * max(1, hardware.default_world_size() // self.count)
@@ -44,24 +52,24 @@ class Nodes(Place):
             )
         return asked
 
-    def shape(self, world_size, placement):
+    def shape(self, world_size: int, placement: hardware.Placement) -> tuple[int, int, int]:
         share = world_size // self.count
         return self.count, share, share if placement.device_type == "cuda" else 0
 
-    def place(self, world_size, backend):
+    def place(self, world_size: int, backend: str | None) -> hardware.Placement:
         placement = hardware.choose_backend(world_size, backend)
         note = f"{self.count} nodes on this machine, a torchrun agent each; {placement.note}"
         return dataclasses.replace(placement, note=note)
 
     @contextlib.contextmanager
-    def ranks(self, start):
+    def ranks(self, start: Start) -> Iterator[Follower]:
         backend, agents_backend = start.placement.backend, None
         with (
             inherited(start, agents_backend) as (port, captured, surroundings_fd),
             surroundings.folder() as temporary,
             contextlib.ExitStack() as stack,
         ):
-            visible = captured.environment.get("CUDA_VISIBLE_DEVICES")  # what is reserved, or was chosen before
+            visible = (captured.environment or {}).get("CUDA_VISIBLE_DEVICES")  # what is reserved, or was chosen before
             shares = self._gpus(start.world_size, start.placement, visible)
             job = Job(self.count, start.world_size // self.count, ("127.0.0.1", port), shares)
             folder = stack.enter_context(made(temporary, start.call_fd, captured, backend, job))
@@ -91,16 +99,16 @@ class Agents:
         log = io.StringIO()  # what torchrun's agents print is not the student's
         self._agents = Supervisor(handle, num_nodes, folder, surroundings_fd, call_fd, stream=log)
 
-    def start(self):
+    def start(self) -> None:
         self._agents.start()
 
-    def pause(self):
+    def pause(self) -> list[SelectorKey]:
         return self._agents.select(time.monotonic() + _PAUSE_S)
 
-    def take(self, news):
+    def take(self, news: list[SelectorKey]) -> None:
         self._agents.take(news)
 
-    def problem(self):
+    def problem(self) -> str | None:
         failed = sorted(
             (outcome for outcome in self._agents.outcomes if outcome.has_failed), key=lambda outcome: outcome.time
         )
@@ -109,12 +117,12 @@ class Agents:
         return "torchrun's agents ended before their ranks" if self._agents.is_over else None
 
     @property
-    def answers(self):
+    def answers(self) -> bool:
         return not self._agents.is_over
 
     @property
-    def killed_for_memory(self):
+    def killed_for_memory(self) -> bool:
         return self._agents.killed_for_memory
 
-    def stop(self, is_well):
+    def stop(self, is_well: bool) -> bool:
         return self._agents.stop()

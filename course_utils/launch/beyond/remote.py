@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import traceback
+from typing import NoReturn
 
 from ... import hardware
 from ...processes import linux, network, payload
@@ -28,12 +29,12 @@ _HEED_S = 0.1
 _UNTOLD = 3  # exit code of a guard that could not write down how its rank ended
 
 
-def run_agent_of_rank(path):
+def run_agent_of_rank(path: str) -> None:
     """Be an agent, as a worker of this machine's own: its rank is the node's number."""
     _run_agent(path, int(os.environ["RANK"]))
 
 
-def run_agent_in_slurm(path):
+def run_agent_in_slurm(path: str) -> NoReturn:
     """Be the agent of a node of a Slurm job, and end the process with it.
 
     It is a fork of this process, which ends when Slurm asks it to, as submitit's would not, and takes the fork along.

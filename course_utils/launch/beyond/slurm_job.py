@@ -4,6 +4,8 @@ submitit writes the batch file and starts one process on each node, an agent (`r
 state is sacct, which many clusters do not have; scontrol knows every job that runs or has just ended.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os
@@ -12,8 +14,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ... import hardware
 from ..place import Place, require_whole
@@ -22,6 +26,9 @@ from ..worker import surroundings
 from . import remote
 from .folder import Job, made
 from .follower import Follower
+
+if TYPE_CHECKING:
+    from ..place import Start
 
 _PAUSE_S = 0.1
 # how often Slurm is asked, of a job that waits only so often after its first half minute
@@ -57,9 +64,9 @@ class Slurm(Place):
     time: float = 10
     partition: str | None = None
     account: str | None = None
-    setup: tuple = ()
-    options: dict = field(default_factory=dict)
-    folder: str | os.PathLike | None = None
+    setup: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    folder: str | os.PathLike[str] | None = None
     is_here = False
 
     def __post_init__(self):
@@ -78,7 +85,7 @@ class Slurm(Place):
     def _share(self):
         return self.workers_per_node or self.gpus_per_node
 
-    def world_size(self, asked):
+    def world_size(self, asked: int | None) -> int:
         """The number of workers, which the job decides."""
         found = self.nodes * self._share
         if asked not in (None, found):
@@ -87,10 +94,10 @@ class Slurm(Place):
             )
         return found
 
-    def shape(self, world_size, placement):
+    def shape(self, world_size: int, placement: hardware.Placement) -> tuple[int, int, int]:
         return self.nodes, self._share, self.gpus_per_node
 
-    def place(self, world_size, backend):
+    def place(self, world_size: int, backend: str | None) -> hardware.Placement:
         means = "" if backend in (None, "auto") else f" with {backend}"
         workers = f"{self.nodes} × {self._share} workers"
         return hardware.Placement(
@@ -98,7 +105,7 @@ class Slurm(Place):
         )
 
     @contextlib.contextmanager
-    def ranks(self, start):
+    def ranks(self, start: Start) -> Iterator[Follower]:
         captured = surroundings.capture(start.world_size, start.placement, 0, start.debug, {})
         captured = dataclasses.replace(captured, environment=None, cores=None)  # the job's own
         try:
@@ -113,7 +120,7 @@ class Slurm(Place):
         with made(parent.resolve(), start.call_fd, captured, start.placement.backend, job) as folder:
             yield Follower(folder, SlurmJob(self, folder, start.name), start.world_size)
 
-    def parameters(self, name):
+    def parameters(self, name: str) -> dict[str, Any]:
         """What submitit's SlurmExecutor takes."""
         package = str(Path(__file__).resolve().parents[3])
         found = {
@@ -136,7 +143,7 @@ class SlurmJob:
         self._state, self._exit_code = "", ""
         self._asked = 0.0
 
-    def start(self):
+    def start(self) -> None:
         import submitit
 
         if not shutil.which("sbatch"):
@@ -155,10 +162,10 @@ class SlurmJob:
         self._submitted = time.monotonic()
         self._ask()
 
-    def pause(self):
+    def pause(self) -> None:
         time.sleep(_PAUSE_S)
 
-    def take(self, news):
+    def take(self, news: None) -> None:
         is_queued = self._state == "PENDING" and time.monotonic() - self._submitted > _EARLY_S
         if time.monotonic() - self._asked > (_ASK_QUEUED_S if is_queued else _ASK_S):
             self._ask()
@@ -184,7 +191,7 @@ class SlurmJob:
             print(said, flush=True)
         self._said = said
 
-    def problem(self):
+    def problem(self) -> str | None:
         state = self._state.partition("+")[0]
         if not state or state in HAS_NOT_ENDED:
             return None
@@ -211,14 +218,14 @@ class SlurmJob:
         return f". Its log ends with: {errors[-1].strip()}" if errors and self._state != "CANCELLED" else ""
 
     @property
-    def answers(self):
+    def answers(self) -> bool:
         return self._state == "RUNNING"
 
     @property
-    def killed_for_memory(self):
+    def killed_for_memory(self) -> bool:
         return self._state == "OUT_OF_MEMORY"
 
-    def stop(self, is_well):
+    def stop(self, is_well: bool) -> bool:
         """Cancel the job, but for one that has done its work and ends by itself.
 
         Nothing was started on this machine.

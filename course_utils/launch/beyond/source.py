@@ -22,12 +22,12 @@ class Definition:
     """
 
     text: str
-    needs: set
-    uses: set
-    dotted: set
+    needs: set[str]
+    uses: set[str]
+    dotted: set[str]
 
 
-def definition(name, value):
+def definition(name: str, value: object) -> Definition | None:
     """The Definition that has bound `value`, a cell's function or class, to `name`; None where it has no such text."""
     for code in {function.__code__ for function in _functions_in(value)}:
         text = "".join(linecache.getlines(code.co_filename))
@@ -40,7 +40,7 @@ def definition(name, value):
     return None
 
 
-def is_of_a_cell(value):
+def is_of_a_cell(value: object) -> bool:
     """Whether `value` is a function or a class that a cell defines."""
     return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 
 class Display:
@@ -16,21 +17,21 @@ class Display:
     def __init__(self):
         self.trouble, self.due = None, time.monotonic() + self.pause_s
 
-    def refresh(self):
+    def refresh(self) -> None:
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + self.pause_s
             self._guard(self._sample)  # even if nothing can be drawn: the history is to be whole
             self._try(self._draw)
 
-    def hurry(self):
+    def hurry(self) -> None:
         """Have the next refresh come at once: a rank has failed."""
         self._try(self._hurry)
 
-    def catch_up(self):
+    def catch_up(self) -> None:
         """Show what is held back: a prompt is about to follow."""
         self._try(self._catch_up)
 
-    def finish(self, *how):
+    def finish(self, *how: Any) -> None:
         """Leave what is to stay. Says on stderr if something could not be drawn."""
         self._guard(self._finish, *how)
         if self.trouble is not None:

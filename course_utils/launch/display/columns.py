@@ -2,6 +2,7 @@
 
 import html
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import cells
@@ -32,7 +33,7 @@ class Columns(Display):
         self.begin([Outcome(rank) for rank in range(world_size)], Rows(world_size))
         self._handle, self._shown, self.due = None, None, time.monotonic() + _PATIENCE_S
 
-    def begin(self, outcomes, rows):
+    def begin(self, outcomes: Sequence[Outcome], rows: Rows) -> None:
         """Show these Fates and Rows from now on, which go on changing."""
         self._outcomes, self._rows = outcomes, rows
 
@@ -96,7 +97,7 @@ class Column:
     has_failed: bool = False
 
     @classmethod
-    def of(cls, outcome, output, logged, value):
+    def of(cls, outcome: Outcome, output: str, logged: str, value: str | None) -> "Column":
         place = cells.own_line(outcome.frames)
         output = as_on_a_terminal(output)
         if len(output) > _CHARS:
@@ -113,13 +114,13 @@ class Column:
         return cls(outcome.rank, text, failure, outcome.has_failed and not outcome.has_quit)
 
     @property
-    def state(self):
+    def state(self) -> str:
         return " failed" if self.has_failed else " did not finish" if self.failure else ""
 
 
-def as_text(columns):
+def as_text(columns: Sequence[Column]) -> str:
     """One rank after another, with those that show the same grouped."""
-    groups = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     for column in columns:
         text = "\n".join(part for part in (column.text, column.failure) if part)
         groups.setdefault((column.state, text), []).append(column.rank)
@@ -130,7 +131,7 @@ def as_text(columns):
     )
 
 
-def as_html(columns):
+def as_html(columns: Sequence[Column]) -> str:
     """A column for each rank, as many side by side as fit the notebook's width."""
     parts = "".join(_section(column) for column in columns)
     return f'<div style="display: flex; flex-wrap: wrap; gap: 0 1.5em">{parts}</div>'

@@ -1,20 +1,32 @@
 """How fast the ranks of a launch went, and how much memory they held, over time."""
 
+from __future__ import annotations
+
 import bisect
 import time
-from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 from ...hardware import nvml
 
+if TYPE_CHECKING:
+    from ..watch.rows import Rows
+
 _PAUSE_S = 0.25
 _MOST = 1_000
 _WINDOW_S = 2.0  # over which a rate is taken
 
+
 # `seconds` since the launch began; each other field is a list with a value per rank: rows logged, samples in them, and
 # bytes of memory on the host and on GPUs (None if unknown).
-Moment = namedtuple("Moment", "seconds rows samples host_bytes gpu_bytes")
+class Moment(NamedTuple):
+    seconds: float
+    rows: list[int]
+    samples: list[float]
+    host_bytes: list[int | None]
+    gpu_bytes: list[int | None]
 
 
 class History:
@@ -26,7 +38,7 @@ class History:
         self._pause_s, self._next = _PAUSE_S, 0.0
         self._processes = {}
 
-    def sample(self, rows, pids):
+    def sample(self, rows: Rows, pids: Mapping[int, int]) -> None:
         """Add a moment, if it is time for one. `pids` is {rank: pid} of the ranks still alive."""
         now = time.monotonic()
         if now < self._next:
@@ -35,7 +47,7 @@ class History:
         ranks = range(len(rows.counts))
         on_gpus = nvml.memory_of_processes() if self._on_gpus else {}
         host = [self._resident_bytes(rank, pids.get(rank)) for rank in ranks]
-        gpu = [on_gpus.get(pids.get(rank)) for rank in ranks]
+        gpu = [on_gpus.get(pids.get(rank, -1)) for rank in ranks]
         self.moments.append(Moment(now - self.started, list(rows.counts), list(rows.samples), host, gpu))
         if len(self.moments) > _MOST:
             del self.moments[1::2]
@@ -53,15 +65,15 @@ class History:
             return None
 
     @property
-    def unit(self):
+    def unit(self) -> str:
         """What rates count: samples if `log(samples=…)` has said how many, else steps, which are rows of the log."""
         return "samples" if self.moments and any(self.moments[-1].samples) else "steps"
 
-    def rates(self):
+    def rates(self) -> list[list[float]]:
         """For each moment but the first, a list with each rank's rate per second over about the last two seconds."""
         return [self._rates_at(i) for i in range(1, len(self.moments))]
 
-    def latest_rates(self):
+    def latest_rates(self) -> Sequence[float]:
         """The last of `rates`, without the others; () where there are none."""
         return self._rates_at(len(self.moments) - 1) if len(self.moments) > 1 else ()
 

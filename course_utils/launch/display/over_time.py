@@ -1,11 +1,19 @@
 """How fast the ranks of a launch went and how much memory they held, over time."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ...plots.style import COLOURS, DASHES, STYLE, show
+
+if TYPE_CHECKING:
+    from ..run import Run
+    from .history import History
 
 _GIBIBYTE = 1 << 30
 
 
-def over_time(run, alt="Throughput and memory of each rank over the course of the launch."):
+def over_time(run: Run, alt: str = "Throughput and memory of each rank over the course of the launch.") -> None:
     """Show what a Run has recorded about its ranks: steps or samples per second, and memory, over time."""
     import matplotlib.pyplot as plt
 
@@ -31,7 +39,7 @@ class Curves:
                 self._lines[0], [f"rank {rank}" for rank in range(world_size)], loc="outside upper center", ncols=8
             )
 
-    def draw(self, history):
+    def draw(self, history: History) -> None:
         """Draw a History as it is now."""
         moments = history.moments
         on_gpus = any(any(moment.gpu_bytes) for moment in moments)

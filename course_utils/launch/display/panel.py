@@ -1,8 +1,11 @@
 """What a launch shows while it runs: a panel in a notebook, a progress bar in a terminal, nothing elsewhere."""
 
+from __future__ import annotations
+
 import io
 import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 from ... import notebook
 from .base import Display
@@ -12,15 +15,18 @@ from .silence import Silence
 from .status import statuses
 from .table import as_html, as_text
 
+if TYPE_CHECKING:
+    from ..watch.known import Watch
+
 _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
 _SHARE = 1 / 250  # of a core that drawing may take: the workers need it more
 # Widgets of the panel before, which the page has let go by now: if closed at once, one may still be asked to draw.
-_spent = []
+_spent: list[Any] = []
 
 
-def of(watch, name, started, device_type, is_quiet):
+def of(watch: Watch, name: str, started: float, device_type: str, is_quiet: bool) -> Hidden:
     """The display to refresh while `watch` watches the ranks of the launch of `name`: a Panel, Bar or Hidden."""
     history = History(started, device_type == "cuda")
     if is_quiet:

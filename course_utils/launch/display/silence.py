@@ -22,7 +22,7 @@ class Silence:
     def _end(self, now):
         self.frames, self.waits, self._located, self._ask_at = (), False, None, now + _SILENCE_S
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Ask it, or take its answer, if it is time."""
         watch, rank, now = self._watch, self._rank, time.monotonic()
         said = watch.rows.counts[rank], watch.output.counts[rank], rank in watch.begun

@@ -1,12 +1,22 @@
 """What a rank is doing, as the words and numbers of one table row."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ... import cells
 from ..forkserver.protocol import Phase
 from ..watch.explain import how_it_failed, in_one_line, lines_about, place_of
 from ..watch.outcome import is_in_torch_distributed
+
+if TYPE_CHECKING:
+    from ..forkserver.protocol import Logged
+    from ..watch.known import Watch
+    from .history import History
+    from .silence import Silence
 
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
@@ -35,7 +45,7 @@ class Status:
     line: str = ""
 
 
-def statuses(watch, history, silences=()):
+def statuses(watch: Watch, history: History, silences: Sequence[Silence] = ()) -> list[Status]:
     """A Status for each rank of a Watch; `silences` may say where running ranks are."""
     rates = history.latest_rates()
     return [
@@ -65,7 +75,7 @@ def _status(watch, history, rank, rate, silence):
     )
 
 
-def latest_values(logged):
+def latest_values(logged: Logged) -> str:
     """`loss 0.31, accuracy 0.9` of a Logged."""
     values = [(name, value) for name, value in logged.values.items() if name not in _KINDS]
     return ", ".join(f"{name} {in_short(value)}" for name, value in values[:_VALUES])
@@ -100,7 +110,7 @@ def _progress(line, logged, total):
     return of_bar
 
 
-def in_short(value):
+def in_short(value: object) -> str:
     """A logged number or text, in a few characters."""
     if isinstance(value, int) and abs(value) >= 1e15:
         return f"an integer of {value.bit_length():,} bits"

@@ -1,13 +1,20 @@
 """The rows of a launch's ranks as a table: HTML that is readable in light and dark themes, and plain text."""
 
+from __future__ import annotations
+
 import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .status import Status
 
 # Pairs of background and text colour whose contrast is the same in both themes (WCAG AA); words say the state, too.
 _LOOKS = {"failed": "background: #b71c1c; color: #fff", "waiting": "background: #fff3cd; color: #4d3800"}
 _MEGABYTE = 1 << 20
 
 
-def as_html(statuses, title):
+def as_html(statuses: Sequence[Status], title: str) -> str:
     """A table with a row for each Status, under `title`; empty columns are left out."""
     columns = _columns(statuses)
     head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in columns)
@@ -53,7 +60,7 @@ def _megabytes(size):
     return "" if size is None else f"{size / _MEGABYTE:,.0f} MiB"
 
 
-def as_text(statuses, title):
+def as_text(statuses: Sequence[Status], title: str) -> str:
     """The same as plain text, a line for each rank."""
     lines = [title]
     for status in statuses:

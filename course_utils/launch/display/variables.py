@@ -1,11 +1,17 @@
 """What the variables of the student's functions held when a launch failed, folded below the error."""
 
+from __future__ import annotations
+
 import html
+from typing import TYPE_CHECKING
 
 from ... import cells, notebook
 
+if TYPE_CHECKING:
+    from ..watch.errors import WorkerError
 
-def show_below(error):
+
+def show_below(error: WorkerError) -> None:
     """Once the cell has shown `error`, a WorkerError, show below it what was held; not if the cell catches it."""
     text = as_html(error)
     if not text or not (notebook.is_watched() and notebook.is_in_cell()):
@@ -23,7 +29,7 @@ def show_below(error):
     events.register("post_run_cell", show)
 
 
-def as_html(error):
+def as_html(error: WorkerError) -> str:
     """A folded list of the student's frames in each rank, with their variables; "" if nothing is known."""
     ranks = [(outcome.rank, [frame for frame in outcome.frames if frame.locals]) for outcome in error.ranks]
     ranks = [(rank, frames) for rank, frames in ranks if frames]

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Sequence
 
 from ...processes import linux, payload
 from ..watch.errors import LauncherError
 from ..worker import interpreter, surroundings
-from .protocol import Channel
+from .protocol import Channel, Exited, Fork, Forked, Kill, NotForked, Signal
 
 _PROGRAM = (
     interpreter.IMPORT_PACKAGE
@@ -51,13 +52,13 @@ class Handle:
             )
         self._channel = Channel(ours)
 
-    def fileno(self):
+    def fileno(self) -> int:
         return self._channel.fileno()
 
-    def is_alive(self):
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, message, fds=()):
+    def send(self, message: Fork | Signal | Kill, fds: Sequence[int] = ()) -> None:
         """Send Fork (with WorkerFds, of which the worker owns copies), Signal or Kill.
 
         Raises LauncherError if it has ended.
@@ -67,7 +68,7 @@ class Handle:
         except OSError:
             raise self._gone() from None
 
-    def receive(self):
+    def receive(self) -> list[Forked | NotForked | Exited]:
         """Wait for messages and return a list of Forked, NotForked and Exited. Raises LauncherError if it has ended."""
         try:
             messages = [message for message, _ in self._channel.receive()]
@@ -76,7 +77,7 @@ class Handle:
         self.has_imported = True
         return messages
 
-    def end(self):
+    def end(self) -> None:
         """End the forkserver and every worker it still has. May be called while another thread still uses it."""
         if self.owner != os.getpid():
             return
@@ -90,7 +91,7 @@ class Handle:
         if self._process.returncode:
             linux.kill_marked(surroundings.MARK, self._mark)  # it could not tidy up
 
-    def close(self):
+    def close(self) -> None:
         """After `end`, or in a fork of the notebook: close our descriptors."""
         self._channel.close()
         self._stderr.close()
@@ -111,18 +112,18 @@ class Handle:
         )
 
 
-_handle = None
+_handle: Handle | None = None
 _changing = threading.Lock()
 turn = threading.RLock()  # held by the thread that is in a launch
 
 
-def warm():
+def warm() -> Handle:
     """Start this process's forkserver if there is none. Returns at once; torch is imported in the background."""
     global _handle
     with _changing:
         is_useless = _handle is not None and (_handle.owner != os.getpid() or not _handle.is_alive())
         # else a launch still reads from it, and will say that it is gone
-        if is_useless and turn.acquire(blocking=False):
+        if _handle is not None and is_useless and turn.acquire(blocking=False):
             try:
                 _handle.end()
                 _handle.close()
@@ -134,7 +135,7 @@ def warm():
         return _handle
 
 
-def current():
+def current() -> Handle:
     """For a launch: the forkserver, a new one where libraries would read other settings as they are imported."""
     handle = warm()
     if handle.began_with != surroundings.read_at_import():
@@ -143,22 +144,23 @@ def current():
     return handle
 
 
-def take():
+def take() -> Handle:
     """The forkserver, for somebody who keeps and ends it; another one is started for the launches to come."""
     global _handle
     if not turn.acquire(blocking=False):  # a launch in another thread uses it
         return Handle()
     try:
-        current()
+        taken = current()
         with _changing:
-            taken, _handle = _handle, None
+            if _handle is taken:  # else another thread has ended it meanwhile, and whoever uses it is told
+                _handle = None
     finally:
         turn.release()
     warm()
     return taken
 
 
-def shutdown():
+def shutdown() -> None:
     """End the forkserver, if there is one, and the launch that goes on, if one does. The next launch starts another."""
     global _handle
     with _changing:

@@ -14,47 +14,149 @@ import os
 import pickle
 import socket
 import struct
-from collections import deque, namedtuple
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from ..worker.consequence import Consequence
 
-# A worker's own descriptors, in the order in which they travel with Fork: a channel to the notebook, the writing end of
-# a pipe for its two output streams, a file for faulthandler, and two payloads, (Surroundings, backend) and (function,
-# args, kwargs).
-WorkerFds = namedtuple("WorkerFds", "channel output stacks surroundings call")
+
+class WorkerFds(NamedTuple):
+    """A worker's own descriptors, in the order in which they travel with Fork.
+
+    A channel to the notebook, the writing end of a pipe for its two output streams, a file for faulthandler, and two
+    payloads, (Surroundings, backend) and (function, args, kwargs). Ranks of an agent have files instead of the channel
+    and the first payload.
+    """
+
+    channel: int | None
+    output: int
+    stacks: int
+    surroundings: int | None
+    call: int
+
 
 # `launch` is a number: what is said of an earlier launch is nobody's business any more. `folder` is for a worker's
 # temporary files, or None; it is removed if the notebook dies.
-Fork = namedtuple("Fork", "launch rank folder")
-Signal = namedtuple("Signal", "ranks number")
-Kill = namedtuple("Kill", "")  # every worker, with all that it started
+class Fork(NamedTuple):
+    launch: int
+    rank: int
+    folder: str | None
 
-Forked = namedtuple("Forked", "launch rank pid")
-NotForked = namedtuple("NotForked", "launch rank reason")  # the system's words
-Exited = namedtuple("Exited", "launch rank code time")  # exit code, or minus the signal
-Busy = namedtuple("Busy", "")  # of a stand-in, to the forkserver that warms up behind it: workers run
-Idle = namedtuple("Idle", "")  # none runs any more
 
-Reached = namedtuple("Reached", "phase")  # a Phase
-Began = namedtuple("Began", "")  # it has its function, and the process group if there is to be one
-Logged = namedtuple("Logged", "time step values")
-Returned = namedtuple("Returned", "time")  # with it comes a descriptor: a payload, the result
-Left = namedtuple("Left", "time")  # by sys.exit(0): a rank that is done and has nothing to return
-Raised = namedtuple("Raised", "time report")
+class Signal(NamedTuple):
+    ranks: Sequence[int]
+    number: int
 
-# Of a rank that persists; with it comes a payload, (function, args, kwargs).
-Ask = namedtuple("Ask", "number can_be_interrupted")
+
+class Kill(NamedTuple):
+    """Every worker, with all that it started."""
+
+
+class Forked(NamedTuple):
+    launch: int
+    rank: int
+    pid: int
+
+
+class NotForked(NamedTuple):
+    launch: int
+    rank: int
+    reason: str  # the system's words
+
+
+class Exited(NamedTuple):
+    launch: int | None  # None of an agent's rank
+    rank: int
+    code: int  # exit code, or minus the signal
+    time: float
+
+
+class Busy(NamedTuple):
+    """Of a stand-in, to the forkserver that warms up behind it: workers run."""
+
+
+class Idle(NamedTuple):
+    """None runs any more."""
+
+
+class Reached(NamedTuple):
+    phase: "Phase"
+
+
+class Began(NamedTuple):
+    """It has its function, and the process group if there is to be one."""
+
+
+class Logged(NamedTuple):
+    time: float
+    step: int | float | str
+    values: dict[str, int | float | str]
+
+
+class Returned(NamedTuple):
+    """With it comes a descriptor: a payload, the result."""
+
+    time: float
+
+
+class Left(NamedTuple):
+    """By sys.exit(0): a rank that is done and has nothing to return."""
+
+    time: float
+
+
+class Raised(NamedTuple):
+    time: float
+    report: "Report"
+
+
+class Ask(NamedTuple):
+    """Of a rank that persists; with it comes a payload, (function, args, kwargs)."""
+
+    number: int
+    can_be_interrupted: bool
+
+
 # `report` is None where it has returned: then a payload comes along, the result. `collectives` is what its process
 # groups have been through; `is_well` says whether its GPU still works: after some errors no call reaches it any more.
-Answered = namedtuple("Answered", "number time report collectives is_well")
+class Answered(NamedTuple):
+    number: int
+    time: float
+    report: "Report | None"
+    collectives: dict[str, int | None]
+    is_well: bool
 
-Describe = namedtuple("Describe", "")  # where are you, and what do your variables hold?
-Described = namedtuple("Described", "frames")
-Locate = namedtuple("Locate", "")  # where are you? Quicker than Describe, and keeps nothing alive
-Located = namedtuple("Located", "frames collectives")
-Asked = namedtuple("Asked", "prompt")  # a debugger wants a line
-Typed = namedtuple("Typed", "line refusal")  # the line, or None and why there is none
+
+class Describe(NamedTuple):
+    """Where are you, and what do your variables hold?"""
+
+
+class Described(NamedTuple):
+    frames: "tuple[Frame, ...]"
+
+
+class Locate(NamedTuple):
+    """Where are you? Quicker than Describe, and keeps nothing alive."""
+
+
+class Located(NamedTuple):
+    frames: "tuple[Frame, ...]"
+    collectives: dict[str, int | None]
+
+
+class Asked(NamedTuple):
+    """A debugger wants a line."""
+
+    prompt: str
+
+
+class Typed(NamedTuple):
+    """The line, or None and why there is none."""
+
+    line: str | None
+    refusal: str
 
 
 class Phase(enum.Enum):
@@ -66,13 +168,21 @@ class Phase(enum.Enum):
     WAITS_FOR_THREADS = "has sent its result, and a thread that is no daemon still runs"
 
 
-class Frame(namedtuple("Frame", "file line function")):
+class _Place(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+
+class Frame(_Place):
     """A place in a rank's stack: (file name, line number, function name).
 
     `locals` is {name: text}: what the function's names held, in words; empty but for the student's own functions.
     """
 
-    def __new__(cls, file, line, function, locals=()):
+    locals: dict[str, str]
+
+    def __new__(cls, file: str, line: int, function: str, locals: Any = ()) -> "Frame":
         frame = super().__new__(cls, file, line, function)
         frame.locals = dict(locals)
         return frame
@@ -85,7 +195,7 @@ class Report:
     type_name: str
     message: str
     traceback: str  # as Python prints it, from the worker function on
-    frames: tuple  # of Frame, outermost first
+    frames: tuple[Frame, ...]  # outermost first
     while_doing: str  # what the launcher was doing if the worker function was not running, else ""
     exitcode: int | None = None  # the code given to sys.exit
     type_module: str = "builtins"
@@ -97,7 +207,7 @@ class Report:
 _HEADER = struct.Struct("<IB")  # bytes of the pickle, number of descriptors that come with it
 
 
-def frames_in(data):
+def frames_in(data: bytes | bytearray) -> Iterator[tuple[Any, int, int]]:
     """Yield (message, number of descriptors that come with it, bytes up to its end) of each frame
     that is whole in `data`.
     """
@@ -111,7 +221,7 @@ def frames_in(data):
         begin += length
 
 
-def frame(message, num_fds=0):
+def frame(message: object, num_fds: int = 0) -> bytes:
     """A message as bytes, which say how long they are."""
     pickled = pickle.dumps(message)
     return _HEADER.pack(len(pickled), num_fds) + pickled
@@ -132,14 +242,14 @@ class Channel:
         self._socket = end
         self._bytes, self._fds = bytearray(), deque()
 
-    def fileno(self):
+    def fileno(self) -> int:
         return self._socket.fileno()
 
     @property
-    def is_between_messages(self):
+    def is_between_messages(self) -> bool:
         return not self._bytes
 
-    def send(self, message, fds=()):
+    def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Send a message, and copies of the descriptors `fds`. Raises OSError if the other end is gone."""
         data = frame(message, len(fds))
         if fds:
@@ -147,7 +257,7 @@ class Channel:
             data = data[sent:]
         self._socket.sendall(data)
 
-    def receive(self, wait=True):
+    def receive(self, wait: bool = True) -> list[tuple[Any, list[int]]]:
         """Return [(message, descriptors), …], all that one read brings: often none is complete yet, or several are.
 
         Raises EOFError once the other end is closed, and BlockingIOError if `wait` is False and nothing is there.
@@ -182,9 +292,9 @@ class Channel:
                 os.set_inheritable(fd, False)
         return data, fds
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         """End the conversation, also for copies of this end that other processes hold."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
-    def close(self):
+    def close(self) -> None:
         self._socket.close()

@@ -5,12 +5,14 @@ import datetime
 import os
 import socket
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...processes import network
 from ..watch.errors import LauncherError
 from ..worker import joining
 
-_joining = None  # this worker's
+_joining: joining.Joining  # this worker's, once it is prepared
 
 
 class store:
@@ -49,7 +51,7 @@ class store:
         self._store = None
 
 
-def environment(world_size, port):
+def environment(world_size: int, port: int) -> dict[str, str]:
     """What torchrun sets, equal on all ranks; RANK and LOCAL_RANK are each worker's own."""
     loopback = network.loopback()
     return dict(
@@ -64,7 +66,7 @@ def environment(world_size, port):
     )
 
 
-def prepare():
+def prepare() -> Callable[[str | None], None]:
     """In a worker, before it loads its function: return how to join the default process group, a function of
     the backend; None leaves that to the worker.
     """
@@ -73,18 +75,18 @@ def prepare():
     return join
 
 
-def join(backend):
+def join(backend: str | None) -> None:
     """In a worker that is prepared: become a member of the default process group, unless `backend` is None."""
     if backend is not None:
         _joining.join(backend)
 
 
-def collectives():
+def collectives() -> dict[str, int | None]:
     """In a worker: {name of a process group: how many collectives and messages it has been through}.
 
     "" is the default one; {"": None} where that is not known.
     """
-    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         names = {group: name for group, name in c10d._world.pg_names.items()} | {c10d.group.WORLD: ""}
         return {name: group._get_sequence_number_for_group() for group, name in names.items()}
@@ -92,7 +94,7 @@ def collectives():
         return {"": None}
 
 
-def still_meet(names, seconds):
+def still_meet(names: Iterable[str], seconds: float) -> bool:
     """In a worker with gloo: whether the members of each group of these names that this rank is in can still meet."""
     import torch.distributed as dist
 

@@ -42,7 +42,7 @@ _WORKERS_TO_GATHER = 32
 _IDLE_TO_GATHER_S = 5.0
 
 
-def serve(fd, kernel_pid):
+def serve(fd: int, kernel_pid: int) -> None:
     """Import what workers need, then fork, signal, kill and reap workers until the kernel is gone.
 
     `fd`: a socket to it.

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 from ... import cells, hardware
 from ...processes import ending, payload
@@ -18,10 +19,10 @@ from ..worker import prompt, unsendable, worker
 
 _SHOWN_CHARS = 10_000  # of the value of a cell's last expression
 _is_busy = False
-_given = {}  # {name: value} in `__main__` that came with the notebook's functions
+_given: dict[str, Any] = {}  # {name: value} in `__main__` that came with the notebook's functions
 
 
-def serve():
+def serve() -> None:
     """Be a persistent rank: answer every Ask until the notebook is gone."""
     import torch
     import torch.distributed as dist
@@ -29,9 +30,11 @@ def serve():
     signal.signal(signal.SIGINT, _interrupt)
     names = sys.modules["__main__"].__dict__
     names |= {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "torch": torch, "dist": dist}
+    listener = worker.listener
+    assert listener is not None
     while True:
         try:
-            message, fds = worker.listener.next()
+            message, fds = listener.next()
         except EOFError:
             return
         if isinstance(message, Ask):  # not a line for a debugger that was interrupted
@@ -87,7 +90,7 @@ def _know(names):
                 main[name] = _given[name] = value
 
 
-def rejoin(port, backend):
+def rejoin(port: int, backend: str) -> None:
     """Leave the process group, some of whose members are gone, for a new one."""
     import torch.distributed as dist
 
@@ -98,7 +101,7 @@ def rejoin(port, backend):
     rendezvous.join(backend)
 
 
-def run_cell(source, file, name):
+def run_cell(source: str, file: str, name: str) -> str | None:
     """Run a cell in this rank's `__main__`, and return the value of its last expression, as text, or None.
 
     `file` is the file name in its code; messages call it `name`.
@@ -106,7 +109,8 @@ def run_cell(source, file, name):
     cells.know(file, source, name)
     body = ast.parse(source, file).body
     names = sys.modules["__main__"].__dict__
-    last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
+    is_expression = bool(body) and isinstance(body[-1], ast.Expr)
+    last = ast.Expression(body.pop().value) if is_expression else None  # type: ignore[attr-defined]
     exec(compile(ast.Module(body, []), file, "exec"), names)
     value = None if last is None else eval(compile(last, file, "eval"), names)
     if value is None or source.rstrip().endswith(";"):  # as in a notebook
@@ -115,11 +119,11 @@ def run_cell(source, file, name):
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text):,} characters)"
 
 
-def evaluate(expression):
+def evaluate(expression: str) -> Any:
     """Evaluate an expression in this rank's `__main__`."""
     return eval(expression, sys.modules["__main__"].__dict__)
 
 
-def assign(name, value):
+def assign(name: str, value: object) -> None:
     """Set a variable in this rank's `__main__`."""
     setattr(sys.modules["__main__"], name, value)

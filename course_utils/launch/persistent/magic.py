@@ -15,14 +15,14 @@ from . import loop, ranks
 _cells = itertools.count(1)
 
 
-def register():
+def register() -> None:
     """Register `%%ranks`, if this is a notebook."""
     shell = getattr(builtins, "get_ipython", lambda: None)()
     if shell is not None:
         shell.register_magic_function(run_in_ranks, "cell", "ranks")
 
 
-def run_in_ranks(line, cell):
+def run_in_ranks(line: str, cell: str) -> None:
     """Run this cell in all ranks of `ranks = Ranks(4)`, or, with `%%ranks 0,2`, in some of them.
 
     The ranks keep its variables for the next such cell; the notebook reads them as ranks["name"]. `rank`, `world_size`,
@@ -58,9 +58,9 @@ def _cell_name():
     return "this cell"
 
 
-def chosen_ranks(line, world_size):
+def chosen_ranks(line: str, world_size: int) -> list[int]:
     """The ranks that `0,2` or `1-3` names, in order; "" means all. Raises RanksError."""
-    chosen = set()
+    chosen: set[int] = set()
     for part in re.split(r"[,\s]+", line.strip()):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if part and not found:

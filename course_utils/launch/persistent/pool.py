@@ -5,6 +5,7 @@ import io
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 from ...hardware import sharing
 from ...processes import interrupts
@@ -34,7 +35,7 @@ class Pool:
         self._gpus = {}  # the environment variables that choose those reserved
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
 
-    def start(self):
+    def start(self) -> None:
         """Raises LauncherError or WorkerError where they do not start."""
         surroundings.current_folder()  # if it has been deleted, nothing is started
         stack, placement = self._stack, self._placement
@@ -51,7 +52,7 @@ class Pool:
                 self._start()
 
     @contextlib.contextmanager
-    def at_work(self, pause):
+    def at_work(self, pause: Callable[[float], object]) -> Iterator[None]:
         """Within this block they may compute: on a shared node it is their turn. `pause(seconds)` while they wait.
 
         Idle ranks on CPU cores hold nobody up, so they take a turn for each request.
@@ -77,7 +78,7 @@ class Pool:
         serving.start()
         self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), _NOTHING))
 
-    def close(self):
+    def close(self) -> None:
         """End them and all that they have started. May be called again, and while another thread asks them."""
         with self._closing:
             stack, self.serving = self._stack.pop_all(), None
@@ -90,7 +91,7 @@ class Pool:
         finally:
             self.turn.release()
 
-    def recover(self, is_interrupted):
+    def recover(self, is_interrupted: bool) -> str:
         """Make all ranks ready for the next request, and return in words what that took.
 
         Raises what stops that.

@@ -15,10 +15,13 @@ import atexit
 import copy
 import os
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...processes import interrupts
 from ..call import Call, refused_briefly, require_count, require_seconds
 from ..display import variables
+from ..display.columns import Columns
 from ..here import Here
 from ..watch.errors import LauncherError, RanksError, WorkerError, briefly_interrupted
 from ..watch.explain import explain, interrupted, lines_about
@@ -27,7 +30,7 @@ from ..watch.streams import Output
 from . import loop
 from .pool import Pool
 
-_current = None  # this process's Ranks; there is at most one
+_current: "Ranks | None" = None  # this process's Ranks; there is at most one
 _ENDED = "these ranks have ended; make new ones with Ranks(…)"
 
 
@@ -48,7 +51,9 @@ class Ranks:
 
     __iter__ = None  # else Python would ask for ranks[0], ranks[1], …
 
-    def __init__(self, world_size=None, *, timeout=120, backend="auto", debug=False):
+    def __init__(
+        self, world_size: int | None = None, *, timeout: float = 120, backend: str = "auto", debug: bool = False
+    ) -> None:
         global _current
         with refused_briefly():
             if backend is None:
@@ -62,7 +67,7 @@ class Ranks:
                 "Ranks was called inside a worker, which cannot start workers; call it from the notebook"
             )
         self._timeout = timeout
-        self._output = None  # of the latest request
+        self._output: Output | None = None  # of the latest request
         self._owner, self._pool = os.getpid(), Pool(self.world_size, self.placement, debug)
         if _current is not None:
             _current.close()
@@ -76,17 +81,17 @@ class Ranks:
                 raise
 
     @property
-    def timeout(self):
+    def timeout(self) -> float:
         """Seconds that one request may take."""
         return self._timeout
 
     @timeout.setter
-    def timeout(self, seconds):
+    def timeout(self, seconds: float) -> None:
         with refused_briefly():
             require_seconds(seconds)
         self._timeout = seconds
 
-    def run(self, function, *args, **kwargs):
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call `function(*args, **kwargs)` in every rank and return a list of its results.
 
         Raises WorkerError if a rank fails or time is up; NotSendable, LauncherError and Interrupted, as `launch` does;
@@ -102,7 +107,9 @@ class Ranks:
         finally:
             output.finish()
 
-    def ask(self, ranks, call, name, output, display=None):
+    def ask(
+        self, ranks: Iterable[int], call: Call, name: str, output: Output, display: Columns | None = None
+    ) -> list[Any]:
         """Like `run`, for some of the ranks, whose output goes to `output`; the list has an entry for every rank.
 
         Messages call it `name`. `display`, a Columns, is refreshed meanwhile.
@@ -197,7 +204,7 @@ class Ranks:
         return serving
 
     @property
-    def logs(self):
+    def logs(self) -> list[str]:
         """What each rank printed in the latest request (if it is very long, its beginning and end), as a list."""
         return [self._output.log(rank) if self._output is not None else "" for rank in range(self.world_size)]
 
@@ -227,7 +234,7 @@ class Ranks:
         state = "ended" if self._pool.serving is None else self.placement.note
         return f"<Ranks: {self.world_size}, {state}>"
 
-    def close(self):
+    def close(self) -> None:
         """End the ranks and all that they have started. May be called more than once."""
         global _current
         if self._owner != os.getpid():
@@ -238,7 +245,7 @@ class Ranks:
             self._pool.close()
 
 
-def current():
+def current() -> Ranks:
     """This process's Ranks. Raises RanksError if there are none."""
     if _current is None or _current._owner != os.getpid():
         raise RanksError("there are no persistent ranks: run `ranks = Ranks(4)` first")

@@ -1,10 +1,14 @@
 """Watches persistent workers: they serve one request after another, and those that cannot go on are restarted."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import os
 import signal
 import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -12,6 +16,11 @@ from ..forkserver.protocol import Answered, Ask, Raised, Returned, Signal
 from ..watch.errors import LauncherError
 from ..watch.outcome import is_in_torch_distributed
 from ..watch.supervisor import START_S, Supervisor
+
+if TYPE_CHECKING:
+    from ..display.columns import Columns
+    from ..watch.outcome import Outcome
+    from ..watch.streams import Output
 
 _LOOK_AGAIN_S = 0.25
 _ANSWER_S = 0.2
@@ -63,7 +72,14 @@ class Serving(Supervisor):
         self.astray = set()  # those that live, and will not answer any more
         self.collectives = {}  # rank → what its process groups have been through
 
-    def request(self, fds, timeout, output, display=None, can_be_interrupted=False):
+    def request(
+        self,
+        fds: Mapping[int, int],
+        timeout: float,
+        output: Output,
+        display: Columns | None = None,
+        can_be_interrupted: bool = False,
+    ) -> float:
         """Ask each rank in {rank: payload of (function, args, kwargs)}; return the seconds they had.
 
         Returns when all have answered, when time is up, or shortly after a first failure. What they print goes to
@@ -84,33 +100,33 @@ class Serving(Supervisor):
         return seconds
 
     @property
-    def asked(self):
+    def asked(self) -> list[Outcome]:
         """The outcomes of the ranks of this request."""
         return [self.outcomes[rank] for rank in self._asked]
 
     @property
-    def busy(self):
+    def busy(self) -> list[int]:
         return [outcome.rank for outcome in self.asked if not outcome.returned and not outcome.has_failed]
 
     @property
-    def have_failed(self):
+    def have_failed(self) -> bool:
         return any(outcome.has_failed for outcome in self.asked)
 
     @property
-    def was_quit(self):
+    def was_quit(self) -> bool:
         """Whether a rank has left its debugger for good."""
         return any(outcome.has_quit for outcome in self.asked)
 
-    def account(self):
+    def account(self) -> list[Outcome]:
         """The outcomes of this request's ranks as they are now; bringing ranks back changes `outcomes` itself."""
         self.whereabouts()
         return [copy.copy(outcome) for outcome in self.asked]
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
         return not self.busy
 
-    def hear(self, rank, message, fds=()):
+    def hear(self, rank: int, message: object, fds: Sequence[int] = ()) -> None:
         if not isinstance(message, Answered):
             if isinstance(message, Raised):  # past all requests: its own account of them has failed
                 self.astray.add(rank)
@@ -127,30 +143,31 @@ class Serving(Supervisor):
         else:
             super().hear(rank, Raised(message.time, message.report))
 
-    def note_failure(self, outcome):
+    def note_failure(self, outcome: Outcome) -> None:
         if outcome.rank in self._asked:
             super().note_failure(outcome)
 
-    def note_end(self, rank, code, moment):
+    def note_end(self, rank: int, code: int, moment: float) -> None:
         self.gone[rank] = code
         self.begun.discard(rank)
         super().note_end(rank, code, moment)
 
-    def may_say_where(self, outcome):
+    def may_say_where(self, outcome: Outcome) -> bool:
         return outcome.rank in self.busy
 
-    def drain(self):
+    def drain(self) -> None:
         """Take what has already arrived: output, and news of ranks that have ended."""
         deadline = time.monotonic() + _DRAIN_S  # a thread of a worker may never stop printing
         while (ready := self.select(0)) and time.monotonic() < deadline:
             self.take(ready)
 
-    def wait_for_others(self, deadline, spins):
+    def wait_for_others(self, deadline: float, spins: bool) -> None:
         """After a failure, wait until those still computing are done too, or all that are left wait for something.
 
         `spins` says that who waits may use a core meanwhile, as with NCCL.
         """
-        stays, silent = {}, set()  # rank → _Stay; those that have not answered yet
+        stays: dict[int, _Stay] = {}
+        silent: set[int] = set()  # those that have not answered yet
         while self.busy and time.monotonic() < deadline + self.paused_s:
             for rank, place in self._places(silent).items():
                 if rank in stays and stays[rank].place == place:
@@ -177,22 +194,22 @@ class Serving(Supervisor):
         return places
 
     @property
-    def unequal_groups(self):
+    def unequal_groups(self) -> list[str]:
         """Names of the process groups whose members have been through different numbers of collectives or messages."""
-        counts = {}
+        counts: dict[str, set[int | None]] = {}
         for each in self.collectives.values():
             for name, count in each.items():
                 counts.setdefault(name, set()).add(count)
         return sorted(name for name, found in counts.items() if len(found) > 1)
 
-    def interrupt(self):
+    def interrupt(self) -> None:
         """Interrupt what is running, as a cell is interrupted, in ranks that do not wait in C++."""
         self.prompting.clear()
         if self.busy:
             self.handle.send(Signal(tuple(self.busy), int(signal.SIGINT)))
             self.take_until(lambda: not self.busy, _HEED_S)
 
-    def restart(self, ranks, surroundings_fd, call_fd):
+    def restart(self, ranks: Sequence[int], surroundings_fd: int, call_fd: int) -> None:
         """Kill those of `ranks` that are still alive, and start all of them again."""
         self.is_stopping = True
         self._number += 1  # late answers to the last request are ignored

@@ -1,10 +1,17 @@
 """The errors of a launch, as a student reads them and as programs do: text, and fields."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ... import cells
 from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from ..run import Run
 
 
 class _Brief:
@@ -22,7 +29,7 @@ class _Brief:
 class LauncherError(_Brief, RuntimeError):
     """The launcher, or the system under it, could not do its work; this says nothing about the worker function."""
 
-    run = None
+    run: Run | None = None
 
 
 class WorkerError(_Brief, RuntimeError):
@@ -51,7 +58,7 @@ class WorkerError(_Brief, RuntimeError):
         self.exitcode = cause.died if report is None else report.exitcode
         self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
 
-    def is_a(self, kind):
+    def is_a(self, kind: type[BaseException]) -> bool:
         """Whether the rank's exception is of the class `kind` itself, not only of one with its name."""
         return (self.type_module, self.type_name) == (kind.__module__, kind.__name__)
 
@@ -66,11 +73,11 @@ class Interrupted(_Brief, KeyboardInterrupt):
     `run` holds what they had printed, logged and returned by then, or is None if none had begun.
     """
 
-    run = None
+    run: Run | None = None
 
 
 @contextlib.contextmanager
-def briefly_interrupted(what):
+def briefly_interrupted(what: str) -> Iterator[None]:
     """Tell an interrupt that strikes inside in one sentence, `what`; an error that was being told then comes first."""
     before = sys.exc_info()[1]  # which the caller may be dealing with
     try:

@@ -8,12 +8,13 @@ import bdb
 import os
 import re
 import signal
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ... import cells
-from ..forkserver.protocol import Phase
+from ..forkserver.protocol import Frame, Phase
 from .errors import Interrupted, LauncherError, WorkerError
-from .outcome import is_in_torch_distributed, names_of
+from .outcome import Outcome, is_in_torch_distributed, names_of
 
 _LAUNCHER = str(Path(__file__).parents[1]) + os.sep
 _LOG_OF_CALLS = "/torch/distributed/c10d_logger.py"  # a wrapper around each collective
@@ -37,7 +38,9 @@ _SIGNALS = {
 }
 
 
-def explain(outcomes, timeout=None, killed_for_memory=False, asked_by="launch"):
+def explain(
+    outcomes: Sequence[Outcome], timeout: float | None = None, killed_for_memory: bool = False, asked_by: str = "launch"
+) -> WorkerError | LauncherError:
     """Return the WorkerError for `outcomes`; `timeout`, in seconds, is given if it ended them.
 
     `asked_by` is what the advice is about, "launch" or "Ranks".
@@ -112,7 +115,7 @@ def _explain_timeout(outcomes, timeout, asked_by):
     )
 
 
-def how_it_failed(outcome):
+def how_it_failed(outcome: Outcome) -> str:
     """What a rank has raised, or how it died, in words."""
     return _raised(outcome.report) if outcome.report is not None else _died(outcome.died)
 
@@ -136,12 +139,12 @@ def _died(code, killed_for_memory=False):
     return f"ended by {_SIGNALS.get(number, f'signal {number} ({signal.strsignal(number)})')}"
 
 
-def lines_about(outcomes, too=" too"):
+def lines_about(outcomes: Iterable[Outcome], too: str = " too") -> list[str]:
     """Return what became of the ranks: one line for all with the same story, in the order of the first.
 
     `too` is "" where no failure has been told before.
     """
-    groups = {}
+    groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(_story(outcome, too), []).append(outcome)
     return [
@@ -174,7 +177,7 @@ def _story(outcome, too, of_many=False):
     return _at(outcome, of_many)
 
 
-def in_one_line(text, length=120):
+def in_one_line(text: str, length: int = 120) -> str:
     line = text.partition("\n")[0]
     return line if len(line) <= length else f"{line[:length]}…"
 
@@ -189,7 +192,7 @@ def _at(outcome, of_many=False):
     return f"{was} {place_of(outcome.frames)}"
 
 
-def place_of(frames):
+def place_of(frames: Sequence[Frame]) -> str:
     """Where a rank is, from its Frames: `in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`, or `running`."""
     own = cells.innermost(frames)
     if own is None:
@@ -213,6 +216,6 @@ def _trace_of(outcome):
     return f"Traceback of rank {outcome.rank} (most recent call last):\n{lines}"
 
 
-def interrupted(what, outcomes):
+def interrupted(what: str, outcomes: Iterable[Outcome]) -> Interrupted:
     """Return the Interrupted that says `what`, and where the ranks of these outcomes were."""
     return Interrupted("\n\n".join(filter(None, [what, "\n".join(lines_about(outcomes, too=""))])))

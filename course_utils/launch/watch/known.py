@@ -3,6 +3,8 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...processes import interrupts, payload
 from ..forkserver.protocol import Asked, Began, Described, Left, Located, Logged, Raised, Reached, Report, Returned
@@ -27,18 +29,18 @@ class Watch:
         self.interrupted = set()  # ranks that have raised while we were stopping them
         Watch.begin_anew(self)  # not a subclass's, which is not ready yet
 
-    def begin_anew(self):
+    def begin_anew(self) -> None:
         """Forget what ranks have done so far: they are about to serve a request."""
-        self.results = [None] * self.world_size
+        self.results: list[Any] = [None] * self.world_size
         self._takes_results = True
         self.rows = Rows(self.world_size)
         self.outcomes = [Outcome(rank) for rank in range(self.world_size)]
-        self.located = {}  # rank → its last Located
-        self.prompting = {}  # rank → prompt of its debugger, which waits for a line
+        self.located: dict[int, Located] = {}  # the last of each rank
+        self.prompting: dict[int, str] = {}  # rank → prompt of its debugger, which waits for a line
         self.paused_s = 0.0  # spent at debuggers' prompts, which the timeout does not count
-        self.settled = None  # when to stop waiting for further failures
+        self.settled: float | None = None  # when to stop waiting for further failures
 
-    def watch(self, timeout, start_s):
+    def watch(self, timeout: float, start_s: float) -> float:
         """Watch the ranks until all is over, a first failure has settled, or time is up; return the seconds they had.
 
         That is `timeout`, counted from when all had begun, or `start_s` if they never did.
@@ -59,20 +61,20 @@ class Watch:
         return timeout if has_begun else start_s
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
         """Whether nothing more can come."""
         raise NotImplementedError
 
     @property
-    def is_deaf(self):
+    def is_deaf(self) -> bool:
         """Whether interrupts have to wait."""
         return self.is_stopping
 
-    def look(self, until):
+    def look(self, until: float) -> None:
         """Wait for news until `until` at the latest, allowing interrupts meanwhile, and handle it."""
         raise NotImplementedError
 
-    def hear(self, rank, message, fds=()):
+    def hear(self, rank: int, message: object, fds: Sequence[int] = ()) -> None:
         """Handle a message from `rank`, and the descriptors that came with it."""
         outcome = self.outcomes[rank]
         if isinstance(message, Logged):
@@ -118,7 +120,7 @@ class Watch:
         finally:
             os.close(fd)
 
-    def note_end(self, rank, code, moment):
+    def note_end(self, rank: int, code: int, moment: float) -> None:
         """Note that a rank's process has ended: it died, unless it had returned or raised."""
         outcome = self.outcomes[rank]
         self.prompting.pop(rank, None)
@@ -129,13 +131,13 @@ class Watch:
             outcome.dumped = frames_of_dump(self.stacks(rank))
             self.note_failure(outcome)
 
-    def interrupt_ranks(self):
+    def interrupt_ranks(self) -> None:
         """Let ranks that are to be stopped save what they have, where that is possible: on this machine."""
 
-    def locate(self, rank):
+    def locate(self, rank: int) -> None:
         """Ask `rank` where it is; the answer goes into `located`. Ranks on other machines are not asked."""
 
-    def note_failure(self, outcome):
+    def note_failure(self, outcome: Outcome) -> None:
         if self.display is not None:
             self.display.hurry()
         if self.keeps_going and not all(each.has_failed for each in self.outcomes):
@@ -146,7 +148,7 @@ class Watch:
         until = time.monotonic() + settle
         self.settled = until if self.settled is None else min(self.settled, until)
 
-    def ask(self, asked, signal_ranks, seconds):
+    def ask(self, asked: Sequence[int], signal_ranks: Callable[[Sequence[int]], object], seconds: float) -> None:
         """Have the ranks `asked` write down where they are, and record it in their outcomes, within about `seconds`.
 
         `signal_ranks(ranks)` sends them the signal that makes them do so.
@@ -166,6 +168,6 @@ class Watch:
             if not self.outcomes[rank].has_failed:
                 self.outcomes[rank].dumped = frames_of_dump(self.stacks(rank)[sizes[rank] :])
 
-    def stacks(self, rank):
+    def stacks(self, rank: int) -> str:
         """All that faulthandler has written down in `rank`."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
 """What is known about one rank: its exception, how it died, or where it was when asked; plain data."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import cells
@@ -20,50 +21,50 @@ class Outcome:
     report: Report | None = None  # its exception
     died: int | None = None  # exit code, or minus the signal, of a process that ended without saying anything
     time: float = 0.0  # of the above, monotonic seconds
-    dumped: tuple = ()  # Frames: where it was when asked, according to faulthandler
-    described: tuple = ()  # the same, as told by itself, with what its variables held
+    dumped: tuple[Frame, ...] = ()  # where it was when asked, according to faulthandler
+    described: tuple[Frame, ...] = ()  # the same, as told by itself, with what its variables held
     phase: Phase = Phase.RUNS  # how far it had come
 
     @property
-    def has_failed(self):
+    def has_failed(self) -> bool:
         return self.report is not None or self.died is not None
 
     @property
-    def has_quit(self):
+    def has_quit(self) -> bool:
         """Whether the student has left its debugger for good."""
         return self.report is not None and self.report.has_quit
 
     @property
-    def has_lost_connection(self):
+    def has_lost_connection(self) -> bool:
         """Whether all it can say is that another rank was gone."""
         return self.report is not None and self.report.consequence is Consequence.LOST_CONNECTION
 
     @property
-    def blames_another(self):
+    def blames_another(self) -> bool:
         """Whether it failed because another rank was gone."""
         return self.report is not None and self.report.consequence is not None
 
     @property
-    def frames(self):
+    def frames(self) -> tuple[Frame, ...]:
         """Where it failed, or was when asked: Frames, outermost first; () where that is not known."""
         return self.report.frames if self.report is not None else self.described or self.dumped
 
 
-def frames_of_dump(text):
+def frames_of_dump(text: str) -> tuple[Frame, ...]:
     """Return the Frames in a stack written by faulthandler."""
     stack = _STACK_HEAD.split(text)[-1]
     found = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack.split("\n\n")[0], flags=re.MULTILINE)
     return tuple(Frame(name, int(line), function) for name, line, function in reversed(found))
 
 
-def is_in_torch_distributed(frames):
+def is_in_torch_distributed(frames: Sequence[Frame]) -> bool:
     """Whether a rank at these frames waits for others: torch calls a student's own forward() from there, too."""
     own = cells.innermost(frames)
     below = frames if own is None else frames[own + 1 :]
     return any("/torch/distributed/" in name for name, _, _ in below)
 
 
-def names_of(ranks):
+def names_of(ranks: Sequence[int]) -> str:
     """`rank 3`, `ranks 0 and 2`, `ranks 1–3`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

@@ -1,5 +1,12 @@
 """What ranks have logged, in bounded memory: of very many rows, every other is kept, then one in four, and so on."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..forkserver.protocol import Logged
+
 _MOST = 100_000
 _MOST_SAMPLES = 2**53  # at once: beyond, a float no longer counts
 
@@ -14,7 +21,7 @@ class Rows:
         self.totals = [None] * world_size  # the last `log(total=…)`: how many steps there will be
         self._kept, self._every = [], 1
 
-    def add(self, rank, logged):
+    def add(self, rank: int, logged: Logged) -> None:
         number = self.counts[rank]
         self.counts[rank] = number + 1
         self.latest[rank] = logged
@@ -37,7 +44,7 @@ class Rows:
         return len(self._kept)
 
     @property
-    def note(self):
+    def note(self) -> str:
         """A note on rows that were not kept, "" if all were."""
         if self._every == 1:
             return ""

@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 20
 _ESCAPES = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 
 
-def as_on_a_terminal(text):
+def as_on_a_terminal(text: str) -> str:
     """`text` without colours, and of lines that were overwritten what stands there in the end."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", text).split("\n"))
 
@@ -51,7 +51,7 @@ class Output:
         self._allowance = float(_BURST_LINES)
         self._refilled = time.monotonic()
 
-    def read(self, rank, fd):
+    def read(self, rank: int, fd: int) -> bool:
         """Take what is in the pipe (non-blocking); return False once every writer has closed it."""
         try:
             chunk = os.read(fd, _READ_BYTES)
@@ -70,7 +70,7 @@ class Output:
             self._prolong(rank, rest)
         return True
 
-    def finish(self):
+    def finish(self) -> None:
         """Show the lines that never ended, and the tail of what was left out."""
         for rank, begun in enumerate(self._open):
             if begun:
@@ -79,11 +79,11 @@ class Output:
         self._tail.clear()
         self._write(shown)
 
-    def log(self, rank):
+    def log(self, rank: int) -> str:
         """Return what `rank` has printed so far, as one string; of a flood the beginning and the end."""
         return str(self._logs[rank])
 
-    def latest_line(self, rank):
+    def latest_line(self, rank: int) -> str:
         """Return the last line that `rank` has printed, or is about to; of a progress bar what it shows now."""
         lines = map(str.strip, as_on_a_terminal(self._latest[rank].decode(errors="replace")).split("\n"))
         return next(filter(None, reversed(list(lines))), "")

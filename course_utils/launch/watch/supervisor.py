@@ -7,6 +7,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Callable, Iterable
 
 from ...hardware import num_cores
 from ...processes import interrupts, linux, payload
@@ -17,7 +18,7 @@ from ..worker.worker import STACK_SIGNAL
 from .errors import LauncherError
 from .explain import explain
 from .known import Watch
-from .outcome import is_in_torch_distributed
+from .outcome import Outcome, is_in_torch_distributed
 
 _STACKS_S = 0.5
 _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold
@@ -47,16 +48,16 @@ class Supervisor(Watch):
         self._turns = None  # counted where the timeout leaves out what they waited for a core
         self.forget_memory_kills()
 
-    def start(self):
+    def start(self) -> None:
         """Ask the forkserver for the workers."""
         for rank in range(self.world_size):
             self.start_rank(rank)
 
-    def forgive_waiting(self):
+    def forgive_waiting(self) -> None:
         """Have no timeout count the time in which ranks wanted to run and other programs had the cores."""
         self._turns = Turns(num_cores())
 
-    def start_rank(self, rank):
+    def start_rank(self, rank: int) -> None:
         ours, theirs = socket.socketpair()
         self.channels[rank] = Channel(ours)
         with theirs:
@@ -73,7 +74,7 @@ class Supervisor(Watch):
         self._selector.register(self.channels[rank], selectors.EVENT_READ, (self._read_channel, rank))
         self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
 
-    def forget_rank(self, rank):
+    def forget_rank(self, rank: int) -> None:
         """Close what is left of a rank that has ended."""
         for source in (self.channels[rank], self._outputs[rank]):
             with contextlib.suppress(KeyError):  # it has been read to its end
@@ -83,7 +84,7 @@ class Supervisor(Watch):
         os.close(self._stacks.pop(rank))
         self._stacks_begin.pop(rank, None)
 
-    def wait(self, timeout):
+    def wait(self, timeout: float) -> None:
         """Return when all ranks have returned and ended; with `keeps_going`, when all have ended and one has returned.
 
         Raises WorkerError if one fails (with `keeps_going`: if all do) or time, counted from when all had begun, is up;
@@ -98,16 +99,16 @@ class Supervisor(Watch):
             self.interrupt_ranks()
             raise error
 
-    def note_failure(self, outcome):
+    def note_failure(self, outcome: Outcome) -> None:
         super().note_failure(outcome)
         if self.keeps_going and outcome.rank in self.alive:  # a rank that has raised waits to be killed
             self.handle.send(Signal((outcome.rank,), int(signal.SIGKILL)))
 
     @property
-    def is_deaf(self):
+    def is_deaf(self) -> bool:
         return super().is_deaf or time.monotonic() < self.deaf_until
 
-    def look(self, until):
+    def look(self, until: float) -> None:
         if self._turns is None:
             self._look(until)
             return
@@ -147,12 +148,12 @@ class Supervisor(Watch):
             self.take_until(lambda: rank in self.prompting or rank not in self.alive, _COURTESY_S)
         self.paused_s += time.monotonic() - since
 
-    def take_until(self, condition, seconds):
+    def take_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             self.take(self.select(deadline))
 
-    def interrupt_ranks(self):
+    def interrupt_ranks(self) -> None:
         """Interrupt the ranks as Ctrl-C does a program, and give those a moment that can take it.
 
         One that waits in C++, for another rank or a GPU, cannot.
@@ -166,7 +167,7 @@ class Supervisor(Watch):
             self.handle.send(Signal(ranks, int(signal.SIGINT)))
             self.take_until(lambda: self.interrupted.union(set(waits) - self.alive) >= set(waits), _GRACE_S)
 
-    def stop(self):
+    def stop(self) -> bool:
         """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
         self.is_stopping = True
         with contextlib.ExitStack() as stack:
@@ -194,25 +195,25 @@ class Supervisor(Watch):
         except LauncherError:
             self.alive.clear()  # the forkserver is gone, and its workers with it
 
-    def forget_memory_kills(self):
+    def forget_memory_kills(self) -> None:
         """Have `killed_for_memory` count from now on."""
         self._memory_kills = linux.count_memory_kills()
 
     @property
-    def killed_for_memory(self):
+    def killed_for_memory(self) -> bool:
         """Whether the system has killed a process for want of memory since the launch, or the request, began."""
         return linux.count_memory_kills() > self._memory_kills
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
         return not self.alive
 
-    def select(self, deadline):
+    def select(self, deadline: float) -> list[selectors.SelectorKey]:
         """Wait until `deadline` at the latest for something to `take`, and return it."""
         seconds = min(max(0, deadline - time.monotonic()), 3600)  # epoll refuses infinity
         return [key for key, _ in self._selector.select(seconds)]
 
-    def take(self, ready):
+    def take(self, ready: Iterable[selectors.SelectorKey]) -> None:
         for key in ready:
             if key.fileobj in self._selector.get_map():  # an earlier one in the list may have read it to its end
                 read, rank = key.data
@@ -253,7 +254,7 @@ class Supervisor(Watch):
                 self._read_channel(end.rank, channel)
         self.note_end(end.rank, end.code, end.time)
 
-    def whereabouts(self):
+    def whereabouts(self) -> list[Outcome]:
         """Return the outcomes, after every rank that still computes or waits has written down where it is."""
         asked = [rank for rank in sorted(self.alive) if self.may_say_where(self.outcomes[rank])]
         if not asked or not self.handle.has_imported:
@@ -266,20 +267,20 @@ class Supervisor(Watch):
         self.take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
         return self.outcomes
 
-    def locate(self, rank):
+    def locate(self, rank: int) -> None:
         if rank in self.alive:
             with contextlib.suppress(OSError):  # it has just ended
                 self.channels[rank].send(Locate())
 
-    def may_say_where(self, outcome):
+    def may_say_where(self, outcome: Outcome) -> bool:
         return outcome.report is None
 
     def _has_answered(self, rank):
         return bool(self.outcomes[rank].described or self.outcomes[rank].has_failed or rank not in self.alive)
 
-    def begin_anew(self):
+    def begin_anew(self) -> None:
         super().begin_anew()
         self._stacks_begin = {rank: os.fstat(fd).st_size for rank, fd in self._stacks.items()}
 
-    def stacks(self, rank):
+    def stacks(self, rank: int) -> str:
         return os.pread(self._stacks[rank], 1 << 20, self._stacks_begin.get(rank, 0)).decode(errors="replace")

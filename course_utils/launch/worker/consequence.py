@@ -24,7 +24,7 @@ class Consequence(enum.Enum):
     PARTNER_GONE = "it has gone, says a class of exceptions made for that (`is_consequence`)"
 
 
-def of(error):
+def of(error: BaseException) -> Consequence | None:
     """The Consequence that `error` is, or None if it has a cause of its own."""
     if getattr(type(error), "is_consequence", False):
         return Consequence.PARTNER_GONE

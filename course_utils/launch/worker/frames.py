@@ -23,18 +23,18 @@ _ITEMS = 6  # of a container, or of a tensor that has at most this many
 _CHARS = 80
 _BITS = 200
 _NOISE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
-_SEQUENCES = {
+_SEQUENCES: dict[type, tuple[str, str]] = {
     list: ("[", "]"),
     tuple: ("(", ")"),
     set: ("{", "}"),
     frozenset: ("frozenset({", "})"),
     collections.deque: ("deque([", "])"),
 }
-_MAPPINGS = {dict: "", collections.OrderedDict: "OrderedDict", collections.defaultdict: "defaultdict"}
+_MAPPINGS: dict[type, str] = {dict: "", collections.OrderedDict: "OrderedDict", collections.defaultdict: "defaultdict"}
 _MAPPINGS[collections.Counter] = "Counter"
 
 
-def of_traceback(trace):
+def of_traceback(trace: types.TracebackType | None) -> tuple[Frame, ...]:
     """Return the Frames of a traceback, outermost first."""
     found = []
     while trace is not None:
@@ -43,9 +43,9 @@ def of_traceback(trace):
     return _described(found)
 
 
-def of_main_thread(with_locals=True):
+def of_main_thread(with_locals: bool = True) -> tuple[Frame, ...]:
     """Return the Frames of the main thread, outermost first; for calls from another thread."""
-    frame, found = sys._current_frames().get(threading.main_thread().ident), []
+    frame, found = sys._current_frames().get(threading.main_thread().ident or 0), []
     while frame is not None:
         found.append((frame, frame.f_lineno))
         frame = frame.f_back
@@ -83,7 +83,7 @@ def _held(frame):
     return held
 
 
-def in_words(value):
+def in_words(value: object) -> str:
     """Describe a value briefly without running any of the student's code, such as a `__repr__`."""
     try:
         text = _words(value, _LEVELS)

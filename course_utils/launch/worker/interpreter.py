@@ -4,8 +4,14 @@ execve keeps all that the launcher holds a worker by: its number, its group, its
 parent. So what it prints, logs, returns and raises, its interrupt and its end come as from any other worker.
 """
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from ..forkserver.protocol import WorkerFds
 
 # Begins an interpreter with the package of whoever starts it, wherever it lies and whatever lies beside it: run with
 # -P, so that no module beside the notebook is taken for one of Python's. Its first argument is the package's
@@ -27,10 +33,10 @@ go_on(sys.argv[2:])
 )
 
 
-def become(python, rank, folder, fds):
+def become(python: str, rank: int, folder: str | None, fds: WorkerFds) -> NoReturn:
     """In a new worker: be the interpreter `python` from here on. Raises OSError where it cannot be run."""
     fds = fds._replace(output=os.dup(1))  # the worker has taken it for its streams already
-    for fd in fds:
+    for fd in filter(None, fds):
         os.set_inheritable(fd, True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     numbers = map(str, (rank, *fds))

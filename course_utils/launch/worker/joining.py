@@ -43,7 +43,7 @@ class Joining:
         self._usual_store = rendezvous._create_c10d_store
         rendezvous._create_c10d_store = self._store
 
-    def join(self, backend):
+    def join(self, backend: str) -> None:
         """Make the default process group of the launch."""
         import torch.distributed as dist
 

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from typing import Any
 
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Describe, Described, Locate, Located
@@ -19,7 +20,7 @@ class Listener:
         self._messages = queue.SimpleQueue()
         threading.Thread(target=self._listen, name="course listener", daemon=True).start()
 
-    def next(self):
+    def next(self) -> tuple[Any, list[int]]:
         """Wait for a message, and return (message, descriptors). Raises EOFError if the notebook is gone."""
         found = self._messages.get()
         if found is None:

@@ -6,6 +6,8 @@
 What pdb prints goes where the worker's output goes.
 """
 
+from __future__ import annotations
+
 import bdb
 import collections
 import datetime
@@ -13,17 +15,22 @@ import os
 import pdb
 import sys
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ... import cells
 from ...processes import interrupts
 from ..forkserver.protocol import Asked, Typed
+
+if TYPE_CHECKING:
+    from .listener import Listener
 
 _ELSEWHERE = "breakpoint() opens a prompt only in workers that launch itself starts: on this machine, without on=…"
 _NOBODY = "breakpoint() needs keyboard input, but there is none here: remove it, or open the notebook"
 _IN_THREAD = "breakpoint() opens a prompt only in the main thread of a worker"
 
 
-def read_line(rank, prompt):
+def read_line(rank: int, prompt: str) -> Typed:
     """In the notebook: let the student answer `rank`'s prompt, and return the line as Typed. May be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         return Typed(None, "breakpoint() needs keyboard input, but this launch runs in a thread of the notebook")
@@ -38,7 +45,7 @@ def read_line(rank, prompt):
         return Typed(None, _NOBODY)
 
 
-def take_over(listener, send):
+def take_over(listener: Listener | None, send: Callable[[object], None]) -> None:
     """In a worker: make breakpoints and pdb ask the notebook or, without a Listener to hear it, say why they cannot."""
 
     def hook(*_, **__):
@@ -49,10 +56,11 @@ def take_over(listener, send):
         def __init__(self, *_, **__):
             super().__init__(listener, send)
 
-    sys.breakpointhook, pdb.Pdb = hook, Debugger
-    dist = sys.modules.get("torch.distributed")  # another interpreter may lack torch
+    sys.breakpointhook, pdb.Pdb = hook, Debugger  # type: ignore[misc]
+    dist: Any = sys.modules.get("torch.distributed")  # another interpreter may lack torch
     if dist is not None:
-        passed, c10d = collections.Counter(), dist.distributed_c10d
+        passed: collections.Counter[tuple[str, int]] = collections.Counter()
+        c10d = dist.distributed_c10d
         set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout  # torch 2.11 has the latter
 
         def breakpoint(rank=0, skip=0, timeout_s=3600):
@@ -77,7 +85,7 @@ def take_over(listener, send):
         dist.breakpoint = breakpoint
 
 
-def forget_breakpoints():
+def forget_breakpoints() -> None:
     """Stop tracing, and drop breakpoints that were set at a prompt: what runs next was not meant."""
     if isinstance(getattr(sys.gettrace(), "__self__", None), _Debugger):
         sys.settrace(None)

@@ -5,25 +5,28 @@ What differs from rank to rank or belongs to a machine does not travel: seeds, n
 
 import sys
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 
-def capture():
+def capture() -> dict[str, Any]:
     """{name: value} of this process's settings, of the libraries that it has imported."""
     values = {"warnings": [one for one in warnings.filters if _is_known(one[2])]}
     return values | {name: get() for name, (get, _) in _accessors().items()}
 
 
-def restore(values):
+def restore(values: Mapping[str, Any]) -> None:
     """Make `values`, of another process, this one's: those that are not already."""
     accessors = _accessors()
     for name, value in values.items():
         if name in accessors and accessors[name][0]() != value:
             accessors[name][1](value)
+    filters: Any = warnings.filters
     for one in reversed(values["warnings"]):  # the first that fits a warning decides
-        if one not in warnings.filters:
+        if one not in filters:
             warnings.simplefilter("default", append=True)  # has warnings forget what it has decided
-            del warnings.filters[-1]
-            warnings.filters.insert(0, one)
+            del filters[-1]
+            filters.insert(0, one)
 
 
 def _accessors():

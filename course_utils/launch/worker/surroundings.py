@@ -17,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import resource_tracker, shared_memory
+from typing import Any
 
 from ... import cells, hardware
 from ...processes import spawned
@@ -35,17 +37,17 @@ _READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CAC
 class Surroundings:
     """What a worker takes over from the notebook besides the call itself."""
 
-    environment: dict | None  # torchrun's variables included, but for those that differ from rank to rank
+    environment: dict[str, str] | None  # torchrun's variables included, but for those that differ from rank to rank
     directory: str
-    path: list
-    cores: set | None  # that this process may run on, None where the system does not say
-    sources: dict  # file name of a cell → its text, so that tracebacks and inspect find it
-    names: dict  # file name of a cell → what the notebook calls it
-    settings: dict  # of libraries, for settings.restore
+    path: list[str]
+    cores: set[int] | None  # that this process may run on, None where the system does not say
+    sources: dict[str, str]  # file name of a cell → its text, so that tracebacks and inspect find it
+    names: dict[str, str]  # file name of a cell → what the notebook calls it
+    settings: dict[str, Any]  # of libraries, for settings.restore
     authkey: bytes | None = None  # that opens the notebook's managers, for ranks on this machine
     python: str | None = None  # the interpreter that a worker goes on in, None for the one that it is
 
-    def restore(self, own):
+    def restore(self, own: dict[str, str]) -> None:
         """In a new worker: take over what the notebook has, and the variables `own`, which differ from rank to rank.
 
         With `environment` None the worker keeps the one it has; another interpreter keeps its path, after the
@@ -74,7 +76,7 @@ def _set_environment(wanted):
     os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
 
 
-def begin_anew(folder):
+def begin_anew(folder: str | None) -> None:
     """Undo in a worker what it inherits from the forkserver and no new process has.
 
     `folder` is for multiprocessing's temporary files, or None.
@@ -83,8 +85,8 @@ def begin_anew(folder):
     if hasattr(atexit, "_clear"):
         atexit._clear()
     atexit.register(logging.shutdown)
-    atexit.register(multiprocessing.util._exit_function)
-    multiprocessing.process.current_process()._config["tempdir"] = folder
+    atexit.register(multiprocessing.util._exit_function)  # type: ignore[attr-defined]
+    multiprocessing.process.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
     multiprocessing.util.spawnv_passfds = _spawn_apart
     if folder is not None:
         spawned.give_names(folder)
@@ -124,7 +126,7 @@ def _leave_shared_memory_to_its_maker():
     shared_memory.SharedMemory.__init__, shared_memory.SharedMemory.unlink = __init__, unlink
 
 
-_trackers = []
+_trackers: list[subprocess.Popen] = []
 
 
 def _spawn_apart(path, args, fds):
@@ -137,7 +139,9 @@ def _spawn_apart(path, args, fds):
     return process.pid
 
 
-def capture(world_size, placement, port, debug, gpus):
+def capture(
+    world_size: int, placement: hardware.Placement, port: int, debug: bool, gpus: Mapping[str, str]
+) -> Surroundings:
     """Return the Surroundings of all ranks; `gpus` are environment variables that choose GPUs.
 
     Raises FileNotFoundError if the notebook's folder is gone.
@@ -167,7 +171,7 @@ def capture(world_size, placement, port, debug, gpus):
     )
 
 
-def current_folder():
+def current_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -176,13 +180,13 @@ def current_folder():
         ) from None
 
 
-def read_at_import():
+def read_at_import() -> dict[str, str]:
     """The environment variables that only a new forkserver would see."""
     return {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
 
 
 @contextlib.contextmanager
-def folder():
+def folder() -> Iterator[str | None]:
     """A folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind, or None."""
     folder = None
     with contextlib.suppress(OSError):  # full, read-only: multiprocessing will say so where it needs one

@@ -12,7 +12,7 @@ _MOST_PARTS, _MOST_STEPS = 1_000, 20
 _NAME = "'s "  # before a name that a function refers to
 
 
-def described(value):
+def described(value: object) -> str:
     """Say what `value` is, as `a Trainer whose .parts['a'][1] is a lock`: the part that is to blame, and how it is
     reached by attributes, items, and what functions refer to.
     """
@@ -22,7 +22,7 @@ def described(value):
     return f"{_kind(value)} whose {path.removeprefix(_NAME)} is {_kind(blamed)}" if path else _kind(value)
 
 
-def sending_back(value):
+def sending_back(value: object) -> str:
     """Say that `value` was on its way back to the notebook, which failed."""
     return f"sending back its result, {described(value)}: return plain values or tensors"
 
@@ -45,7 +45,7 @@ def _path_to_blame(value):
     return path, value
 
 
-def reason_against(value):
+def reason_against(value: object) -> Exception | None:
     """The exception that sending `value` raises, or None."""
     try:
         payload.require_sendable(value)

@@ -1,5 +1,7 @@
 """What runs in each worker process: take the function, run it, hand back what became of it."""
 
+from __future__ import annotations
+
 import bdb
 import contextlib
 import ctypes
@@ -14,7 +16,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import cells, hardware
 from ...processes import ending, linux, payload
@@ -24,21 +28,26 @@ from . import consequence, interpreter, prompt, settings, surroundings, unsendab
 from . import frames as locals
 from .listener import Listener
 
+if TYPE_CHECKING:
+    from ..beyond.folder import FolderChannel
+
 # One that no program has a use for: SIGUSR1 and 2 are a student's, who may save a checkpoint there, as on Slurm.
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _TEXT_CHARS = 1_000  # of a logged text
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
 _MOST_LINES = 1_000  # at the beginning of a long traceback, and at its end
 
+_Clock = Callable[[], float]
+_Join = Callable[[], object]  # how a rank joins the process group
 _LAUNCHER = str(Path(__file__).parents[1]) + os.sep
-_channel = None  # to the notebook
-listener = None  # hears what it says while the worker runs
+_channel: Any = None  # to the notebook
+listener: Listener | None = None  # hears what it says while the worker runs
 _now = time.monotonic
 _sending = threading.Lock()  # a worker's threads may log
 _steps = itertools.count()
 
 
-def log(**values):
+def log(**values: Any) -> None:
     """Add a row to `run.metrics`: this rank, a step counted from 0 (or `step=`), the time, and `values`.
 
     Values are numbers, short texts, or tensors of one element. A notebook shows the latest of them while the launch
@@ -84,7 +93,7 @@ def _plain(name, value):
         ) from None
 
 
-def main(server_pid, rank, folder, fds):
+def main(server_pid: int, rank: int, folder: str | None, fds: WorkerFds) -> None:
     """Be rank `rank`, from a fresh fork of the forkserver `server_pid` to the end of the process.
 
     `folder` is for multiprocessing's temporary files, or None; the WorkerFds `fds` are this process's own.
@@ -108,12 +117,12 @@ def main(server_pid, rank, folder, fds):
     serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
 
 
-def go_on(arguments):
+def go_on(arguments: Sequence[str]) -> None:
     """Be the rank that has become this interpreter, to the end of the process."""
     *numbers, folder = arguments
-    rank, *fds = map(int, numbers)
-    fds = WorkerFds(*fds)
-    for fd in fds:
+    rank, *own = map(int, numbers)
+    fds = WorkerFds(*own)
+    for fd in own:
         os.set_inheritable(fd, False)
     linux.name_process(f"rank {rank}")
 
@@ -126,7 +135,9 @@ def go_on(arguments):
     serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
 
 
-def serve(channel, fds, surround, now=time.monotonic):
+def serve(
+    channel: Channel | FolderChannel, fds: WorkerFds, surround: Callable[[], _Join], now: _Clock = time.monotonic
+) -> None:
     """Be a rank to the end of this process: take over its surroundings, load the call, make it, send back what became
     of it.
 
@@ -157,7 +168,7 @@ def serve(channel, fds, surround, now=time.monotonic):
             leave_fork()
         doing = "waiting for what its GPU still had to do"
         wait_for_gpus()
-        doing = functools.partial(unsendable.sending_back, value)
+        doing = functools.partial(unsendable.sending_back, value)  # type: ignore[assignment]
         result_fd = payload.dump(value)
         send(Returned(now()), [result_fd])
         os.close(result_fd)
@@ -176,20 +187,20 @@ def serve(channel, fds, surround, now=time.monotonic):
     _leave()
 
 
-def tell_why_not(channel, error, now=time.monotonic):
+def tell_why_not(channel: Channel | FolderChannel, error: BaseException, now: _Clock = time.monotonic) -> None:
     """Send `error`, which kept this process from being a rank at all; without it only an exit code would be known."""
     with contextlib.suppress(OSError):  # the notebook is gone, or its folder is full
         channel.send(Raised(now(), report_of(error, "starting", is_ours=True)))
 
 
-def wait_for_gpus():
+def wait_for_gpus() -> None:
     """Wait until the GPUs in use have done all that was asked of them, and say so before, should that never end."""
     if hardware.gpus_in_use():
         send(Reached(Phase.WAITS_FOR_GPU))
         hardware.wait_for_gpus()
 
 
-def send(message, fds=()):
+def send(message: object, fds: Sequence[int] = ()) -> None:
     with _sending:
         _channel.send(message, fds)
 
@@ -208,19 +219,20 @@ class _NoChannel:
         )
 
 
-def _take_streams(output_fd):
+def _take_streams(output_fd: int) -> None:
     """Make one pipe of stdout and stderr, for Python, C code and subprocesses, written to line by line."""
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
     os.close(output_fd)
-    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+    streams: Any = sys  # whose __stdout__ and __stderr__ are declared final
+    sys.stdout = streams.__stdout__ = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+    sys.stderr = streams.__stderr__ = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
     libc = ctypes.CDLL(None)
     with contextlib.suppress(ValueError):  # another C library than glibc; its output then comes when the worker ends
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # _IOLBF, line by line
 
 
-def report_of(error, doing, is_ours):
+def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: bool) -> Report:
     """The Report of an exception. `doing` says what the launcher was doing, "" if the worker function was running; or
     is a function that says so.
     """
@@ -229,7 +241,6 @@ def report_of(error, doing, is_ours):
         trace = trace.tb_next
     trace = None if doing else cells.from_own(trace)  # what leads there, the launcher's or a check's, teaches nothing
     described = traceback.TracebackException(type(error), error, trace)
-    is_exit = isinstance(error, SystemExit)
     text = message = _text_of(error)
     if len(text) > _MESSAGE_CHARS:
         message = f"{text[:_MESSAGE_CHARS]}… ({len(text) - _MESSAGE_CHARS:,} more characters)"
@@ -240,7 +251,7 @@ def report_of(error, doing, is_ours):
         traceback=_shortened("".join(described.format()).replace(text, message)),
         frames=locals.of_traceback(trace),
         while_doing=doing if isinstance(doing, str) else doing(),
-        exitcode=_exit_code(error.code) if is_exit else None,
+        exitcode=_exit_code(error.code) if isinstance(error, SystemExit) else None,
         is_ours=is_ours,
         consequence=consequence.of(error),
         has_quit=isinstance(error, bdb.BdbQuit),
@@ -283,7 +294,7 @@ def _leave():
         ending.leave()
 
 
-def leave_fork(error=None):
+def leave_fork(error: BaseException | None = None) -> NoReturn:
     """End a child that the worker forked itself: it is no rank, and what it returns is nobody's result."""
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(error)
