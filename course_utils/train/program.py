@@ -28,6 +28,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist  # NEW
+import torch.nn.functional as F
 from tqdm import tqdm
 
 from .. import hardware

@@ -258,16 +258,16 @@ INTERRUPTED = ("--epochs", "2", "--batch-size", "96", "--model", "mlp", "--save-
 # step: a kill from outside would strike now before the first checkpoint, now after the last.
 KILLED = """
 import os, signal, sys
-from course_utils import train
-learn, calls = train.{kind}.learn, []
+from course_utils.train import program
+learn, calls = program.{kind}.learn, []
 def learn_until_killed(self, x, y):
     calls.append(None)
     begun_before = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
     if len(calls) == 21 and int(os.environ.get("RANK", 0)) == {rank} and not begun_before:
         os.kill(os.getpid(), signal.SIGKILL)
     return learn(self, x, y)
-train.{kind}.learn = learn_until_killed
-train.program()
+program.{kind}.learn = learn_until_killed
+program.program()
 """
 
 
