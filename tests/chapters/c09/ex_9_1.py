@@ -26,15 +26,6 @@
 # -         dist.all_reduce(p.grad)
 # +         dist.all_reduce(p.grad)
 # +     model.zero_grad()
-# %% right (gathers and adds)
-def average_gradients_unequal(model, num_samples):
-    numbers = [None] * dist.get_world_size()
-    dist.all_gather_object(numbers, num_samples)
-    for p in model.parameters():
-        everyone = [torch.empty_like(p) for _ in numbers]
-        dist.all_gather(everyone, p.grad)
-        p.grad = sum(n * grad for n, grad in zip(numbers, everyone)) / sum(numbers)
-
 # %% right (sends one bucket)
 def average_gradients_unequal(model, num_samples):
     parameters = list(model.parameters())
