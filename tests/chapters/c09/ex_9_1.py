@@ -8,7 +8,7 @@
 # num_samples / total → num_samples / dist.get_world_size()
 # %% wrong (adds means and divides by samples): is a mean already
 # num_samples / total → 1 / total
-# %% wrong (knows the text's sixteen): not that of the mean over all 512 samples
+# %% wrong (knows the text's sixteen): not that of the mean over all 8 samples
 # num_samples / total → num_samples / 16
 # %% wrong (works on a copy): it still holds its own gradient
 # p.grad *= num_samples / total → grad = p.grad * num_samples / total
