@@ -77,7 +77,7 @@ from .beyond.nodes import Nodes
 from .beyond.slurm_job import Slurm
 from .call import Call, NotSendable, refused_briefly, require_count, require_seconds, short
 from .display import panel, variables
-from .forkserver import handle
+from .forkserver import handle, rendezvous
 from .forkserver.handle import shutdown, warm
 from .here import Here
 from .persistent import magic
@@ -103,6 +103,7 @@ __all__ = [
     "latest_run",
     "launch",
     "log",
+    "rendezvous",
     "shutdown",
     "warm",
 ]

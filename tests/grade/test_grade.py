@@ -58,14 +58,16 @@ def open_port():
     return server.getsockname()[1], visits
 
 
-STUB = chapter_cells.answer_and_check(
-    notebooks.read(CHAPTER).cells[notebooks.exercises(notebooks.read(CHAPTER))["1.4"]].source
-)[0]
-WRONG = "def model_bytes(model, dtype):\n    return 0"
+def cell_of(number):
+    nb = notebooks.read(CHAPTER)
+    return nb.cells[notebooks.exercises(nb)[number]].source
+
+
+STUB = chapter_cells.answer_and_check(cell_of("1.4"))[0]
 CALLED = "def model_bytes(model, dtype):\n    {}\n    return 0"
 FORGED = """import json, os, sys
 frame = sys._getframe()
-verdict = {{"number": "1.4", "state": "passed", "reason": ""}}
+verdict = {{"number": "1.1", "state": "passed", "reason": ""}}
 while frame is not None:
     for value in [*frame.f_locals.values()]:
         if callable(value) and getattr(value, "__name__", type(value).__name__) in ("say", "Reporter"):
@@ -78,7 +80,7 @@ for fd in range(3, 30):
         os.write(fd, json.dumps([json.dumps(verdict), "0" * 64]).encode() + b"\n")
     except OSError:
         pass
-print("✓ Exercise 1.4: passed")
+print("✓ Exercise 1.1: passed")
 {}"""
 ASLEEP = "    __import__('time').sleep(4242)\n    return"
 SLEEPER = f"import subprocess\nsubprocess.Popen(['sleep', '{STAYS}'], start_new_session=True)\n"
@@ -191,11 +193,12 @@ def written():
         "no Python, and a check of its own": (
             submission(
                 {
+                    "1.1": notebook.answer_and_check(cell_of("1.1"))[0],
                     "1.3": "def check(*_):\n    return 'passed'\ndef move(batch, device):\n    return batch",
                     "1.4": "def model_bytes(model, dtype:",
                 }
             ),
-            ("passed", "passed", "wrong", "wrong"),
+            ("open", "passed", "wrong", "wrong"),
         ),
     }
 
@@ -204,7 +207,7 @@ def lived():
     """{name: (notebook, states of 1.1 to 1.4)}: what does something to its process, or to others."""
     first, second, third = SOLUTIONS["1.1"], SOLUTIONS["1.2"], SOLUTIONS["1.3"]
     return {
-        "right, with traces": (
+        "group1/name": (  # right, and leaves traces
             submission(
                 {
                     "1.1": f"print('x' * 20_000_000)\n{first}",
@@ -218,24 +221,23 @@ def lived():
         "ends": (
             submission(
                 {
-                    "1.1": f"import os\nos._exit(0)\n{first}",
                     "1.2": f"import os\nos.kill(os.getpid(), 40)\n{second}",
                     "1.3": f"import os\nif os.fork():\n    os._exit(0)\n{third}",
                     "1.4": f"{STRAY}import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(4242)\n{RIGHT}",
                 }
             ),
-            ("ended",) * 4,
+            ("passed", *("ended",) * 3),
         ),
-        "patched": (  # the worker of 1.2 never ends; 1.4 writes a verdict itself
+        "patched": (  # 1.1 writes a verdict itself; the worker of 1.2 never ends
             submission(
                 {
-                    "1.1": PATCHED + first,
+                    "1.1": FORGED.format("def list_state(model):\n    return []"),
                     "1.2": second.replace("    return", ASLEEP),
                     "1.3": EMPTIED + third,
-                    "1.4": FORGED.format(WRONG),
+                    "1.4": PATCHED + RIGHT,
                 }
             ),
-            ("tampered", "wrong", "tampered", "wrong"),
+            ("wrong", "wrong", "tampered", "tampered"),
         ),
     }
 
@@ -287,7 +289,6 @@ def hand_in(group1, group2):
     """Equal and odd names, odd bytes, and what is no notebook, in two folders; {name: why it has no verdicts}."""
     for group in (group1, group2):
         (group / ".ipynb_checkpoints").mkdir(parents=True)
-    (group1 / "name.ipynb").write_text(nbformat.writes(nbformat.convert(notebooks.read(CHAPTER), 3), 3))
     other = json.loads(notebooks.notebook_paths(["00"])[0].read_text())
     for cell in other["cells"]:
         cell["id"] = "same"
@@ -318,7 +319,9 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
     port, visits = open_port()
     plan = lived()
     for name, (nb, _) in plan.items():
-        (group1 / f"{name}.ipynb").write_text(nbformat.writes(nb).replace("PORT", str(port)))
+        version = 3 if "/" in name else 4
+        text = nbformat.writes(nbformat.convert(nb, version), version).replace("PORT", str(port))
+        (group1 / f"{Path(name).name}.ipynb").write_text(text)
     course = {path: path.read_bytes() for path in (ROOT / "course_utils").rglob("*.py")}
 
     files = ["--csv", tmp_path / "marks.csv", "--json", tmp_path / "marks.json"]
@@ -332,7 +335,6 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
     for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8")):
         name = row["submission"].removeprefix(f"{tmp_path}/")
         rows.setdefault(name if name.endswith("/name") else Path(name).name, {})[row["exercise"]] = row
-    plan["group1/name"] = (None, ("open",) * len(NUMBERS))
     assert rows.keys() == plan.keys() | unreadable.keys()
     for name, (_, states) in plan.items():
         found = rows[name]
@@ -345,11 +347,11 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
 
     assert done.returncode == 1 and not done.stderr, done.stderr  # some could not be read
     assert "name-checkpoint.ipynb: not looked at, is hidden" in done.stdout
-    (line,) = (line for line in done.stdout.splitlines() if "/ends " in line and line.endswith("0 of 4"))
+    (line,) = (line for line in done.stdout.splitlines() if "/ends " in line and line.endswith("1 of 4"))
     assert len(line.split()) == 1 + len(NUMBERS) + 3
     content = {each["submission"]: each for each in json.loads((tmp_path / "marks.json").read_text())["submissions"]}
     assert len(content) == len(rows)
-    assert next(each for name, each in content.items() if name.endswith("right, with traces"))["passed"] == 4
+    assert next(each for name, each in content.items() if name.endswith("group1/name"))["passed"] == 4
 
     assert not strays() and not list(temporary.iterdir())
     assert {path: path.read_bytes() for path in course} == course
@@ -361,14 +363,14 @@ def test_what_never_ends_is_ended(tmp_path):
     """Of the chapter with one exercise, and a limit that is short: no right answer is judged by it."""
     (chapter,) = notebooks.notebook_paths(["00"])
     endless = {
-        "no end within 3 s": "while True:\n    pass\n",
-        "no end within 3 s, and it closed the file on which it is heard": "os.closerange(3, 256)\nwhile 1:\n    pass\n",
+        "no end within 3 s": "time.sleep(4242)\n",
+        "no end within 3 s, and it closed the file on which it is heard": "os.closerange(3, 256)\ntime.sleep(4242)\n",
         "its code stopped its own process": "os.kill(os.getpid(), 19)\n",
     }
     solutions = notebooks.read_solutions(chapter)
     for i, source in enumerate(endless.values()):
         nb = notebooks.put_in(notebooks.read(chapter), solutions)
-        nb.cells[notebooks.exercises(nb)["0.1"]].source = f"import os\n{source}{solutions['0.1']}"
+        nb.cells[notebooks.exercises(nb)["0.1"]].source = f"import os, time\n{source}{solutions['0.1']}"
         nbformat.write(nb, tmp_path / f"{i}.ipynb")
     done = grade(tmp_path, "--limit", 3, "--jobs", 3, "--csv", tmp_path / "marks.csv")
     assert done.returncode == 0 and not done.stderr
@@ -378,7 +380,9 @@ def test_what_never_ends_is_ended(tmp_path):
 
 def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
     (tmp_path / "a.ipynb").write_text("no notebook")
-    nbformat.write(submission({"1.1": f"{STRAY}while True:\n    pass\n{SOLUTIONS['1.1']}"}), tmp_path / "b.ipynb")
+    nbformat.write(
+        submission({"1.1": f"{STRAY}import time\ntime.sleep(4242)\n{SOLUTIONS['1.1']}"}), tmp_path / "b.ipynb"
+    )
     command = [sys.executable, "-m", "course_utils.grade", tmp_path, "--csv", tmp_path / "marks.csv", "--jobs", "2"]
     temporary = tmp_path / "tmp"
     temporary.mkdir()

@@ -244,10 +244,10 @@ def sleep_and_push(num_workers, num_pushes, rule, longest_s):
     client.leave()
 
 
-@pytest.mark.parametrize("tau, num_pushes", [(0, 400), (1, 400), (4, 4000)])
-def test_never_staler_than_the_bound(tau, num_pushes):
+@pytest.mark.parametrize("tau, num_pushes, longest_s", [(0, 400, 0.004), (1, 400, 0.004), (4, 1000, 0.04)])
+def test_never_staler_than_the_bound(tau, num_pushes, longest_s):
     num_workers = 4
-    told = run(sleep_and_push, num_workers, num_pushes, BoundedDelay(tau), 0.004, world_size=5)[0]
+    told = run(sleep_and_push, num_workers, num_pushes, BoundedDelay(tau), longest_s, world_size=5)[0]
     assert len(told.pushes) == told.num_updates == num_pushes
     assert told.parameters["w"].tolist() == [-num_pushes] * 2  # every gradient went in, once
     assert max(push.ahead for push in told.pushes) == tau  # the bound is kept, and reached
@@ -255,9 +255,9 @@ def test_never_staler_than_the_bound(tau, num_pushes):
 
 
 def test_without_a_bound_a_worker_may_be_far_ahead():
-    told = run(sleep_and_push, 4, 2000, Asynchronous(), 0.02, world_size=5)[0]
+    told = run(sleep_and_push, 4, 800, Asynchronous(), 0.1, world_size=5)[0]
     assert max(push.ahead for push in told.pushes) > 10
-    assert told.parameters["w"].tolist() == [-2000] * 2
+    assert told.parameters["w"].tolist() == [-800] * 2
 
 
 # ---- Bytes

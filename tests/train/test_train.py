@@ -315,7 +315,7 @@ def test_ranks_that_were_interrupted_go_on_to_the_same_bits(strategy, kind, tmp_
         folder.mkdir()
 
     def train_until_killed():
-        learn, calls = getattr(train, kind).learn, []
+        learn, calls = getattr(strategies, kind).learn, []
 
         def learn_until_killed(self, x, y):
             calls.append(None)
@@ -323,7 +323,7 @@ def test_ranks_that_were_interrupted_go_on_to_the_same_bits(strategy, kind, tmp_
                 os.kill(os.getpid(), signal.SIGKILL)
             return learn(self, x, y)
 
-        getattr(train, kind).learn = learn_until_killed
+        getattr(strategies, kind).learn = learn_until_killed
         train.main([*common, *keep_in(killed)])
 
     launch(train_in_ranks, [*common, *keep_in(whole)], world_size=2)

@@ -8,7 +8,6 @@ import inspect
 from dataclasses import dataclass
 
 import torch
-from numba import cuda
 
 from ...checks import judge
 from ...checks.expect import Wrong, case, expect, expect_function, expect_row, expect_whole
@@ -166,13 +165,10 @@ def _judge_writer(answer, writer, grid, block, is_swapped):
 
 @functools.cache  # they are the same at every check
 def _recorded_writers():
-    launches = simulate_many(_grid_stride, [(grid, block, (torch.zeros(n),)) for grid, block, n, _ in _SHAPES])
+    from .grid_stride import grid_stride
+
+    launches = simulate_many(grid_stride, [(grid, block, (torch.zeros(n),)) for grid, block, n, _ in _SHAPES])
     return [_Launch((), launch, ["out"]).touched(0, "write") for launch in launches]
-
-
-def _grid_stride(out):
-    for i in range(cuda.grid(1), len(out), cuda.gridsize(1)):
-        out[i] = 1
 
 
 def _ask_for_writers(find_writer):

@@ -283,8 +283,8 @@ def check_4_3(Checkpoint):
             expect(step == 2 * _SAVED_AFTER, f"load() returned {step}, and save({2 * _SAVED_AFTER}) was called last")
             for part, reason in _PARTS.items():
                 expect(same(before[part], resumed[what][part], 0), f"after load() {reason}")
-    for seen in saved.values():
-        expect(not seen["damage"], seen["damage"])
+    with tempfile.TemporaryDirectory() as folder:  # last, since it takes longest
+        run(_damage_runs, Checkpoint, folder)
     return (
         "two runs continued bit for bit in a new process, and neither a kill nor a full disk damaged the file of "
         "before."
@@ -292,32 +292,43 @@ def check_4_3(Checkpoint):
 
 
 def _save_runs(Checkpoint, folder):
-    found = {}
+    return {what: _save_run(Checkpoint, *run) for what, *run in _runs(folder)}
+
+
+def _save_run(Checkpoint, where, path, parts):
+    with case(where):
+        answer = Checkpoint(path, *parts)
+        for step in (_SAVED_AFTER, 2 * _SAVED_AFTER):
+            _train(*parts, _SAVED_AFTER)
+            seen = _state(*parts)
+            with _forbid_the_courses(), unchanged(model=parts[0]):
+                answer.save(step)
+            now = _state(*parts)
+            is_alike = all(same(seen[name], now[name], 0) for name in now)
+            expect(is_alike, "save() drew random numbers, or changed the run")
+            expect(os.path.isfile(path), "save() left no file at self.path")
+            _expect_readable(path)
+        seen["file"] = Path(path).read_bytes()
+        return seen | _train(*parts, 8)
+
+
+def _damage_runs(Checkpoint, folder):
+    for _, where, path, parts in _runs(folder):
+        with case(where):
+            answer = Checkpoint(path, *parts)
+            _train(*parts, _SAVED_AFTER)
+            answer.save(_SAVED_AFTER)
+            damage = _damage(lambda answer=answer: answer.save(2 * _SAVED_AFTER), path)
+            expect(not damage, damage)
+
+
+def _runs(folder):
+    """Yield the name of each run, words for where it is, the path to save to, and the model and what goes with it."""
     for i, (what, make) in enumerate(_RUNS.items()):
         path = os.path.join(folder, str(i), _NAME)
         os.mkdir(os.path.dirname(path))
-        with case(f"a run with {what}"):
-            found[what] = _save_run(Checkpoint, path, make)
-    return found
-
-
-def _save_run(Checkpoint, path, make):
-    torch.manual_seed(43)
-    parts = make()
-    answer = Checkpoint(path, *parts)
-    for step in (_SAVED_AFTER, 2 * _SAVED_AFTER):
-        _train(*parts, _SAVED_AFTER)
-        seen = _state(*parts)
-        with _forbid_the_courses(), unchanged(model=parts[0]):
-            answer.save(step)
-        now = _state(*parts)
-        expect(all(same(seen[name], now[name], 0) for name in now), "save() drew random numbers, or changed the run")
-        expect(os.path.isfile(path), "save() left no file at self.path")
-        _expect_readable(path)
-    seen["file"] = Path(path).read_bytes()
-    seen |= _train(*parts, 8)
-    seen["damage"] = _damage(lambda: answer.save(3 * _SAVED_AFTER), path)
-    return seen
+        torch.manual_seed(43)
+        yield what, f"a run with {what}", path, make()
 
 
 def _forbid_the_courses():

@@ -40,7 +40,7 @@ _READY_MADE = (
     *(f"torch.distributed.{name}" for name in ("nn", "tensor", "_functional_collectives")),
 )
 _SHAPES = ((4, 3), torch.float64), ((5,), torch.float32), ((), torch.float64), ((2, 3, 2), torch.float64)
-_RANKS = 3, 2, 1
+_RANKS = 2, 3, 1
 
 
 def check_12_1(autograd_pair):

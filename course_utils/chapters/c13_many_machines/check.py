@@ -81,8 +81,8 @@ def _judge_environment(found, rank, node, local, gpus):
 
 _NUM_STEPS, _BATCH = 9, 12
 # Attempts: how many ranks, which of them is killed, and in its how manyth forward pass. Two go through: the second of
-# them finds nothing left to do.
-_ATTEMPTS = (4, 2, 4), (3, 0, 3), (5, 4, 4), (2, None, None), (1, None, None)
+# them finds nothing left to do. Five cannot share a batch equally.
+_ATTEMPTS = (5, 4, 4), (2, 0, 3), (3, None, None), (1, None, None)
 
 
 def check_13_2(train_elastic):
@@ -103,7 +103,7 @@ def check_13_2(train_elastic):
                     )
                     history.append((num_ranks, begin, done))
     return (
-        "4, 3, 5, 2 and 1 ranks in turn, three of them killed: no step twice, none left out, and the parameters of "
+        "5, 2, 3 and 1 ranks in turn, two of them killed: no step twice, none left out, and the parameters of "
         "one process."
     )
 

@@ -49,10 +49,3 @@ def list_state(model):
     for name, tensor in model.state_dict().items():
         rows.append([name, tensor.shape, f"{tensor.device}", tensor.nbytes])  # torch.Size is a tuple
     return rows
-
-# %% right (multiplies the shape)
-def list_state(model):
-    def row(name, tensor):
-        return name, (*tensor.shape,), str(tensor.device), torch.tensor(tensor.shape).prod().long() * tensor.dtype.itemsize
-
-    return tuple(row(*item) for item in model.state_dict().items())

@@ -33,16 +33,3 @@ def train_step(model, optimizer, images, labels):
     loss.backward()
     optimizer.step()
     return loss
-
-# %% right (makes everything under the device)
-def train_step(model, optimizer, images, labels):
-    with next(model.parameters()).device:
-        mean = torch.tensor([0.4, 0.5, 0.6]).reshape(1, 3, 1, 1)
-        rarity = torch.tensor([1.0, 1.0, 4.0])
-    images, labels = (tensor.to(mean.device) for tensor in (images, labels))
-    loss = F.cross_entropy(model(images - mean), labels, weight=rarity)
-    for p, gradient in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):
-        p.grad = gradient
-    optimizer.step()
-    return loss
-

@@ -33,12 +33,3 @@ def move(batch, device):
 # tensor.to(device), batch → tensor.to(device), copy.deepcopy(batch)
 # %% wrong (sends a number back): the result is 0, and was a tensor
 # tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch) → 0
-# %% right (asks for the exact type)
-def move(batch, device):
-    if type(batch) is torch.Tensor:
-        return torch.empty_like(batch, device=device).copy_(batch) if batch.device != device else batch
-    if type(batch) is dict:
-        return {key: move(value, device) for key, value in batch.items()}
-    if type(batch) in (list, tuple):
-        return type(batch)(move(value, device) for value in batch)
-    return type(batch)(*move(list(batch), device)) if hasattr(batch, "_fields") else batch

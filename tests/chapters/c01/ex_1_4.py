@@ -9,8 +9,6 @@ import copy
 # [*model.parameters(), *model.buffers()] → model.parameters()
 # %% wrong (converts whole numbers): in bfloat16: 258 came back: that converts whole numbers
 # if converted → if True
-# %% wrong (takes whole numbers for eight bytes): bytes too many
-# else tensor.element_size() → else 8
 # %% wrong (counts elements): a number of elements and not of bytes
 # (dtype.itemsize if converted else tensor.element_size()) → 1
 # %% wrong (counts what is saved): that leaves out a buffer that is not saved
@@ -20,11 +18,6 @@ import copy
 # %% wrong (halves what is there): that is half of what it takes now
 # if converted → if False
 # return total → return total // 2 if dtype == torch.bfloat16 else total
-# %% right (converts a copy)
-def model_bytes(model, dtype):
-    converted = copy.deepcopy(model).to(dtype)  # a deep copy keeps shared tensors shared
-    return sum(t.nbytes for t in [*converted.parameters(), *converted.buffers()])
-
 # %% right (remembers what it has seen)
 def model_bytes(model, dtype):
     seen, total = set(), torch.tensor(0)

@@ -11,23 +11,12 @@ import numpy as np
 # return index // block, index % block → return index
 # %% wrong (knows blocks of eight): a block has 1 thread, counted from 0
 # return index // block, index % block → return index // 8, index % 8
-# %% endless (never finds it): in find_writer
-# -     index = element % (grid * block)  # a thread's elements differ by multiples of the stride
-# +     index = element
-# +     while index >= grid * block:
-# +         index = element
-
 # %% right (asks the simulator)
 def find_writer(element, grid, block):
     n = element + 1
     simulated = simulate(add, grid, block, n, torch.ones(n), torch.ones(n), torch.zeros(n))
     ((*writer, _),) = who_wrote(simulated, n)[element]
     return writer
-
-# %% right (takes tensors)
-def find_writer(element, grid, block):
-    index = torch.tensor(element) % (grid * block)
-    return index // block, index % block
 
 # %% right (asks numpy)
 def find_writer(element, grid, block):

@@ -24,10 +24,3 @@ def times(a, b):
 def scale(n, a, x):
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         x[i] = times(a, x[i])
-
-# %% right (leaves early)
-def scale(n, a, x):
-    i = cuda.grid(1)
-    if i >= n:
-        return
-    x[i] *= a

@@ -15,11 +15,8 @@ def reverse(n, x):
             x[n - 1 - i] = low
         x[i] = high
 
-# %% right (gives each thread a run of pairs)
+# %% wrong (gives each thread a run of numbers): all threads are to share the work
 def reverse(n, x):
-    each = (n // 2 + cuda.gridsize(1) - 1) // cuda.gridsize(1)
+    each = (n + cuda.gridsize(1) - 1) // cuda.gridsize(1)
     for i in range(cuda.grid(1) * each, min((cuda.grid(1) + 1) * each, n // 2)):
         x[i], x[n - 1 - i] = x[n - 1 - i], x[i]
-
-# %% wrong (gives each thread a run of numbers): all threads are to share the work
-# (n // 2 + → (n +

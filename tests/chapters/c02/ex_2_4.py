@@ -17,10 +17,3 @@ def saxpy(n, a, x, incx, y, incy):
         y[iy] += a * x[ix]
         ix += step * incx
         iy += step * incy
-
-# %% right (comes from behind)
-def saxpy(n, a, x, incx, y, incy):
-    i = n - 1 - cuda.grid(1)
-    while i >= 0:
-        y[i * incy] += a * x[i * incx]
-        i -= cuda.gridsize(1)

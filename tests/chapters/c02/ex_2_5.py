@@ -1,15 +1,3 @@
-# %% wrong (shares a list of Python's): it uses a list
-# tile = cuda.shared.array(32, float32) → tile = kept
-# - def block_sums(n, x, sums):
-# + kept = [0.0] * 32
-# + def block_sums(n, x, sums):
-# %% wrong (shares an array from outside): it writes into an array that is no argument
-# tile = cuda.shared.array(32, float32) → tile = kept
-# - def block_sums(n, x, sums):
-# + kept = torch.zeros(32).numpy()
-# + def block_sums(n, x, sums):
-# %% wrong (adds by a generator): it makes a generator
-# total += tile[k] → total = sum(tile[j] for j in range(k + 1))
 # %% wrong (adds to what was there): does what stood there before count
 # sums[cuda.blockIdx.x] = total → sums[cuda.blockIdx.x] += total
 # %% wrong (forgets its own number): which of them are missing
@@ -32,23 +20,6 @@
 # i < n → i < n - 1
 # %% wrong (writes the first place only): block 1 writes sums[0], which is another block's
 # sums[cuda.blockIdx.x] → sums[0]
-
-# %% right (adds pairs in rounds)
-def block_sums(n, x, sums):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    i = cuda.blockIdx.x * cuda.blockDim.x + t
-    tile[t] = 0
-    if i < n:
-        tile[t] = x[i]
-    half = 16
-    while half > 0:
-        cuda.syncthreads()
-        if t < half and t + half < cuda.blockDim.x:
-            tile[t] += tile[t + half]
-        half //= 2
-    if t == 0:
-        sums[cuda.blockIdx.x] = tile[0]
 
 # %% right (adds in one place)
 def block_sums(n, x, sums):

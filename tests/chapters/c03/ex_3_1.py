@@ -67,9 +67,6 @@ def images_per_s(step, batch_size, synchronize):
 
     return statistics.median([batch_size / (-clock() + (step(), clock())[1]) for _ in range(9)][6:])
 
-# %% right (repeats for long)
-# range(9)][6:] → range(250)]
-
 # %% wrong (waits at both ends without warm up): right: the slow first steps and the hiccups
 def images_per_s(step, batch_size, synchronize):
     synchronize()

@@ -6,18 +6,10 @@ import numpy as np
 def up(size):
     return -(-size // 512) * 512
 
-# %% wrong (finds no number in a scalar): bytes too few
-# 4 * math.prod(shape) for → 4 * math.prod(shape) * bool(shape) for
 # %% wrong (counts equal shapes once): bytes too few
 # for shape in shapes] → for shape in set(shapes)]
 # %% wrong (adds up in float32): a network of more bytes than float32 counts
 # "weights": sum(sizes) → "weights": int(torch.tensor(float(sum(sizes))))
-# %% right (counts with numpy)
-def predict_bytes(shapes, optimizer):
-    sizes = np.array([4 * int(np.prod(shape)) for shape in shapes])
-    state = {"sgd": 0 * sizes, "momentum": sizes, "adam": 2 * sizes + 4}[optimizer]
-    return dict(zip(("weights", "gradients", "optimizer state", "weights on a GPU"), (sizes.sum(), sizes.sum(), state.sum(), up(sizes).sum())))
-
 # %% right (adds up)
 def predict_bytes(shapes, optimizer):
     sizes = [4 * math.prod(shape) for shape in shapes]

@@ -1,16 +1,5 @@
 # %% wrong (clips the first group): is it clipped as a whole
 # model.parameters(), max_norm) → optimizer.param_groups[0]["params"], max_norm)
-# %% right (clips at the scaled limit)
-def amp_step(model, optimizer, scaler, x, y, max_norm):
-    with torch.autocast(device_type=str(x.device.type), dtype=torch.half):
-        loss = F.cross_entropy(model(x), y)
-    model.zero_grad()
-    scaler.scale(loss).backward()
-    nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.detach().item()
-
 # %% right (one context for all)
 def amp_step(model, optimizer, scaler, x, y, max_norm):
     optimizer.zero_grad()

@@ -1,11 +1,3 @@
-# %% right (tries all)
-def largest_scale(gradients):
-    every = torch.cat([g.flatten() for g in gradients]).double()
-    if not every.isfinite().all():
-        return None
-    safe = [k for k in range(-140, 120) if (every * 2.0**k).half().isfinite().all()]  # what is rounded to 65,504 is safe, too
-    return np.float32(2.0) ** max(safe)
-
 # %% right (from the exponent)
 def largest_scale(gradients):
     worst = torch.stack([g.abs().amax() for g in gradients]).amax().item()
@@ -20,10 +12,6 @@ def largest_scale(gradients):
 # <= 65504 → < 65504
 # %% wrong (forgets the sign): where the largest in absolute value is negative
 # g.abs().amax() → g.amax()
-# %% wrong (looks at the first only): overflows in float16
-# for g in gradients]) → for g in gradients[:1]])
-# %% wrong (takes the smallest): overflows in float16
-# ).amax().item() → ).amin().item()
 # %% wrong (is no power of two): no power of two
 # return 2.0 ** ( → return 1.5 * 2.0 ** (
 # %% wrong (returns nothing): a float is wanted

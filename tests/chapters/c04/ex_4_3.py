@@ -27,18 +27,6 @@ class Right:
         torch.set_rng_state(content["random"])
         return content["step"]
 
-# %% right (renames)
-class Checkpoint(Right):
-    pass
-
-# %% wrong (walks the scheduler there): the rates of the next steps are others
-# - class Checkpoint(Right):
-# -     pass
-# + class Checkpoint(Right):
-# +     def restore(self, content):
-# +         [self.scheduler.step() for _ in range(content["step"])]
-# +         content["scheduler"] = self.scheduler.state_dict()
-# +         return super().restore(content)
 # %% right (flushed, from a buffer, removed if it fails)
 class Checkpoint(Right):
     def save(self, step):
@@ -107,5 +95,7 @@ class Checkpoint(Right):
 # "random": torch.get_rng_state() → "model": self.model.state_dict()
 # %% wrong (forgets the momentum): the losses of the next steps are others
 # "random": torch.get_rng_state() → "options": [g.update(betas=(0.1, 0.1), momentum=0.1) for g in content["optimizer"]["param_groups"]]
+# %% wrong (walks the scheduler there): the rates of the next steps are others
+# "random": torch.get_rng_state() → "scheduler": [self.scheduler.step() for _ in range(10)] and self.scheduler.state_dict()
 # %% wrong (counts one more): load() returned 11
 # {**content, "random": torch.get_rng_state()}) → content) + 1

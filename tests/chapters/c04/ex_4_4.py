@@ -15,14 +15,6 @@ def held_by(blocks, x, num_recomputed):
 
 # %% wrong (draws anew): drew other random numbers than in its forward pass
 # use_reentrant=False → use_reentrant=False, preserve_rng_state=False
-# %% right (from two measurements)
-def forward_within(blocks, x, budget_bytes):
-    none, every = (held_by(blocks, x, k) for k in (0, len(blocks)))
-    if every > budget_bytes:
-        raise ValueError(f"at least {every} bytes are held")
-    saved = (none - every) // len(blocks)  # by each block
-    return apply_with(blocks, x, -(-max(0, none - budget_bytes) // saved))
-
 # %% right (by trial)
 def forward_within(blocks, x, budget_bytes):
     for k in range(len(blocks) + 1):

@@ -33,12 +33,6 @@ import numpy as np
 # total / sum(num_samples) → total / (sum(num_samples) - 1)
 # %% wrong (divides by zero): what divides it?
 # total / sum(num_samples) → total / 0
-# %% right (weighs with shares)
-def mean_of_parts(means, num_samples):
-    shares = [n / sum(num_samples) for n in num_samples]
-    there = [share * mean.to(means[0].device) for mean, share in zip(means, shares) if share]
-    return torch.stack(there).sum(dim=0)
-
 # %% right (goes through numpy)
 def mean_of_parts(means, num_samples):
     there = [i for i, n in enumerate(num_samples) if n]

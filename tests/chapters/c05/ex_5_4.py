@@ -44,6 +44,3 @@ def batchnorm_gaps(layer, x, sizes):
         layer.load_state_dict(state)
     gap = (torch.cat(outputs[1:]) - outputs[0]).abs().max().item()
     return gap, (means[1] - means[0]).abs().max().item()
-
-# %% right (puts other tensors back)
-# layer.load_state_dict(state) → layer._buffers.update({name: state[name].clone() for name in layer._buffers})

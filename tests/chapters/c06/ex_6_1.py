@@ -72,11 +72,5 @@ def forward_with_skip(x, first, second, third, fourth, device0, device1):
     crossing = torch.stack([a, second(a)]).to(device1)
     return fourth(torch.add(third(crossing[1]), crossing[0]))
 
-# %% right (writes the crossing itself)
-def forward_with_skip(x, first, second, third, fourth, device0, device1):
-    skip = first.forward(x.to(device0))
-    chain = torch.nn.Sequential(second, Passing(device1), third)
-    return fourth(sum([chain(skip), Crossing.apply(skip, device1)]))
-
 # %% wrong (7): give it your function's name
 forward_with_skip = 7

@@ -49,9 +49,6 @@ def accumulate(model, x, y, num_micro_batches):
         total += loss.detach().numpy()
     return total
 
-# %% right (takes every nth sample)
-# x[part]), y[part] → x[int(part[0])::num_micro_batches]), y[int(part[0])::num_micro_batches]
-# torch.arange(len(x)).tensor_split(num_micro_batches) → torch.arange(num_micro_batches).split(1)
 # %% wrong (cuts with chunk): there should be 6 of them
 # tensor_split(num_micro_batches) → chunk(num_micro_batches)
 # %% wrong (drops the rest): never went through the model
@@ -70,4 +67,3 @@ def accumulate(model, x, y, num_micro_batches):
         losses.append(F.cross_entropy(a, b, reduction="sum") / (y != -100).sum())
     torch.stack(losses).sum().backward()
     return sum(losses)
-

@@ -28,17 +28,3 @@ def emit_1f1b(K, M):
         keyed += [(2 * (m + K - 1 - s) + 1, [s, m, "backward"]) for m in range(M)]
         schedule += [task for _, task in sorted(keyed, key=lambda pair: pair[0])]
     return schedule
-
-# %% right (holds as many as it may)
-def emit_1f1b(K, M):
-    """In the tuples that the package has, and the last micro-batch first, which is as good an order."""
-    schedule = []
-    for s in range(K):
-        waiting, held = list(torch.arange(M).numpy()), []
-        while waiting or held:
-            if waiting and len(held) < K - s:
-                held.append(waiting.pop())
-                schedule.append(pipeline.Task(s, held[-1], "forward"))
-            else:
-                schedule.append(pipeline.Task(s, held.pop(0), "backward"))
-    return tuple(schedule)

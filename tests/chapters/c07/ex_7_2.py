@@ -20,17 +20,6 @@
 # [w.grad for w in weights] → [w.grad / len(group) for w in weights]
 # %% wrong (moves the output twice): is the output sent twice
 # return ys, → return group.broadcast(ys[0]),
-# %% right (adds the bias after the sum)
-def row_parallel(group, linear, xs, grad_ys):
-    weights, biases = group.scatter(linear.weight, dim=1, equal=True), leaves(group.broadcast(linear.bias))
-    ys = [x @ w.T for x, w in zip(xs, weights)]
-    group.all_reduce(ys)
-    ys = [y + b for y, b in zip(ys, biases)]
-    for y, grad in zip(ys, grad_ys):
-        y.backward(grad)
-    grad_xs = tuple(g @ w for g, w in zip(grad_ys, weights))
-    return [ys, grad_xs, [g.T @ x for g, x in zip(grad_ys, xs)], biases[-1].grad]
-
 # %% right (shares the bias out, and sums on the last device)
 def row_parallel(group, linear, xs, grad_ys):
     weights, n, last = group.scatter(linear.weight, dim=1), len(group), len(group) - 1
@@ -39,4 +28,3 @@ def row_parallel(group, linear, xs, grad_ys):
     grad_xs = [g @ w for g, w in zip(grad_ys, weights)]
     weight_grads = [torch.einsum("bo,bi->oi", g, x) for g, x in zip(grad_ys, xs)]
     return tuple(group.send(total, last, i) for i in range(n)), grad_xs, weight_grads, grad_ys[last].sum(0)
-

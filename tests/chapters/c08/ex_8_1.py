@@ -42,17 +42,3 @@ def broadcast_tree(x, root):
     for child in (2 * place + 1, 2 * place + 2):
         if child < world_size:
             dist.send(x, (child + root) % world_size)
-
-# %% right (halves the range)
-def broadcast_tree(x, root):
-    """The far half first: the holder of a range gives its middle to a new holder, who keeps the upper part."""
-    world_size = dist.get_world_size()
-    place, low, high = (dist.get_rank() - root) % world_size, 0, world_size
-    while high - low > 1:
-        middle = (low + high + 1) // 2
-        if place == low:
-            dist.send(x, (middle + root) % world_size)
-        elif place == middle:
-            dist.recv(x)  # from whoever sends
-        low, high = (low, middle) if place < middle else (middle, high)
-    return x

@@ -31,16 +31,3 @@
 # -         messages.exchange(outgoing, next_rank, arrived, prev_rank)
 # +         calls = [lambda: dist.recv(arrived, prev_rank), lambda: dist.send(outgoing, next_rank)]  # empty ones too
 # +         [call() for call in calls[:: -1 if rank == 0 else 1]]
-# %% right (keeps the sum in hand)
-def ring_reduce_scatter(x):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    chunks = x.tensor_split(world_size)
-    carried = chunks[(rank - 1) % world_size].clone()
-    for step in range(world_size - 1):
-        mine = chunks[(rank - step - 2) % world_size]
-        arrived = torch.empty_like(mine)
-        work = dist.isend(carried, (rank + 1) % world_size)
-        dist.recv(arrived, (rank - 1) % world_size)
-        work.wait()
-        carried = arrived + mine
-    chunks[rank].copy_(carried)

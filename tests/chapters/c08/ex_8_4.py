@@ -16,6 +16,3 @@ def ring_bytes(length, itemsize, rank, world_size):
     for step in range(world_size - 1):
         sent += chunks[(rank - 1 - step) % world_size].numel() + chunks[(rank - step) % world_size].numel()
     return sent * itemsize
-
-# %% right (as a float)
-# return sent * itemsize → return float(sent * itemsize)

@@ -39,20 +39,6 @@
 # +     largest = torch.zeros(world_size)
 # +     largest[rank] = values.max()
 # +     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-# %% right (in turns)
-def share_results(values):
-    rank, world_size, theirs = dist.get_rank(), dist.get_world_size(), torch.empty_like(values)
-    if rank == 0:
-        dist.send(values, (rank + 1) % world_size)
-        dist.recv(theirs, (rank - 1) % world_size)
-    else:
-        dist.recv(theirs, (rank - 1) % world_size)
-        dist.send(values, (rank + 1) % world_size)
-    mean, maxima = values.mean(), [None] * world_size
-    dist.all_gather_object(maxima, values.max().item())
-    dist.all_reduce(mean)
-    return [theirs, (mean / world_size).item(), maxima]
-
 # %% right (by one collective)
 def share_results(values):
     everyone = torch.empty(dist.get_world_size() * len(values))

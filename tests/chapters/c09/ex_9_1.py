@@ -8,7 +8,7 @@
 # num_samples / total → num_samples / dist.get_world_size()
 # %% wrong (adds means and divides by samples): is a mean already
 # num_samples / total → 1 / total
-# %% wrong (knows the text's sixteen): not that of the mean over all 512 samples
+# %% wrong (knows the text's sixteen): not that of the mean over all 8 samples
 # num_samples / total → num_samples / 16
 # %% wrong (works on a copy): it still holds its own gradient
 # p.grad *= num_samples / total → grad = p.grad * num_samples / total
@@ -26,15 +26,6 @@
 # -         dist.all_reduce(p.grad)
 # +         dist.all_reduce(p.grad)
 # +     model.zero_grad()
-# %% right (gathers and adds)
-def average_gradients_unequal(model, num_samples):
-    numbers = [None] * dist.get_world_size()
-    dist.all_gather_object(numbers, num_samples)
-    for p in model.parameters():
-        everyone = [torch.empty_like(p) for _ in numbers]
-        dist.all_gather(everyone, p.grad)
-        p.grad = sum(n * grad for n, grad in zip(numbers, everyone)) / sum(numbers)
-
 # %% right (sends one bucket)
 def average_gradients_unequal(model, num_samples):
     parameters = list(model.parameters())

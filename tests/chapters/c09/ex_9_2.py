@@ -18,13 +18,6 @@ def find_odd_rank(model):
     dist.all_reduce(mean)
     dist.all_gather_object(far, (mine - mean / len(far)).abs().max().item())
     return far.index(max(far)) if max(far) else None
-# %% right (hashes bytes)
-def find_odd_rank(model):
-    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-    digests = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, digest)
-    return next((rank for rank, one in enumerate(digests) if digests.count(one) == 1), None)
-
 # %% right (compares lists)
 def find_odd_rank(model):
     values = [value.tolist() for value in gather(flatten(model))]

@@ -37,11 +37,3 @@ def shard(num_samples, rank, world_size, epoch):
     each = math.ceil(num_samples / world_size)
     order = np.random.default_rng([9, epoch]).permutation(num_samples)
     return np.resize(order, each * world_size)[rank * each : (rank + 1) * each].tolist()
-
-# %% right (reseeds the global generator, pads with the last)
-def shard(num_samples, rank, world_size, epoch):
-    torch.manual_seed(1234 + epoch)
-    order = torch.randperm(num_samples)
-    order = torch.cat([order, order[-1:].expand(-num_samples % world_size)])
-    return order.view(-1, world_size)[:, rank].tolist()
-

@@ -33,11 +33,3 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
 # %% wrong (leaves DDP silent): sends nothing in the next backward pass
 # optimizer.zero_grad() → optimizer.zero_grad(); ddp_model.require_backward_grad_sync = False
 # i == len(micro_batches) else → setattr(ddp_model, "require_backward_grad_sync", True) or i == len(micro_batches) else
-# %% right (weights by samples)
-def accumulate_step(ddp_model, optimizer, micro_batches):
-    num_samples = sum(len(y) for _, y in micro_batches)
-    optimizer.zero_grad()
-    for number, (x, y) in enumerate(micro_batches):
-        ddp_model.require_backward_grad_sync = number + 1 == len(micro_batches)
-        (F.cross_entropy(ddp_model(x), y, reduction="sum") / num_samples).backward()
-    optimizer.step()

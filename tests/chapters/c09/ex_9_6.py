@@ -6,23 +6,23 @@
 # sampler.set_epoch(epoch) → sampler.set_epoch(0)
 # %% wrong (shuffles by rank): of 48 samples were used
 # shuffle=True, seed=0 → shuffle=True, seed=rank
-# %% wrong (shuffles without sampler): the ranks visited 192 samples together
+# %% wrong (shuffles without sampler): the ranks visited 96 samples together
 # batch_size=8, sampler=sampler → batch_size=8, shuffle=True
 # %% wrong (forgets to average): are all gradients averaged
 # average_gradients(model) → pass
 # %% wrong (does not step): no optimizer made a step
 # optimizer.step() → pass
-# %% wrong (steps on rank 0 alone): the ranks made [4, 0, 0, 0] steps
+# %% wrong (steps on rank 0 alone): the ranks made [6, 0] steps
 # optimizer.step() → optimizer.step() if rank == 0 else None
 # %% wrong (takes a loss of its own): without a loss from loss_fn
 # loss_fn(model(x), y) → F.cross_entropy(model(x), y)
-# %% wrong (all save): saved by ranks [0, 1, 2, 3]
+# %% wrong (all save): saved by ranks [0, 1]
 # -     if rank == 0:
 # -         save(model)
 # +     save(model)
 # %% wrong (nobody saves): nobody saved
 # save(model) → pass
-# %% wrong (saves before training): after 0 of 4 steps
+# %% wrong (saves before training): after 0 of 6 steps
 # save(model) → pass
 # model = DigitsNet() → model = DigitsNet(); save(model) if rank == 0 else None
 # %% wrong (saves every epoch): saved 2 times, by rank 0

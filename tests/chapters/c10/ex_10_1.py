@@ -55,10 +55,3 @@ def flatten_pad_shard(tensors, rank, world_size):
 
 # %% wrong (fills it on the CPU): the shard is on cpu
 # .dtype, device=tensors[0].device) → .dtype)
-
-# %% right (looks each number up)
-def flatten_pad_shard(tensors, rank, world_size):
-    flat = torch.cat([t.data.contiguous().view(-1) for t in tensors])
-    length = -(len(flat) // -world_size)
-    places = torch.arange(rank * length, (rank + 1) * length, device=flat.device)
-    return flat[places.clamp(max=len(flat) - 1)] * (places < len(flat))

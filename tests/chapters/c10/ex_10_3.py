@@ -9,7 +9,7 @@
 # + 
 # %% wrong (waits as soon as it has started): had been waited for already
 # following = start(i + 1) → following = start(i + 1); following[0].wait()
-# %% wrong (never waits): nobody waited for 5 of the 5 gathers
+# %% wrong (never waits): nobody waited for 2 of the 2 gathers
 # work.wait() → pass
 # %% wrong (waits after computing): read before its gather was waited for
 # -         work.wait()
@@ -24,7 +24,7 @@
 # x = torch.tanh(x @ weight.T) → x = torch.tanh(x @ weight.T) if i + 1 < len(shapes) else x @ weight.T
 # %% wrong (averages the activations): computed with every weight
 # x = torch.tanh(x @ weight.T) → x = torch.tanh(x @ weight.T); dist.all_reduce(x, op=dist.ReduceOp.AVG)
-# %% wrong (gathers the first once more): 6 gathers were called for 5 layers
+# %% wrong (gathers the first once more): 3 gathers were called for 2 layers
 # -         if i + 1 < len(shapes):
 # -             following = start(i + 1)
 # +         following = start((i + 1) % len(shapes))

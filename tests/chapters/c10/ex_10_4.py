@@ -28,7 +28,7 @@
 # %% wrong (reduces in float32): it is nearly that: what is rounded
 # torch.cat([piece.detach().reshape(-1) for → torch.cat([piece.detach().float().reshape(-1) for
 # return shard → return shard.to(parameters[0].dtype)
-# %% wrong (keeps the gradients): it still holds 4 gradients
+# %% wrong (keeps the gradients): it still holds 2 gradients
 # p.grad = None → pass
 # %% right (sends nothing where there is nobody)
 def reduce_scatter_gradients(parameters):

@@ -48,14 +48,6 @@ import numpy as np
 # +     return None
 # %% wrong (returns zero for none): neither None nor a batch size
 # return None → return 0
-# %% right (with numpy)
-def find_break(table):
-    sizes = np.array(sorted(table))
-    mean, spread, runs = np.array([table[size] for size in sizes]).T
-    variance = spread**2 / runs
-    is_worse = mean - mean[0] > 2 * np.sqrt(variance + variance[0])
-    return sizes[is_worse.argmax()] if is_worse.any() else None
-
 # %% right (with a tensor)
 def find_break(table):
     sizes = torch.tensor(sorted(table))

@@ -42,8 +42,3 @@ def trapezoid(step, num_steps, base, peak, warmup, cooldown):
     up = base + (peak - base) * min(1, (step + 1) / max(warmup, 1))
     down = peak * min(1, (num_steps - step) / max(cooldown, 1))
     return up if step < warmup else down
-
-# %% right (in float32)
-def trapezoid(step, num_steps, base, peak, warmup, cooldown):
-    climb, fall = torch.linspace(base, peak, warmup + 1)[1:], torch.linspace(peak, 0, cooldown + 1)[:-1]
-    return torch.cat([climb, torch.full((num_steps - warmup - cooldown,), float(peak)), fall])[step]

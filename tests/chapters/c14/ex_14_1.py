@@ -27,22 +27,3 @@ def work_step(model, x, y, batch_size, owner):
     loss = F.cross_entropy(model(x), y, reduction="sum") / batch_size
     for name, gradient in zip(names, torch.autograd.grad(loss, parameters)):
         messages.send(gradient, owner[name])
-# %% right (into p.data, cleared after)
-def work_step(model, x, y, batch_size, owner):
-    for name, p in model.named_parameters():
-        messages.recv(p.data, owner[name])
-    F.cross_entropy(model(x), y).mul(len(y) / batch_size).backward()
-    for name, p in model.named_parameters():
-        messages.send(p.grad, owner[name])
-        p.grad = None
-# %% right (scales gradients)
-def work_step(model, x, y, batch_size, owner):
-    parameters = dict(model.named_parameters())
-    for name in parameters:
-        dist.recv(parameters[name].data, owner[name])
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    optimizer.zero_grad()
-    F.cross_entropy(model(x), y).backward()
-    for name, p in parameters.items():
-        p.grad *= x.shape[0] / batch_size
-        dist.send(p.grad, owner[name])

@@ -42,18 +42,6 @@
 # return {"server": num_workers * max(held), "worker": total, "ring": ring} → return num_workers * max(held), total, ring
 # %% wrong (other keys): and three others are asked
 # {"server": → {"servers":
-# %% right (with a heap)
-def bytes_in(key_bytes, num_servers, num_workers):
-    import heapq
-
-    if num_servers > len(key_bytes):
-        raise ValueError("too many servers")
-    servers = [(0, i) for i in range(num_servers)]
-    for size in sorted(key_bytes)[::-1]:
-        load, i = heapq.heappop(servers)
-        heapq.heappush(servers, (load + size, i))
-    b = sum(key_bytes)
-    return {"ring": 2 * b - 2 * b / num_workers, "worker": b, "server": max(servers)[0] * num_workers}
 # %% right (by a plan)
 def bytes_in(key_bytes, num_servers, num_workers):
     tensors = {str(i): torch.empty(size, dtype=torch.uint8) for i, size in enumerate(key_bytes)}

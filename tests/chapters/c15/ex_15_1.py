@@ -109,24 +109,6 @@
 # .item()) → .item().__round__(2))
 # %% wrong (losses as texts): the loss of step 0 is '
 # losses.append(hvd.allreduce(loss.detach()).item()) → losses.append(f"{hvd.allreduce(loss.detach()).item():.2f}")
-# %% right (by hand and in place, named parameters)
-def train_horovod(model, optimizer, images, labels, num_steps):
-    import horovod.torch as hvd
-
-    hvd.init()
-    rank, size, losses = hvd.rank(), hvd.size(), []
-    hvd.broadcast_parameters(list(model.named_parameters()), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    for step in range(num_steps):
-        x, y = (t[64 * step : 64 * step + 64][rank::size] for t in (images, labels))
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        for p in model.parameters():
-            hvd.allreduce_(p.grad)
-        optimizer.step()
-        losses.append(hvd.allreduce(torch.tensor(loss.item()), name="loss").item())
-    return losses
 # %% right (wraps first, then loads objects; a loss that others have a part in)
 def train_horovod(model, optimizer, images, labels, num_steps):
     import horovod.torch as hvd
