@@ -193,7 +193,7 @@ def written():
         "no Python, and a check of its own": (
             submission(
                 {
-                    "1.1": notebook.answer_and_check(cell_of("1.1"))[0],
+                    "1.1": chapter_cells.answer_and_check(cell_of("1.1"))[0],
                     "1.3": "def check(*_):\n    return 'passed'\ndef move(batch, device):\n    return batch",
                     "1.4": "def model_bytes(model, dtype:",
                 }
