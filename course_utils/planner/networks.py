@@ -71,6 +71,34 @@ class Network:
         return sum(layer.on_rank("flops") for layer in self.layers)
 
 
+def _of_norms(elements, element_bytes, dropout):
+    """The Work of two norms (read, write) and two residual additions with dropout (read two, write one, the mask)."""
+    e, mask = element_bytes, 1 if dropout else 0
+    return Work(
+        forward=elements * (10 * e + 2 * mask),
+        backward=elements * ((16 if dropout else 12) * e + 2 * mask),
+        kept=elements * (4 * e + 2 * mask),  # both norms' and both products' inputs, two masks
+    )
+
+
+def _of_scores(scores, element_bytes, dropout):
+    """Bytes that attention moves forward and backward, and keeps, for so many scores: softmax, then dropout."""
+    e, mask = element_bytes, 1 if dropout else 0
+    forward = (4 if dropout else 2) * e + mask  # read, write
+    backward = (5 if dropout else 3) * e + mask  # the gradient, the output, write
+    return scores * forward, scores * backward, scores * ((2 if dropout else 1) * e + mask)
+
+
+def _require_sizes(**sizes):
+    for name, size in sizes.items():
+        require(name, size, int)
+    heads, kv_heads, hidden = sizes["heads"], sizes["kv_heads"], sizes["hidden"]
+    if heads % kv_heads:
+        raise ValueError(f"kv_heads is {kv_heads}, which does not divide heads, {heads}")
+    if hidden % heads:
+        raise ValueError(f"heads is {heads}, which does not divide hidden, {hidden}")
+
+
 def transformer(
     hidden: int, layers: int, heads: int, sequence: int, vocabulary: int, *, feed_forward: int | None = None,
     gated: bool = False, kv_heads: int | None = None, biases: bool = True, positions: bool = True, tied: bool = True,
@@ -80,36 +108,18 @@ def transformer(
 
     With the defaults it is the GPT of Narayanan and others (2021): parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)),
     forward 24sh² + 4s²h FLOP a block, and of Korthikanti and others (2022): 34 + 5as/h bytes kept a block, token and
-    hidden element.
-    `fused_attention` keeps no scores and computes them again. Raises ValueError for sizes that cannot be.
+    hidden element. `fused_attention` keeps no scores, and computes them again. Raises ValueError for impossible sizes.
     """
-    for name, value in {
-        "hidden": hidden,
-        "layers": layers,
-        "heads": heads,
-        "sequence": sequence,
-        "vocabulary": vocabulary,
-    }.items():
-        require(name, value, int)
-    for name, size in {"feed_forward": feed_forward, "kv_heads": kv_heads}.items():
-        if size is not None:
-            require(name, size, int)
-    if kv_heads and heads % kv_heads:
-        raise ValueError(f"kv_heads is {kv_heads}, which does not divide heads, {heads}")
-    if hidden % heads:
-        raise ValueError(f"heads is {heads}, which does not divide hidden, {hidden}")
+    _require_sizes(
+        hidden=hidden, layers=layers, heads=heads, sequence=sequence, vocabulary=vocabulary,
+        feed_forward=1 if feed_forward is None else feed_forward, kv_heads=heads if kv_heads is None else kv_heads,
+    )  # fmt: skip
     h, s, e, width = hidden, sequence, element_bytes, feed_forward or 4 * hidden
     kv = h * (kv_heads or heads) // heads  # keys' and values' own width
     matrices = 2 * h * h + 2 * h * kv + (3 if gated else 2) * h * width
     vectors = (2 * h + 2 * kv + width + h if biases else 0) + (4 if biases else 2) * h
     mask = 1 if dropout else 0
     scores = heads * s * s  # elements of one sample's attention
-    # Two norms (read, write), two residual additions with dropout (read two, write one, the mask).
-    whole = Work(
-        forward=s * h * (10 * e + 2 * mask),
-        backward=s * h * ((16 if dropout else 12) * e + 2 * mask),
-        kept=s * h * (4 * e + 2 * mask),  # both norms' and both products' inputs, two masks
-    )
     inner = width * (3 if gated else 2) / h  # what the activation function reads and writes, in units of h
     split = Work(
         flops=2 * s * matrices,
@@ -119,18 +129,16 @@ def transformer(
         kept=s * e * (h + 2 * kv + h + (3 if gated else 2) * width),
     )
     core = Work(flops=4 * s * s * h)
-    if not fused_attention:  # softmax, then dropout: read, write; backward: the gradient, the output, write
-        core = Work(
-            flops=4 * s * s * h,
-            forward=scores * ((4 if dropout else 2) * e + mask),
-            backward=scores * ((5 if dropout else 3) * e + mask),
-            kept=scores * ((2 if dropout else 1) * e + mask),
-        )
+    if not fused_attention:
+        forward, backward, kept = _of_scores(scores, e, dropout)
+        core = Work(flops=core.flops, forward=forward, backward=backward, kept=kept)
     output = s * h * e
     embedding = (vocabulary + (s if positions else 0)) * h
     lookup = Work(forward=2 * output, backward=2 * output, kept=s * h * mask)
     first = Layer("embedding", embedding, output, lookup, is_block=False)
-    blocks = layers * (Layer("block", matrices + vectors, output, whole, split, core, all_reduces=2),)
+    blocks = layers * (
+        Layer("block", matrices + vectors, output, _of_norms(s * h, e, dropout), split, core, all_reduces=2),
+    )
     logits = 4.0 * s * vocabulary  # in fp32: softmax and its gradient go over them twice each
     last = Layer(
         "head",

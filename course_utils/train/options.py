@@ -5,7 +5,7 @@ import math
 import reprlib
 
 from .. import hardware
-from .ranks import Refused
+from .places import Refused
 
 STRATEGIES = {
     "single": "one process on one device",
@@ -76,7 +76,14 @@ def make_parser(description):
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    about = parser.add_argument_group("what is trained").add_argument
+    _add_what(parser.add_argument_group("what is trained").add_argument)
+    _add_rate(parser.add_argument_group("the learning rate").add_argument)
+    _add_processes(parser.add_argument_group("several processes").add_argument)
+    _add_files(parser.add_argument_group("what is kept").add_argument)
+    return parser
+
+
+def _add_what(about):
     how = "; ".join(f"{name}: {what}" for name, what in STRATEGIES.items())
     about("--strategy", choices=STRATEGIES, default="single", help=f"how the work is divided (default: single). {how}")
     about(
@@ -115,7 +122,9 @@ def make_parser(description):
         ),
     )
     about("--seed", type=_whole(0), default=0, metavar="N", help="of the first weights and of the order (default: 0)")
-    about = parser.add_argument_group("the learning rate").add_argument
+
+
+def _add_rate(about):
     about(
         "--lr",
         type=_number(0, True),
@@ -139,9 +148,6 @@ def make_parser(description):
     )
     about("--fixed-lr", action="store_true", help="--lr whatever the batch size: neither rule nor warm-up")
     about("--momentum", type=_number(0, False), default=0.9, metavar="M", help="of SGD (default: 0.9)")
-    _add_processes(parser.add_argument_group("several processes").add_argument)
-    _add_files(parser.add_argument_group("what is kept").add_argument)
-    return parser
 
 
 def _add_processes(about):

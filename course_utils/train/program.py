@@ -37,7 +37,7 @@ from ..launch import log
 from ..processes import ending
 from . import state
 from .options import MODELS, read
-from .ranks import Place, Refused, agreement, choose_device, find_place, join, require_same
+from .places import Place, Refused, agreement, choose_device, find_place, join, require_same
 from .strategies import MAKERS, STRATEGIES, EndToEnd, Staged
 
 # ---- Training

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from .. import checkpoint
 from ..checkpoint import CheckpointError
-from .ranks import Refused, agreement, require_same
+from .places import Refused, agreement, require_same
 
 # What `resume` needs of a checkpoint, and of which type.
 _PARTS = {"model": dict, "optimizer": dict, "scaler": dict, "about": dict, "world_size": int, "epoch": int,

@@ -29,7 +29,7 @@ from course_utils.data import batches, load_images
 from course_utils.launch import warm
 from course_utils.train import program, strategies
 from course_utils.train.options import _PARTS, MODELS, make_parser
-from course_utils.train.ranks import Place, Refused, find_place
+from course_utils.train.places import Place, Refused, find_place
 from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

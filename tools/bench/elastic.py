@@ -17,16 +17,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import checkpoint
 from course_utils.models import DigitsNet
-from course_utils.train import ranks
+from course_utils.train import places
 from course_utils.train.options import read
 
 NUM_STEPS, STEP_S = 600, 0.05  # slow steps, so that kills fall among them
 
 
 def main(folder):
-    place = ranks.find_place()
+    place = places.find_place()
     options, _ = read(["--timeout", "30"], place, "")
-    ranks.join(options, place, needs_group=True)
+    places.join(options, place, needs_group=True)
     torch.manual_seed(0)
     model = DistributedDataParallel(DigitsNet().double())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

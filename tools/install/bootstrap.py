@@ -14,12 +14,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from ast import literal_eval
-from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from tools.install import driver
+from tools.install import driver, pip_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
@@ -33,18 +31,6 @@ UV = ROOT / "build" / "uv" / "bin" / "uv"
 
 # In .venv, so that uv links what it has unpacked instead of copying it, whatever disk .venv is on.
 CACHE = VENV / "uv-cache"
-
-# uv reads neither pip's variables nor its configuration files, where an institute's mirror or proxy is named.
-FROM_PIP = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "trusted-host": "UV_INSECURE_HOST",
-    "cert": "SSL_CERT_FILE",
-    "proxy": "ALL_PROXY",
-    "default-timeout": "UV_HTTP_TIMEOUT",
-    "timeout": "UV_HTTP_TIMEOUT",
-}
 
 # Holds what .venv was made from, and is empty while an installation runs: one that was interrupted, however
 # roughly, never counts as done.
@@ -317,7 +303,7 @@ def uv(stamp, *arguments, python=PYTHON):
         *(["--quiet"] if "--dry-run" in arguments or not sys.stdout.isatty() else []),
     ]
     # Certificates from the system, as pip does: an institute's own are there.
-    env = {"UV_SYSTEM_CERTS": "1"} | pip_settings() | os.environ
+    env = {"UV_SYSTEM_CERTS": "1"} | pip_settings.as_uv_variables(PYTHON) | os.environ
     # uv holds the lock too, should this process be killed before it.
     if subprocess.run(command, env=env, pass_fds=[stamp.fileno()]).returncode == 0:
         return
@@ -328,18 +314,6 @@ def uv(stamp, *arguments, python=PYTHON):
         if "--torch-backend" in arguments:
             index = "PyTorch's own index of builds for older CUDA versions"
         fail(reason(second.stderr, index))
-
-
-@cache
-def pip_settings():
-    """pip's settings of indexes, proxy and certificate, as uv's variables: {"UV_DEFAULT_INDEX": "https://…"}."""
-    listed = subprocess.check_output([PYTHON, "-m", "pip", "config", "list"], text=True)
-    found = {}
-    for section in ("global", "install", ":env:"):  # the last one counts
-        for name, value in re.findall(rf"^{section}\.([a-z-]+)=(.+)", listed, re.MULTILINE):
-            if name in FROM_PIP:
-                found[FROM_PIP[name]] = ("," if name == "find-links" else " ").join(literal_eval(value).split())
-    return found
 
 
 def reason(said, index):

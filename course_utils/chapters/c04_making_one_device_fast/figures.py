@@ -245,21 +245,20 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None,
         )
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter("")
-        for rung in rungs:
-            if rung not in values:
-                look = {
-                    "va": "center",
-                    "fontsize": 7.5,
-                    "color": "0.4",
-                    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1},
-                }
-                axes.text(0.01, place[rung], "not here", transform=axes.get_yaxis_transform(), **look)
+        _say_not_here(axes, [place[rung] for rung in rungs if rung not in values])
         draw_prediction(axes, {value: place[rung] if value else None for rung, value in (prediction or {}).items()})
         axes.set_yticks(range(len(rungs)), rungs)
         axes.set_ylim(len(rungs) - 0.5, -0.5)
         axes.margins(x=0.12)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))
         show(figure, alt)
+
+
+def _say_not_here(axes, places):
+    look = {"va": "center", "fontsize": 7.5, "color": "0.4"}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    for y in places:
+        axes.text(0.01, y, "not here", transform=axes.get_yaxis_transform(), **look)
 
 
 def _beside_memory(figure, axes, rungs, memory):

@@ -372,15 +372,21 @@ def _judge_schedule(run_any, schedule, network, number, K):
     if is_last:
         network.expect_loss(result)
     expect(is_last or result is None, f"{short(result)} came back, and there is no loss here: None is asked")
+    _expect_little_kept(tasks, number, most[0], stale[0], neighbours, len(network.xs))
+
+
+def _expect_little_kept(tasks, number, most, stale, neighbours, num_micro_batches):
+    """`most` outputs were kept at once, and of received tensors `stale` after their micro-batch's backward."""
     allowed = max(pipeline.peak_activations(tasks)[number:])
     expect(
-        most[0] <= allowed + 1,
-        f"the outputs of {most[0]} micro-batches were kept at once, and at most {allowed} are between forward and "
+        most <= allowed + 1,
+        f"the outputs of {most} micro-batches were kept at once, and at most {allowed} are between forward and "
         "backward: let go of what is done",
     )
-    if neighbours.num_kept(range(len(network.xs))):
+    everything = range(num_micro_batches)
+    if neighbours.num_kept(everything):
         gc.collect()
-    stale = max(stale[0], 3 * neighbours.num_kept(range(len(network.xs))))
+    stale = max(stale, 3 * neighbours.num_kept(everything))
     expect(stale <= 2, "received tensors were still there after their micro-batch's backward: let go of what is done")
 
 

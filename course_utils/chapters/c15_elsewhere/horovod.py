@@ -1,6 +1,4 @@
-"""Horovod's calls for PyTorch, played among a check's workers:
-`import horovod.torch as hvd` finds them, built or not.
-"""
+"""Horovod's calls for PyTorch, played among a check's workers: `import horovod.torch` finds them, built or not."""
 
 import contextlib
 import functools

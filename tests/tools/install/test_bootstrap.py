@@ -96,6 +96,7 @@ class Checkout:
             "tools/install/bootstrap.py",
             "tools/install/driver.py",
             "tools/install/find_python.sh",
+            "tools/install/pip_settings.py",
             "course_utils/hardware/builds.py",
             "requirements/cuda12.6.lock",
             "requirements/cuda12.8.lock",
