@@ -24,8 +24,7 @@ from ... import cells, hardware
 from ...processes import ending, linux, payload
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Began, Channel, Left, Logged, Phase, Raised, Reached, Report, Returned, WorkerFds
-from . import consequence, interpreter, prompt, settings, surroundings, unsendable
-from . import frames as locals
+from . import consequence, frames, interpreter, prompt, settings, surroundings, unsendable
 from .listener import Listener
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: boo
         type_module=type(error).__module__,
         message=message,
         traceback=_shortened("".join(described.format()).replace(text, message)),
-        frames=locals.of_traceback(trace),
+        frames=frames.of_traceback(trace),
         while_doing=doing if isinstance(doing, str) else doing(),
         exitcode=_exit_code(error.code) if isinstance(error, SystemExit) else None,
         is_ours=is_ours,
