@@ -1,18 +1,19 @@
-"""Who runs where, drawn: machines, the processes on them, the devices of each process, and who sends to whom."""
+"""Figures of chapter 00: machines with their processes and devices, and repeated measurements."""
 
 import statistics
 
 from ...plots.style import COLOURS, MARKERS, STYLE, draw_prediction, new_figure, pale, show, tick_units
 
-_DEVICE, _PAD, _GAP = 1.0, 0.24, 0.7  # a device's side; from a frame to what is in it; between neighbours
-_TITLE = 1.15  # above a panel
+# a device's side; the padding inside a frame; the gap between neighbours
+_DEVICE, _PAD, _GAP = 1.0, 0.24, 0.7
+_TITLE = 1.15  # space above a panel
 
 
 def setups(panels, alt):
-    """Draw {title: machines} side by side; a machine is a list of its processes, a process its number of devices.
+    """Draw {title: machines} side by side.
 
-    Processes of one machine, and machines, are joined by an arrow: what one of them knows, the other learns by a
-    message.
+    A machine is a list of its processes, a process its number of devices. Arrows join the processes of a machine, and
+    the machines: they share data only by messages.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
@@ -43,7 +44,7 @@ def setups(panels, alt):
 
 
 def _processes(machine):
-    """The width of each process on a machine, by its number of devices."""
+    """Return the width of each process on a machine, from its number of devices."""
     return [count * _DEVICE + (count - 1) * _PAD + 2 * _PAD for count in machine]
 
 
@@ -86,11 +87,10 @@ def _arrow(axes, left, right, y):
 
 
 def repeats(values, xlabel, alt, title="", unit="seconds", prediction=None, source=""):
-    """Draw {name: its repeats}, a row each from the top down: a point a repeat, a bar at the median. The axis is to the
-    base 10.
+    """Draw one row per name of {name: repeats}, from the top down, on a log10 axis.
 
-    `unit` is "seconds" or "bytes", for ticks such as 10 ms; `prediction` is {name: value} as in `lines`. `source` names
-    where the values are from, if not from this machine.
+    A point is one repeat, a bar the median. `unit` is "seconds" or "bytes", for ticks such as 10 ms. `prediction` is
+    {name: value} as in `lines`. `source` says where the values come from, if not from this machine.
     """
     from matplotlib.ticker import LogLocator
 
