@@ -1,5 +1,6 @@
-"""Checks of chapter 01: where tensors live, and the bytes they take;
-on the CPU, on `meta`, and on GPUs that need not exist.
+"""Checks of chapter 01: where tensors live and how many bytes they take.
+
+They run on the CPU, on `meta` and on fake GPUs.
 """
 
 from collections import namedtuple
@@ -95,11 +96,11 @@ def _judge_num_bytes(num_bytes, tensor):
 # ---- 1.2 ----------------------------------------------------------------------------------------------------------
 
 _MOVED = "the step moves the model: it was put on its device before training, once"
-_BATCHES = ((8, 2, 2), (8, 2, 2), (3, 4, 1), (1, 1, 4))  # images in each, height, width
+_BATCHES = ((8, 2, 2), (8, 2, 2), (3, 4, 1), (1, 1, 4))  # images per batch, height, width
 
 
 class _Rooted(nn.Module):
-    """A small classifier that counts how often somebody moves it."""
+    """A small classifier that counts how often it is moved."""
 
     def __init__(self):
         super().__init__()
@@ -110,7 +111,7 @@ class _Rooted(nn.Module):
     def forward(self, x):
         return self.layers(x)
 
-    def _apply(self, *args, **kwargs):  # every .to, .cpu and .cuda of a module comes through here
+    def _apply(self, *args, **kwargs):  # called by a module's .to, .cpu and .cuda
         self.num_moves += 1
         return super()._apply(*args, **kwargs)
 
@@ -125,7 +126,7 @@ def _judge_steps_everywhere(train_step):
     batches = []
     for size, height, width in _BATCHES:
         generator = torch.Generator().manual_seed(120 + size)
-        images = torch.rand(size, height, width, 3, generator=generator).movedim(-1, 1)  # as they lie in a file
+        images = torch.rand(size, height, width, 3, generator=generator).movedim(-1, 1)  # channels last, as in a file
         batches.append((images, torch.randint(3, (size,), generator=generator)))
     for place in (torch.device("cpu"), torch.device("meta")):
         _judge_steps(train_step, place, batches)
@@ -158,7 +159,7 @@ def _take_step(train_step, place, model, optimizer, images, labels):
             loss = train_step(model, optimizer, images, labels)
     except (RuntimeError, TypeError) as error:
         if isinstance(error, NotImplementedError) and not str(error):
-            raise  # the stub's
+            raise  # the exercise is not solved yet
         line, said = own_line(error), str(error).partition("\n")[0]
         expect(model.num_moves == 0, _MOVED)
         expect(devices.fault is None, devices.fault)
@@ -175,7 +176,7 @@ def _take_step(train_step, place, model, optimizer, images, labels):
 
 
 def _reference(batches, mean=(0.4, 0.5, 0.6), rarity=(1.0, 1.0, 4.0), accumulate=False):
-    """The losses and the final parameters of the repaired step, or of one with something left out, on the CPU."""
+    """Return losses and final parameters of the correct step on the CPU, or of one with a mistake."""
     model, losses = _Rooted(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     for images, labels in batches:
@@ -252,7 +253,7 @@ def _moved(move, batch, device):
 def _judge_return(move, devices):
     there = torch.empty(2, device=devices[0])
     if move(there, devices[1]).device != devices[1]:
-        return  # it asks for the exact type of a tensor, and these have another
+        return  # the answer tests for exactly torch.Tensor; fake ones are a subclass
     with case("a tensor from a GPU to the CPU"):
         _expect_moved(move(there, torch.device("cpu")), there, torch.device("cpu"))
 
@@ -284,7 +285,7 @@ def _expect_moved(got, given, device, path="the result"):
 
 
 def check_1_4(model_bytes):
-    """`model_bytes(model, dtype)` returns the bytes of parameters and buffers after a conversion that is not made."""
+    """`model_bytes(model, dtype)` returns the bytes that parameters and buffers would take in `dtype`."""
     run(_judge_bytes, model_bytes)
     return f"{len(_byte_cases())} models, with whole numbers and shared weights among them, in float32 and bfloat16."
 
@@ -349,7 +350,7 @@ def _judge_bytes(model_bytes):
 
 
 def _count(model, dtype, buffers=True, twice=False, whole=True, convert=True, saved_only=False):
-    """The bytes of `model` in `dtype`, or what one gets who overlooks something."""
+    """Return the bytes of `model` in `dtype`; each further argument brings in one typical mistake."""
     tensors = [
         *model.named_parameters(remove_duplicate=not twice),
         *(model.named_buffers(remove_duplicate=not twice) if buffers else []),

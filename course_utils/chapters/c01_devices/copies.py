@@ -1,6 +1,4 @@
-"""What a copy between two memories costs: timed over sizes, drawn as bandwidth, held against the
-sizes of the caches.
-"""
+"""Copies between two memories, timed over sizes and compared with the sizes of the CPU's caches."""
 
 import contextlib
 from pathlib import Path
@@ -14,7 +12,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @contextlib.contextmanager
 def one_thread():
-    """The host computes and copies with one thread inside this block, and with as many as before afterwards."""
+    """Let the host compute and copy with one thread inside this block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -24,10 +22,10 @@ def one_thread():
 
 
 def time_copies(make_ways, sizes, rounds=3, warmup=5, repeats=5):
-    """Time `target.copy_(source)` for each {way: (source, target)} of `make_ways(num_bytes)` and each size in bytes.
+    """Time `target.copy_(source)` for each {way: (source, target)} of `make_ways(num_bytes)`, for each of `sizes`.
 
-    All sizes are gone through in each round, so that a slow moment does not hit one size alone; the host copies with
-    one thread. Returns {way: {num_bytes: Timing of all rounds}}.
+    `sizes` are in bytes. Each round takes every size once, so that a disturbance does not hit one size alone. The host
+    copies with one thread. Returns {way: {num_bytes: Timing of all rounds}}.
     """
     seconds = {}
     with one_thread():
@@ -41,8 +39,9 @@ def time_copies(make_ways, sizes, rounds=3, warmup=5, repeats=5):
 
 
 def bandwidth_curve(timings):
-    """(sizes in bytes, GB/s by the median, (by the slower, by the faster quartile)) of {num_bytes:
-    Timing}, for `plots.lines`.
+    """Turn {num_bytes: Timing} into (sizes, median GB/s, (slower, faster quartile in GB/s)) for `plots.lines`.
+
+    Sizes are in bytes.
     """
     shares = torch.tensor([0.75, 0.5, 0.25], dtype=torch.float64)
     rows = []
@@ -54,14 +53,15 @@ def bandwidth_curve(timings):
 
 
 def as_record(curves):
-    """{way: curve} as `recorded.keep` keeps it: sizes in KiB."""
+    """Return {way: curve} in the form that `recorded.keep` stores, with sizes in KiB."""
     kept = {way: ([n / 1024 for n in sizes], rates, spread) for way, (sizes, rates, spread) in curves.items()}
     return {"columns": ["KiB", "GB/s", ["GB/s, slower quartile", "GB/s, faster quartile"]], "curves": kept}
 
 
 def from_records(records, direction):
-    """{name: (sizes in bytes, GB/s)} of the ways that begin with `direction` in what other machines
-    kept by `as_record`.
+    """Return {name: (sizes in bytes, GB/s)} of the recorded ways that begin with `direction`.
+
+    `records` are from other machines, made by `as_record`.
     """
     return {
         f"recorded on {record.machine}, {way}": ([1024 * kib for kib in sizes], rates)
@@ -72,7 +72,7 @@ def from_records(records, direction):
 
 
 def cache_sizes(folder=_CACHES):
-    """{"L1": bytes, "L2": …} of the first core's caches for data, by Linux; {} where the system does not tell."""
+    """Return {"L1": bytes, "L2": …} of the first core's data caches, or {} if Linux does not list them."""
     units, found = {"K": 2**10, "M": 2**20, "G": 2**30}, {}
     for index in sorted(Path(folder).glob("index*")):
         try:

@@ -1,18 +1,18 @@
-"""Where tensors are after a line of code, drawn: in host memory, in GPU memory, or lost."""
+"""Figure of chapter 01: where tensors are after a line of code."""
 
 from ...plots.style import COLOURS, STYLE, pale, show
 
 
 def places(rows, alt, columns=("host memory", "GPU memory")):
-    """Draw a row for each (code, what is in the first memory, what is in the second): an idea, not a measurement.
+    """Draw a row for each (code, content of the first memory, content of the second): an idea, not measured.
 
-    An arrow leads from the first to the second where a row has both: the copy. A text in brackets, such as "(no name)",
-    stands in a dashed box: there was a tensor, or is one that nobody can reach. "" draws nothing.
+    A row with both contents gets an arrow from the first to the second: the copy. A text that begins with "(", such as
+    "(no name)", gets a dashed box: the tensor is gone or out of reach. "" draws nothing.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
-    lefts, wide, high = (5.2, 9.0), 3.2, len(rows)  # where the memories begin, and their width
+    lefts, wide, high = (5.2, 9.0), 3.2, len(rows)  # left edges of the memories; their width; rows
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 0.45 + 0.42 * high), layout="constrained")
         for i, (name, left) in enumerate(zip(columns, lefts)):
