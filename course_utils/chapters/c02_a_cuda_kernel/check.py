@@ -1,5 +1,6 @@
-"""Checks of chapter 02: kernels, simulated with sizes that do not divide, every access watched,
-and compiled for a GPU.
+"""Checks of chapter 02: kernels run in a simulator that records every access, then compile for a GPU.
+
+Most sizes do not divide evenly.
 """
 
 import collections
@@ -16,17 +17,20 @@ from ...kernels import KernelError, check_compiles, simulate_many, simulator_in_
 
 @dataclass
 class _Launch:
-    """What a student's kernel did in one launch. Arrays are named by their position among the kernel's parameters."""
+    """What a student's kernel did in one launch.
 
-    args: tuple  # before
-    result: object  # Simulated
+    Arrays are named by their position among the kernel's parameters.
+    """
+
+    args: tuple  # as they were before the launch
+    result: object  # a `Simulated`
     names: list
 
     def after(self, position):
         return self.result.args[position]
 
     def touched(self, position, kind):
-        """{element: [(block, thread), …]} of the accesses of one kind to one array, in order."""
+        """Return {element: [(block, thread), …]} of one array's accesses of one kind, in order."""
         found = {}
         for touch in self.result.touches:
             if (touch.arg, touch.kind) == (self.names[position], kind):
@@ -35,8 +39,9 @@ class _Launch:
 
 
 def _try(kernel, cases, judge_launch):
-    """Simulate `kernel` in each of `cases`, (grid, block, what else to say of it, args), judge each
-    launch, and compile it.
+    """Simulate `kernel` in each case, judge each launch, and compile the kernel.
+
+    `cases` are (grid, block, more words for the case, args).
     """
     expect_function(kernel)
     failure = None
@@ -46,7 +51,7 @@ def _try(kernel, cases, judge_launch):
         )
     except KernelError as error:
         if error.results is None or (error.is_a(NotImplementedError) and not error.message):
-            raise  # it cannot be launched at all, or is not written yet
+            raise  # it cannot be launched, or is not written yet
         results, failure = [*error.results, None], error
     names = list(inspect.signature(kernel).parameters)
     for (grid, block, text, args), result in zip(cases, results):
@@ -70,7 +75,7 @@ def _thread(who):
 
 
 def _numbers(size, begin=1):
-    """Whole numbers as floats, all different, whose sums and products here are exact."""
+    """Return distinct whole numbers as float32; their sums and products here are exact."""
     return torch.arange(begin, begin + size, dtype=torch.float32)
 
 
@@ -87,7 +92,10 @@ def _expect_written_once(
     foreign="it lies behind the first n",
     question="which elements does thread 0 of block 1 take, and the last thread of all?",
 ):
-    """Every one of `elements` is written by one thread, those that `may_stay` perhaps by none, and no other is."""
+    """Expect that one thread writes each of `elements`, and that nothing else is written.
+
+    Elements of `may_stay` need not be written.
+    """
     written, name = launch.touched(position, "write"), launch.names[position]
     for element, (who, *_) in sorted(written.items()):
         is_own = element in elements or element in may_stay
@@ -121,7 +129,7 @@ def _expect_values(launch, position, truth, question):
 
 
 def _expect_most(launch, position, most, num_threads, question):
-    """No thread writes more than `most` elements."""
+    """Expect that no thread writes more than `most` elements."""
     counts = collections.Counter(who for threads in launch.touched(position, "write").values() for who in threads)
     who, count = counts.most_common(1)[0] if counts else ((0, 0), 0)
     idle = f"{num_threads - len(counts)} of {num_threads} threads none"
@@ -130,13 +138,13 @@ def _expect_most(launch, position, most, num_threads, question):
 
 # ---- 2.1 ----------------------------------------------------------------------------------------------------------
 
-# grid, block, n, step
+# grid, block, n, step: every step-th element is asked for
 _SHAPES = ((3, 8, 50, 1), (1, 4, 11, 1), (5, 1, 12, 1), (2, 7, 40, 3), (1, 1, 3, 1), (4, 64, 600, 83))
 
 
 def check_2_1(find_writer):
     """`find_writer(element, grid, block)` returns the (block index, thread index) that the simulator records."""
-    with simulator_in_workers():  # an answer may ask it
+    with simulator_in_workers():  # the answer may use the simulator, too
         (answers,) = judge.run(_ask_for_writers, find_writer)
     recorded = _recorded_writers()
     pairs = [(given[element], writers[element][0]) for writers, given in zip(recorded, answers) for element in given]
@@ -163,7 +171,7 @@ def _judge_writer(answer, writer, grid, block, is_swapped):
     expect(pair == writer, f"{pair} came back, but the simulator saw another thread write it: {hint}")
 
 
-@functools.cache  # they are the same at every check
+@functools.cache  # the same for every check
 def _recorded_writers():
     from .grid_stride import grid_stride
 
@@ -180,7 +188,7 @@ def _ask_for_writers(find_writer):
 
 # ---- 2.2 ----------------------------------------------------------------------------------------------------------
 
-_SCALED = (  # grid, block, n, numbers in x, a
+_SCALED = (  # grid, block, n, length of x, a
     (7, 8, 50, 50, 2.5),
     (2, 32, 40, 61, -3.0),
     (5, 1, 5, 5, 0.5),
@@ -192,7 +200,7 @@ _SCALED = (  # grid, block, n, numbers in x, a
 
 
 def check_2_2(scale):
-    """`scale(n, a, x)` multiplies the first n numbers of x by a, each by a thread of its own."""
+    """`scale(n, a, x)` multiplies the first n numbers of x by a, one thread per number."""
     cases = [(grid, block, _of(n, size), (n, a, _numbers(size))) for grid, block, n, size, a in _SCALED]
     _try(scale, cases, _judge_scale)
     return (
@@ -214,7 +222,7 @@ def _judge_scale(launch, grid, block):
 
 # ---- 2.3 ----------------------------------------------------------------------------------------------------------
 
-_REVERSED = (  # grid, block, n, numbers in x
+_REVERSED = (  # grid, block, n, length of x
     (2, 4, 20, 20),
     (1, 1, 6, 8),
     (4, 8, 11, 14),
@@ -227,10 +235,11 @@ _REVERSED = (  # grid, block, n, numbers in x
 
 
 def check_2_3(reverse):
-    """`reverse(n, x)` turns the first n numbers round in place, with any grid."""
+    """`reverse(n, x)` reverses the first n numbers in place, with any grid."""
     cases = []
     for grid, block, n, size in _REVERSED:
-        x = _numbers(size) * 16.0 ** (torch.arange(size) % 9)  # so far apart that sums and differences lose digits
+        # Neighbours differ so much in size that swapping by sums and differences loses digits.
+        x = _numbers(size) * 16.0 ** (torch.arange(size) % 9)
         cases.append((grid, block, _of(n, size), (n, x)))
     _try(reverse, cases, _judge_reverse)
     return (
@@ -247,13 +256,13 @@ def _judge_reverse(launch, grid, block):
     _expect_values(
         launch, 1, torch.cat([x[:n].flip(0), x[n:]]), "where should it have gone, and what should have come?"
     )
-    pairs = -(-((n + 1) // 2) // (grid * block))  # for each thread
+    pairs = -(-((n + 1) // 2) // (grid * block))  # per thread
     _expect_most(launch, 1, 2 * pairs, grid * block, "all threads are to share the work")
 
 
 # ---- 2.4 ----------------------------------------------------------------------------------------------------------
 
-_SUMS = (  # grid, block, n, incx, incy, numbers behind the last of y, a
+_SUMS = (  # grid, block, n, incx, incy, elements after the last of y, a
     (3, 8, 50, 1, 1, 0, 2.5),
     (2, 4, 21, 2, 3, 0, 2.5),
     (4, 4, 7, 3, 1, 12, -0.5),
@@ -264,7 +273,7 @@ _SUMS = (  # grid, block, n, incx, incy, numbers behind the last of y, a
 
 
 def check_2_4(saxpy):
-    """`saxpy(n, a, x, incx, y, incy)` adds a * x to y, element by element, with gaps between elements."""
+    """`saxpy(n, a, x, incx, y, incy)` adds a * x to y, element by element, with strides incx and incy."""
     cases = []
     for grid, block, n, incx, incy, behind, a in _SUMS:
         x, y = _numbers(max(1, (n - 1) * incx + 1)), _numbers(max(0, (n - 1) * incy + 1) + behind, begin=1000)
@@ -294,13 +303,13 @@ def _judge_saxpy(launch, grid, block):
 
 # ---- 2.5 ----------------------------------------------------------------------------------------------------------
 
-_BLOCKS = (  # grid, block, n, numbers behind these
+_BLOCKS = (  # grid, block, n, elements after the first n
     (4, 32, 128, 0), (4, 32, 100, 0), (3, 8, 20, 4), (2, 5, 9, 0), (3, 4, 5, 7), (1, 1, 1, 0), (2, 7, 0, 3),
 )  # fmt: skip
 
 
 def check_2_5(block_sums):
-    """`block_sums(n, x, sums)` leaves in sums[b] the sum of block b's numbers, added up in shared memory."""
+    """`block_sums(n, x, sums)` writes the sum of block b's numbers to sums[b], added in shared memory."""
     cases = []
     for grid, block, n, behind in _BLOCKS:
         x = torch.cat([_numbers(n) + 0.5, torch.full((behind,), torch.nan)])

@@ -1,16 +1,14 @@
-"""A kernel's launch, drawn: the host, the grid of blocks on the device, and the threads of each block."""
+"""Figures of chapter 02: a kernel's launch, and which thread touches which element."""
 
 from ...plots.style import COLOURS, HATCHES, STYLE, pale, show
 
 
 def launch_grid(call, num_blocks, num_threads, alt):
-    """Draw the host, which makes the `call`, and on the device a row for each block:
-    its threads and its shared memory.
-    """
+    """Draw the host with its `call`, and on the device one row per block: its threads and its shared memory."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
-    cell, gap = 0.8, 1.9  # a thread's side, and the distance between blocks
+    cell, gap = 0.8, 1.9  # a thread's side; the distance between blocks
     wide, high = num_threads * cell + 2.6, num_blocks * gap
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 0.7 + 0.62 * num_blocks), layout="constrained")
@@ -42,11 +40,12 @@ def launch_grid(call, num_blocks, num_threads, alt):
 
 
 def thread_map(touches, alt, title="", per_row=16):
-    """Draw which thread touches which element, {element: [(block, thread, turn), …]}; ints, or tuples in 2-D.
+    """Draw which threads touch each element of {element: [(block, thread, turn), …]}.
 
-    A box is an element, its index above it. Colour and "b" stand for the block, "t" for the thread, hatches for the
-    turn, which counts a thread's elements from 0. A box without a thread is dashed; one with several has a thick frame
-    and says how many. Of more than 64 elements the first 64 are drawn, and the figure says so.
+    Elements, blocks and threads are ints, or tuples in 2-D. A box is an element, with its index above it. Colour and
+    "b" give the block, "t" the thread, the hatch the turn: a thread's first element is turn 0. A box without a thread
+    is dashed; one with several has a thick frame and their number. Of more than 64 elements only the first 64 are
+    drawn, and the figure says so.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch, Rectangle
@@ -73,7 +72,7 @@ def thread_map(touches, alt, title="", per_row=16):
                 words += f"\n×{len(threads)}"
             axes.text(column + 0.46, row + 0.35, words, ha="center", va="center", fontsize=7, linespacing=1.15)
             axes.text(column + 0.46, row - 0.03, _index(element), ha="center", va="bottom", fontsize=6, color="0.4")
-        # Every seventh block has the same colour, every seventh turn the same hatch.
+        # Colours and hatches repeat after seven blocks or turns.
         patches = [
             Patch(facecolor=shade[block], label=f"block {_few(blocks[i::7])}") for i, block in enumerate(blocks[:7])
         ]

@@ -1,4 +1,4 @@
-"""The kernel whose writers exercise 2.1 asks for, apart from the check: numba's import takes longer than an answer."""
+"""The kernel of exercise 2.1, in a module of its own so that the check does not wait for numba's import."""
 
 from numba import cuda
 
