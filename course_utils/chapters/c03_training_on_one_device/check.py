@@ -1,4 +1,4 @@
-"""Checks of chapter 03: a clock that does not lie, bytes predicted, gradients accumulated."""
+"""Checks of chapter 03: honest timing, memory in bytes, gradient accumulation."""
 
 import itertools
 import math
@@ -28,9 +28,9 @@ from .late_device import LateDevice, PlayedClock, RealClock
 
 # ---- 3.1 ----------------------------------------------------------------------------------------------------------
 
-_DEVICES = ((32, 0.003, 0.08), (5, 0.002, 0.0))  # images in a step, seconds of a typical one, seconds of older work
-_NUM_WARM, _WARM = 3, 10  # so many steps first that take so many times as long
-_LATER = (1, 1, 0.4, 1, 5)  # then these over and over, in typical steps: of any few in a row most are typical
+_DEVICES = ((32, 0.003, 0.08), (5, 0.002, 0.0))  # images per step, seconds of a typical step, seconds of older work
+_NUM_WARM, _WARM = 3, 10  # number of slow first steps, and by what factor they are slow
+_LATER = (1, 1, 0.4, 1, 5)  # factors of the later steps, repeated; any 3 in a row have median 1
 
 
 def check_3_1(images_per_s):
@@ -64,7 +64,7 @@ def _judge_clock(images_per_s, batch_size, typical_s, older_work_s):
         num_later >= 3,
         f"{said}, from {max(num_later, 0)} steps without the slow first ones: too few to say what is typical",
     )
-    # on the real clock they differ
+    # On the real clock, steps of equal length differ slightly.
     typical = [wait.seconds for wait in later if wait.asked == typical_s] or [typical_s]
     if 0.95 * min(typical) < batch_size / answer < 1.05 * max(typical):
         return
@@ -116,7 +116,7 @@ _OPTIMIZERS = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
     "adam": torch.optim.Adam,
 }
-_BLOCK = 512  # bytes; PyTorch's allocator for GPUs hands out multiples of it
+_BLOCK = 512  # bytes; PyTorch's GPU allocator hands out multiples of it
 
 
 def _shapes(net):
@@ -284,7 +284,7 @@ _PARTS = ((16, 8), (10, 3), (10, 1), (10, 100), (9, 8), (7, 7))  # samples, micr
 
 
 def check_3_4(accumulate):
-    """`accumulate(model, optimizer, x, y, micro_batch_size)` makes the step that the whole batch would make."""
+    """`accumulate(model, optimizer, x, y, micro_batch_size)` makes the step of the whole batch."""
     run(_judge_accumulation, accumulate)
     return "micro-batches of 1, 3, 7, 8 and more than all samples make the whole batch's step, one at a time."
 
@@ -327,20 +327,22 @@ def _gradient(model, x, y):
 
 
 class _Kept:
-    """A tensor that autograd keeps, in something that a WeakSet takes."""
+    """Wraps a tensor that autograd keeps, so that a WeakSet can hold it."""
 
     def __init__(self, tensor):
         self.tensor = tensor
 
 
 class _Accumulation:
-    """What one call does: samples of each forward pass, what still waited for its backward pass,
-    gradients at each step.
+    """What one call does: its forward passes and its optimizer steps.
+
+    For each forward pass: `sizes`, its samples, and `waiting`, the tensors still kept for earlier backward passes. For
+    each step of the optimizer: `seen`, the samples so far, and `gradients`.
     """
 
     def __init__(self, accumulate, model, optimizer, x, y, size):
         self.sizes, self.waiting, self.gradients, self.seen = [], [], [], []
-        self._alive = weakref.WeakSet()  # what autograd keeps, until backward() or the end of the graph lets it go
+        self._alive = weakref.WeakSet()  # kept by autograd, until backward() or the graph's end frees it
 
         def see_input(module, inputs):
             self.waiting.append(len(self._alive))

@@ -1,8 +1,8 @@
-"""One training step, drawn: where its phases run and what they keep in memory, and what three clocks read of it."""
+"""Figures of chapter 03: the phases of a training step, and three clocks that time it."""
 
 from ...plots.style import COLOURS, HATCHES, STYLE, pale, show
 
-_PHASES = {  # centre and text of each
+_PHASES = {  # name: (x, y, text)
     "load": (0.95, 2.1, "load\na batch"),
     "forward": (3.7, 2.1, "forward:\nloss"),
     "backward": (6.1, 2.1, "backward:\ngradients"),
@@ -15,7 +15,7 @@ _KEPT = {
     "state": (9.15, 0.7, "optimizer\nstate"),
 }
 _WRITES, _READS = COLOURS[1], "0.35"
-_ARROWS = [  # from, to, colour, and how far the line is bent
+_ARROWS = [  # from, to, colour, curvature
     ("load", "forward", COLOURS[0], 0), ("forward", "backward", COLOURS[0], 0), ("backward", "update", COLOURS[0], 0),
     ("weights", "forward", _READS, 0.18), ("weights", "backward", _READS, 0), ("update", "weights", _WRITES, 0.18),
     ("forward", "activations", _WRITES, 0), ("activations", "backward", _READS, 0),
@@ -25,9 +25,7 @@ _ARROWS = [  # from, to, colour, and how far the line is bent
 
 
 def training_step(alt):
-    """Draw an idea: the phases of a step on the host and on the device,
-    and what each writes for a later one to read.
-    """
+    """Draw the phases of a step on host and device, and the memory that each reads and writes: an idea."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
     from matplotlib.patches import Rectangle
@@ -60,10 +58,10 @@ def training_step(alt):
 
 
 def clocks(ways, alt):
-    """Draw an idea: Python, the device, and what a clock reads of some steps, one picture below the other.
+    """Draw when Python and the device work, and what a clock reads, one panel per way: an idea.
 
-    `ways` is {title: (ask, work, number of steps, "never", "each" or "end")}: how long Python takes to ask for a step
-    and the device to do it, and when Python waits for the device.
+    `ways` is {title: (ask, work, number of steps, "never", "each" or "end")}: the time Python takes to ask for a step,
+    the time the device takes for it, and when Python waits for the device.
     """
     import matplotlib.pyplot as plt
 
@@ -100,10 +98,9 @@ def clocks(ways, alt):
 
 
 def late_device(ask, work, num_steps, waits):
-    """Return the spans (begin, end, step) of Python and of a device that works later, and the time at which the clock
-    stops.
+    """Return the spans (begin, end, step) of Python and of an asynchronous device, and when the clock stops.
 
-    A span without a step is Python waiting.
+    A span with an empty step is Python waiting.
     """
     python, device, now, done = [], [], 0.0, 0.0
     for step in range(1, num_steps + 1):

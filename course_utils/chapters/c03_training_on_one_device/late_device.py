@@ -1,4 +1,4 @@
-"""A device that works later, as a GPU does, and remembers what was waited for; and a clock that goes as it works."""
+"""A simulated device that works asynchronously, as a GPU does, and the clocks it runs by."""
 
 import contextlib
 import time
@@ -8,8 +8,9 @@ from ...checks.expect import expect
 
 
 class PlayedClock:
-    """A clock that a busy machine cannot disturb: it goes on while the device is waited for, and a
-    little with each reading.
+    """A simulated clock, which the machine's load cannot disturb.
+
+    It advances while the device is waited for, and by 1 µs with each reading.
     """
 
     def __init__(self):
@@ -28,7 +29,7 @@ class PlayedClock:
 
     @contextlib.contextmanager
     def shown_to(self, function):
-        """Inside, `time`'s clocks are this one, also where `function`'s cell has imported them by name."""
+        """Replace `time`'s clocks by this one inside the block, even where `function`'s cell imported them by name."""
         stand_ins = {getattr(time, name): self._read for name in ("perf_counter", "monotonic", "time")}
         stand_ins |= {
             getattr(time, f"{clock.__name__}_ns"): lambda: int(1e9 * self._read()) for clock in tuple(stand_ins)
@@ -48,7 +49,7 @@ class PlayedClock:
 
 
 class RealClock:
-    """The machine's own, for an answer that reads another than `time`'s."""
+    """The machine's own clock, for answers that read a clock other than `time`'s."""
 
     num_readings, now, wait = None, staticmethod(time.perf_counter), staticmethod(time.sleep)
 
@@ -58,8 +59,9 @@ class RealClock:
 
 @dataclass(frozen=True)
 class Wait:
-    """`seconds` from one `synchronize()` to the next, for `num_steps` steps of `asked` seconds that
-    came after `num_before`.
+    """`num_steps` steps that one `synchronize()` waited for, after `num_before` earlier ones.
+
+    `asked` is their total length, and `seconds` the time since the `synchronize()` before.
     """
 
     num_before: int
@@ -69,15 +71,15 @@ class Wait:
 
 
 class LateDevice:
-    """Works through its steps in order, each as long as the next of `lengths` (seconds), after `older_work_s` of older
-    work.
+    """A device that does its steps in order, after `older_work_s` seconds of older work.
 
-    `waits` holds a Wait for each `synchronize()` that had steps to wait for.
+    A step takes the next of `lengths` (seconds). `waits` holds a Wait for each `synchronize()` that had steps to wait
+    for.
     """
 
     def __init__(self, clock, lengths, older_work_s):
         self.num_steps, self.waits, self.has_waited = 0, [], False
-        self.is_idle_at_first = False  # whether the older work was waited for before the first step was asked for
+        self.is_idle_at_first = False  # was the older work waited for before the first step?
         self._clock, self._lengths, self._begin, self._num_before = clock, lengths, clock.now(), 0
         self._done_at, self._asked = self._begin + older_work_s, 0.0
 
