@@ -1,4 +1,4 @@
-"""Checks of chapter 04: a step in mixed precision, a loss scale, a checkpoint file, activation checkpointing."""
+"""Checks of chapter 04: a step in mixed precision, loss scaling, a checkpoint file, activation checkpointing."""
 
 import copy
 import io
@@ -37,7 +37,7 @@ from .disk import left_by
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------
 
 _LR, _SCALE = 0.5, 1024.0
-_AMP_STEPS = (  # what a step is for, the factor of its input, max_norm
+_AMP_STEPS = (  # what the step tests, the factor of its input, max_norm
     ("a step whose gradient is longer than max_norm", 1.0, 0.05),
     ("a step whose gradient is shorter than max_norm", 1.0, 100.0),
     ("a step whose scaled gradient overflows", 2000.0, 0.05),
@@ -46,7 +46,7 @@ _AMP_STEPS = (  # what a step is for, the factor of its input, max_norm
 
 
 def check_4_1(amp_step):
-    """`amp_step(model, optimizer, scaler, x, y, max_norm)` makes one step in fp16, with the true gradient clipped."""
+    """`amp_step(model, optimizer, scaler, x, y, max_norm)` makes one step in fp16 and clips the unscaled gradient."""
     run(_judge_amp_step, amp_step)
     return "clipped where it was too long, left alone where not, one overflow skipped, and the scale kept up to date."
 
@@ -96,7 +96,7 @@ def _watch_forward(model, seen):
             seen.append("uncleared")
 
     def after_first_layer(module, inputs, output):
-        if output.requires_grad:  # else it is for nothing but a look
+        if output.requires_grad:  # a forward pass under no_grad does not count
             seen.append(_name(output.dtype))
 
     def after_forward(module, inputs, output):
@@ -112,7 +112,7 @@ def _name(dtype):
 
 
 def _true_gradient(model, x, y, scale):
-    """The loss, and the gradient as fp16 autocast computes it with this scale, unscaled: the truth up to rounding."""
+    """Return the loss, and the unscaled gradient that fp16 autocast computes with this scale, up to rounding."""
     twin = copy.deepcopy(model)
     for module in twin.modules():
         module._forward_hooks.clear()
@@ -141,7 +141,7 @@ def _judge_calls(calls, seen):
 
 
 def _judge_move(moved, true, max_norm, scale, is_overflow):
-    """`moved` is the gradient that the SGD step really used."""
+    """Judge `moved`, the gradient that the SGD step really used."""
     norm, length = (math.sqrt(sum(g.double().square().sum().item() for g in gradient)) for gradient in (true, moved))
     if is_overflow:
         expect(math.isfinite(length), "the parameters became nan or inf: who looks for inf before a step is made?")
@@ -164,8 +164,9 @@ def _judge_move(moved, true, max_norm, scale, is_overflow):
 
 
 def _is_multiple(moved, true, factor):
-    """Whether `moved` is so many times `true`, up to what float16 and the subtraction of two
-    float32 weights leave of it.
+    """Return whether `moved` is `factor` times `true`, up to rounding.
+
+    The rounding is float16's and that of subtracting two float32 weights.
     """
     return (
         max_difference(moved, [factor * g for g in true])
@@ -193,7 +194,7 @@ def _step_on_a_gpu(amp_step, device):
 
 
 def check_4_2(largest_scale):
-    """`largest_scale(gradients)` is the largest power of two that leaves all of them finite in float16, or None."""
+    """`largest_scale(gradients)` returns the largest power of two that keeps all finite in float16, or None."""
     run(_judge_scale, largest_scale)
     return f"{len(_scale_cases())} lists of gradients: each scale is safe, and twice as much would not be."
 
@@ -231,7 +232,7 @@ def _judge_scale(largest_scale):
             if not every.isfinite().all():
                 expect(scale is None, f"{short(scale)} was returned: no scale makes that finite")
                 continue
-            is_number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)  # NumPy's too, and no tensor
+            is_number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)  # NumPy's too, but no tensor
             expect(is_number, f"{short(scale)} was returned: a float is wanted")
             expect(0 < scale < math.inf, f"the scale was {scale!r}")
             expect(math.frexp(scale)[0] == 0.5, f"the scale was {scale!r}, no power of two")
@@ -283,7 +284,7 @@ def check_4_3(Checkpoint):
             expect(step == 2 * _SAVED_AFTER, f"load() returned {step}, and save({2 * _SAVED_AFTER}) was called last")
             for part, reason in _PARTS.items():
                 expect(same(before[part], resumed[what][part], 0), f"after load() {reason}")
-    with tempfile.TemporaryDirectory() as folder:  # last, since it takes longest
+    with tempfile.TemporaryDirectory() as folder:  # last: it takes longest
         run(_damage_runs, Checkpoint, folder)
     return (
         "two runs continued bit for bit in a new process, and neither a kill nor a full disk damaged the file of "
@@ -323,7 +324,7 @@ def _damage_runs(Checkpoint, folder):
 
 
 def _runs(folder):
-    """Yield the name of each run, words for where it is, the path to save to, and the model and what goes with it."""
+    """Yield each run's name, words for its case, the path to save to, and (model, optimizer, scheduler)."""
     for i, (what, make) in enumerate(_RUNS.items()):
         path = os.path.join(folder, str(i), _NAME)
         os.mkdir(os.path.dirname(path))
@@ -338,14 +339,14 @@ def _forbid_the_courses():
 def _expect_readable(path):
     try:
         torch.load(path, weights_only=True)
-    except Exception as error:  # whatever torch finds in it
+    except Exception as error:  # torch.load raises many types
         found = re.search(r"GLOBAL (\S+)", str(error))
         why = f"it holds a {found[1]}, and not only tensors and plain values" if found else type(error).__name__
         raise Wrong(f"the file cannot be read with weights_only=True: {why}") from None
 
 
 def _damage(save, path):
-    """The reason to refuse a save that may leave neither the old file nor a whole new one, or None."""
+    """Return why this save may leave neither the old file nor a complete new one, or None if it is safe."""
     old = Path(path).read_bytes()
     for left in left_by(save, path):
         if left.content != old and not _is_whole(left.content):
@@ -359,7 +360,7 @@ def _is_whole(content):
     try:
         torch.load(io.BytesIO(content), weights_only=True)
         return not zipfile.is_zipfile(io.BytesIO(content)) or zipfile.ZipFile(io.BytesIO(content)).testzip() is None
-    except Exception:  # torch and zipfile raise many kinds for a damaged file
+    except Exception:  # torch and zipfile raise many types for a damaged file
         return False
 
 
@@ -372,7 +373,7 @@ def _train(model, optimizer, scheduler, num_steps):
         loss = F.cross_entropy(model(data[chosen]), chosen % 3)
         loss.backward()
         optimizer.step()
-        if chosen[0] % 2:  # a step of the run is not always one of the scheduler
+        if chosen[0] % 2:  # so that the scheduler does not step with every training step
             scheduler.step()
         losses.append(loss.item())
         rates.append([group["lr"] for group in optimizer.param_groups])
@@ -394,7 +395,7 @@ def _state(model, optimizer, scheduler):
 def _resume_runs(Checkpoint, folder, files):
     found = {}
     for i, (what, content) in enumerate(files.items()):
-        path = Path(folder, f"resumed {i}", _NAME)  # nothing else that save() wrote is there
+        path = Path(folder, f"resumed {i}", _NAME)  # a folder with this one file of all that save() wrote
         path.parent.mkdir()
         path.write_bytes(content)
         torch.manual_seed(77)
@@ -412,8 +413,8 @@ def _resume_runs(Checkpoint, folder, files):
 
 # ---- 4.4 ----------------------------------------------------------------------------------------------------------
 
-# blocks, their width, rows of x, does x want a gradient, (of how many recomputed blocks the budget is what is held,
-# bytes more)
+# blocks, their width, rows of x, whether x requires a gradient, budgets (k, more): what is held with k blocks
+# recomputed, plus `more` bytes
 _STACKS = (
     (5, 64, 128, False, ((0, 10**6), (0, 0), (0, -1), (2, 0), (3, 9_999), (5, 0), (5, -1))),
     (3, 16, 40, True, ((1, 0), (3, 0), (3, -1))),
@@ -422,7 +423,7 @@ _STACKS = (
 
 
 class _Block(nn.Module):
-    """A residual block that keeps what its forward passes drew, as one with dropout would draw it."""
+    """A residual block that draws a random number in each forward pass, as dropout would, and records it."""
 
     def __init__(self, width):
         super().__init__()
@@ -435,9 +436,7 @@ class _Block(nn.Module):
 
 
 def check_4_4(forward_within):
-    """`forward_within(blocks, x, budget_bytes)` holds at most the budget,
-    and recomputes as few blocks as that takes.
-    """
+    """`forward_within(blocks, x, budget_bytes)` holds at most the budget and recomputes as few blocks as possible."""
     run(_judge_forward, forward_within)
     return "every budget kept with as few blocks recomputed as possible, equal gradients, and impossible ones refused."
 
@@ -447,7 +446,7 @@ def _judge_forward(forward_within):
         torch.manual_seed(44)
         blocks = [_Block(width) for _ in range(num_blocks)]
         x = torch.randn(num_rows, width, requires_grad=wants_gradient)
-        held = [_held(blocks, x, k) for k in range(num_blocks + 1)]  # with k blocks recomputed
+        held = [_held(blocks, x, k) for k in range(num_blocks + 1)]  # bytes, with k blocks recomputed
         for k, more in budgets:
             budget = held[k] + more
             least = next((k for k in range(num_blocks + 1) if held[k] <= budget), None)
@@ -500,12 +499,14 @@ def _held(blocks, x, num_recomputed):
 
 
 def _measure(forward, blocks, x):
-    """Bytes held after `forward()`, most bytes during its backward pass, blocks that ran in the
-    backward pass, gradients.
+    """Return a dict: `output`, `gradients`, `held`, `peak` and `calls`.
+
+    `held` are the bytes held after `forward()`, `peak` the most bytes during the backward pass, and `calls` counts the
+    blocks run again in the backward pass.
     """
     seen, leaves = {}, [p for block in blocks for p in block.parameters()] + [x] * x.requires_grad
     for p in leaves:
-        p.grad = torch.zeros_like(p)  # so that gradients are no part of the measurement
+        p.grad = torch.zeros_like(p)  # allocated before, so that gradients are not measured
 
     def step(phase):
         with phase("forward"):

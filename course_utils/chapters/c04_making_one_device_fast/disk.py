@@ -1,4 +1,4 @@
-"""What a save leaves at its path if the program is killed in the middle of it, or the disk is full."""
+"""What a save leaves at its path if the program is killed on the way, or the disk is full."""
 
 import linecache
 import os
@@ -10,12 +10,15 @@ from pathlib import Path
 
 from ... import cells
 
-_MOST_MOMENTS = 6  # from which on the disk is full; those of a save to another file that is renamed are two
+# The disk is full from each of the first so many file changes on; a save by renaming makes two.
+_MOST_MOMENTS = 6
 
 
 @dataclass(frozen=True)
 class Left:
-    """The bytes at the path (None: there is no file), the line of the answer's that left them, and
+    """What one moment of a save left at its path.
+
+    `content` are the bytes, or None if there is no file; `line` is the answer's line that left them; `is_full` says
     whether the disk was full.
     """
 
@@ -25,16 +28,15 @@ class Left:
 
 
 def left_by(save, path):
-    """Yield what is at `path` whenever it is another while `save()` runs, which is what a kill at that moment leaves.
+    """Yield each content that `path` has while `save()` runs: what a kill at that moment would leave.
 
-    Then again with a disk that takes no more than some bytes of each file, from the start or from a later moment on:
-    what is there while its errors pass through the answer, and at the end. In between, the folder is put back as it
-    was.
+    Then run `save()` again with a full disk, which takes only some bytes of each file, from the start or from a later
+    file change on; yield what its errors leave. Between runs the folder is restored.
     """
     folder, old = Path(path).parent, Path(path).read_bytes()
     own_names = os.listdir(folder)
     _put_back(path, folder, old, own_names)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write to a full disk then raises an error
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that a write to a full disk raises an error
     seen, num_moments = _watch(save, path)
     yield from seen
     for since in range(min(num_moments, _MOST_MOMENTS)):
@@ -45,8 +47,10 @@ def left_by(save, path):
 
 
 def _watch(save, path, limit=None, since=0):
-    """Return (what was at `path`, how often a file came, went or was changed there);
-    the disk is full after `since` of these.
+    """Return (contents of `path` in order, number of file changes).
+
+    With a `limit` in bytes per file, the disk is full after `since` changes. A change is a file created, removed or
+    changed in the folder.
     """
     seen, line, moments = [], "", [_moment(path)]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -62,7 +66,7 @@ def _watch(save, path, limit=None, since=0):
 
     def look(frame, event, argument):
         nonlocal line
-        if event not in ("c_return", "c_exception"):  # nothing else touches files
+        if event not in ("c_return", "c_exception"):  # only C calls touch files
             return
         line = _own_line(frame) or line
         if (now := _moment(path)) != moments[-1]:
@@ -86,8 +90,9 @@ def _watch(save, path, limit=None, since=0):
 
 
 def _moment(path):
-    """What changes when something has happened to the files there:
-    which there are, which are empty, and all about `path`.
+    """Return a value that differs after each file change.
+
+    It holds the names in the folder, which files are empty, and the inode, size and time of `path`.
     """
     files = {entry.name: entry.stat() for entry in os.scandir(os.path.dirname(path))}
     own = files.get(os.path.basename(path))
@@ -101,8 +106,9 @@ def _own_line(frame):
 
 
 def _put_back(path, folder, old, own_names):
-    """Make another file, so that one which the answer has left open is none of it, and an old one,
-    so that any change shows.
+    """Restore the old content of `path` in a new file, and remove files that the save added.
+
+    A new file, so that a handle left open does not write to it; an old time stamp, so that every change shows.
     """
     for name in set(os.listdir(folder)) - set(own_names):
         os.unlink(folder / name)

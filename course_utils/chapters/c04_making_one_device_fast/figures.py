@@ -1,10 +1,11 @@
-"""When the parts of a training step run, and what is held meanwhile:
-ideas, computed from round numbers, not measured.
+"""Figures of chapter 04: overlap, memory plans, number formats, float16's range and the ladder of rungs.
+
+Times and sizes in the first two are round numbers, not measurements.
 """
 
 from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, draw_prediction, keys, new_figure, pale, show
 
-_LOAD, _COPY, _STEP = 1.3, 0.6, 1.5  # how long they take in the drawing
+_LOAD, _COPY, _STEP = 1.3, 0.6, 1.5  # durations in the drawing
 LOADING = ("plain loop", "loader workers", "workers, and prefetch", "data on the device")
 
 
@@ -33,7 +34,7 @@ def overlaps(alt, num_batches=4):
 
 
 def loading_spans(way, num_batches):
-    """[(row, batch, begin, end)] of one of LOADING, in the drawing's units: rows 0 to 2 are load, copy and step."""
+    """Return [(row, batch, begin, end)] of one of LOADING, in the drawing's units; rows are load, copy and step."""
     loads, copies, steps = [], [], []
     for i in range(num_batches):
         if way == "data on the device":
@@ -42,13 +43,13 @@ def loading_spans(way, num_batches):
             continue
         earlier = [loads[-1][1] if loads else 0]
         earlier += [steps[-1][1]] if way == "plain loop" and steps else []
-        earlier += [copies[i - 3][0]] if i >= 3 else []  # workers stay at most two batches ahead
+        earlier += [copies[i - 3][0]] if i >= 3 else []  # workers are at most two batches ahead
         loads.append((max(earlier), max(earlier) + _LOAD))
         ready = [loads[i][1], copies[-1][1] if copies else 0]
         if way != LOADING[2]:
             ready.append(steps[-1][1] if steps else 0)
         elif i >= 2:
-            ready.append(steps[i - 2][1])  # there is room for the batch in use and for the next one
+            ready.append(steps[i - 2][1])  # memory for two batches: the one in use and the next
         copies.append((max(ready), max(ready) + _COPY))
         begin = max(copies[i][1], steps[-1][1] if steps else 0)
         steps.append((begin, begin + _STEP))
@@ -56,9 +57,7 @@ def loading_spans(way, num_batches):
 
 
 def memory_plans(alt, num_blocks=4):
-    """Draw what a step computes and what it holds meanwhile: plain, in micro-batches,
-    and with blocks computed again.
-    """
+    """Draw what a step computes and holds over time: plain, in micro-batches, and with recomputed blocks."""
     import matplotlib.pyplot as plt
 
     plans = {name: plan(name, num_blocks) for name in PLANS}
@@ -84,11 +83,11 @@ def memory_plans(alt, num_blocks=4):
                 boxes.text((begin + end) / 2, 0, text, ha="center", va="center", fontsize=7.5)
             boxes.set_title(name, fontsize=9)
             boxes.axis("off")
-            times, sizes = zip(*dict(curve).items())  # of several sizes at one time the last: no dips of no length
+            times, sizes = zip(*dict(curve).items())  # the last size at each time, so that no zero-width dips are drawn
             area.fill_between(times, sizes, step="post", color="0.85", edgecolor="0.4")
             peak = max(sizes)
             area.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
-            below = peak > 0.8 * high  # above the line there is no room
+            below = peak > 0.8 * high  # no room above the line
             look = {
                 "xytext": (0, -2 if below else 1),
                 "textcoords": "offset points",
@@ -106,14 +105,14 @@ def memory_plans(alt, num_blocks=4):
 
 
 PLANS = ("plain", "two micro-batches", "checkpointing, each block", "checkpointing, all blocks as one")
-_INPUT = 0.25  # of a block, in units of what its inside holds
+_INPUT = 0.25  # a block's input, relative to what its inside holds
 
 
 def plan(name, num_blocks):
-    """([(kind, begin, end, block)], [(time, held)]): kinds 0 to 2 are forward, backward and forward again.
+    """Return ([(kind, begin, end, block)], [(time, held)]); kinds 0 to 2 are forward, backward, forward again.
 
-    A forward pass through a block takes 1, a backward pass 2; what a block keeps for its backward pass is 1, its input
-    alone a quarter.
+    A block's forward pass takes 1, its backward pass 2. What it keeps for its backward pass is 1, of which its input is
+    a quarter.
     """
     spans, curve, now, held = [], [(0, 0)], 0, 0
 
@@ -142,13 +141,13 @@ def plan(name, num_blocks):
     return spans, curve
 
 
-_SIGN, _EXPONENT, _MANTISSA = range(3)  # places in the palette
+_SIGN, _EXPONENT, _MANTISSA = range(3)  # indices into the palette
 
 
 def bit_layouts(formats, alt):
-    """Draw {name: (bits of the exponent, bits of the mantissa, words)}, a row each, a box for each of up to 32 bits.
+    """Draw {name: (bits of the exponent, bits of the mantissa, words)}, a row each, a box for each bit.
 
-    Of a format between 17 and 31 bits the rest up to 32 is drawn dashed: it is stored and not read.
+    For formats of 17 to 31 bits, the rest up to 32 is dashed: those bits are stored but not read.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch, Rectangle
@@ -177,9 +176,9 @@ def bit_layouts(formats, alt):
 
 
 def within_float16(curves, alt, title=""):
-    """Draw {name: (powers of two, shares in %)} over the ranges in which float16 has digits, loses them, or has none.
+    """Draw {name: (powers of two, shares in %)} over the ranges where float16 has all digits, fewer, or none.
 
-    Below 2**-25 float16 rounds to zero, below 2**-14 its numbers are subnormal, from 2**16 on it has only infinity.
+    float16 rounds to zero below 2**-25, is subnormal below 2**-14, and overflows to infinity from 2**16 on.
     """
     ranges = {"zero": (-60, -25), "fewer\ndigits": (-25, -14), "all digits": (-14, 16), "inf": (16, 24)}
     with new_figure("size of a gradient", "% of non-zero gradients", title, height=3.0) as (figure, axes):
@@ -205,12 +204,11 @@ def within_float16(curves, alt, title=""):
 
 
 def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None, memory=None):
-    """Draw {rung: (value, low, high)} against the list of all `rungs`, from the top down; a rung without a value is
-    "not here".
+    """Draw {rung: (value, low, high)} in a row each of all `rungs`, from the top down, on a log10 axis.
 
-    `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is {rung: value} as in `lines`. The axis is
-    to the base 10, because the fastest machine drawn may be a thousand times as fast as the slowest. `memory` is {rung:
-    MB}, drawn in a panel of its own.
+    A rung without a value is "not here". `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is
+    {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel. The axis is logarithmic because
+    machines may differ a thousandfold.
     """
     from matplotlib.ticker import LogLocator
 
@@ -262,7 +260,7 @@ def _say_not_here(axes, places):
 
 
 def _beside_memory(figure, axes, rungs, memory):
-    """Replace `axes` by two that share their rungs, draw the memory on the right, and return the one on the left."""
+    """Replace `axes` by two that share their rows, draw the memory on the right, and return the left one."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2.4, 1))
     left.set_xlabel(axes.get_xlabel())
     left.set_title(axes.get_title(loc="left"))

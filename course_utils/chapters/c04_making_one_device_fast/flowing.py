@@ -1,12 +1,10 @@
-"""What flows between the layers of a network, forward and back: its types, and the size of its gradients."""
+"""What flows between a network's layers, forward and back: dtypes, and the sizes of gradients."""
 
 import torch
 
 
 class Types:
-    """Inside a `with Types(net) as types:`, notes the dtype of each layer's output and, later, of
-    the gradient that comes back.
-    """
+    """Records, in `with Types(net) as types:`, the dtypes of each layer's output and of that output's gradient."""
 
     def __init__(self, net):
         self._net, self._flowing = net, {}
@@ -26,11 +24,12 @@ class Types:
         return hook
 
     def table(self, optimizer):
-        """A row for each layer, after the backward pass and the optimizer's step:
-        what flowed, and what its weight holds.
+        """Return a row per layer: dtypes of output, its gradient, weight, weight's gradient and Adam's state.
+
+        Call it after the backward pass and the optimizer's step.
         """
         rows = ["layer  output    its gradient  weight   weight's gradient  Adam's state"]
-        for name, flowing in reversed(self._flowing.items()):  # the backward pass saw the last layer first
+        for name, flowing in reversed(self._flowing.items()):  # the backward pass recorded the last layer first
             w = getattr(getattr(self._net, name), "weight", None)
             own = ["–"] * 3 if w is None else [w.dtype, w.grad.dtype, optimizer.state[w]["exp_avg"].dtype]
             rows.append("{:6s} {:9s} {:13s} {:8s} {:18s} {}".format(name, *map(short, (*flowing, *own))))
@@ -38,15 +37,14 @@ class Types:
 
 
 def short(dtype):
-    """The name of a dtype without "torch."."""
+    """Return a dtype's name without its "torch." prefix."""
     return str(dtype).removeprefix("torch.")
 
 
 def output_gradients(layers, loss):
-    """Run `loss()` backward, and return the sizes of the gradients of all `layers`' outputs that are not zero, in one
-    tensor.
+    """Run `loss()` backward; return the absolute non-zero gradients of all `layers`' outputs in one tensor.
 
-    Zero are those of what ReLU or pooling did not let pass, in any precision.
+    Zeros come from ReLU and pooling, in any precision.
     """
     gradients = []
 
@@ -62,12 +60,12 @@ def output_gradients(layers, loss):
 
 
 def by_power_of_two(sizes, low=-60, high=0):
-    """(powers, % of `sizes` from each power of two to the next)."""
+    """Return (powers, % of `sizes` between each power of two and the next)."""
     counts = torch.histc(sizes.float().log2(), bins=high - low, min=low, max=high)
     return list(range(low, high)), (100 * counts / len(sizes)).tolist()
 
 
 def lost_in_float16(sizes, scale):
-    """The shares of `sizes` that float16 makes zero, and infinite, after they are multiplied by `scale`."""
+    """Return the shares of `sizes` that become zero and infinite in float16 when multiplied by `scale`."""
     half = (sizes * scale).half()
     return (half == 0).double().mean().item(), half.isinf().double().mean().item()

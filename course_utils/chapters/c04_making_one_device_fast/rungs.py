@@ -1,6 +1,4 @@
-"""Versions of one training step: which of them a machine can run, how fast each is in one run,
-and the memory it needs.
-"""
+"""Versions of one training step: which of them a machine can run, their speed, and their memory."""
 
 import copy
 import importlib.util
@@ -14,9 +12,9 @@ from ...measure import intensity, memory, throughput
 
 
 def fast_dtype(device):
-    """The 16-bit type that `device` multiplies in hardware: bfloat16 where it has it, else a GPU's float16, else None.
+    """Return the 16-bit dtype that `device` multiplies in hardware: bfloat16, else a GPU's float16, else None.
 
-    GPUs have had float16 since the P100 and bfloat16 since the A100; a CPU may have instructions for bfloat16 or not.
+    GPUs have float16 since the P100 and bfloat16 since the A100. Some CPUs have bfloat16 instructions.
     """
     if torch.device(device).type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -25,16 +23,19 @@ def fast_dtype(device):
 
 
 def multiplied_formats(device):
-    """{name: (autocast's dtype or None, may float32 become TF32)} of what `device` multiplies, float32 first."""
+    """Return {name: (autocast's dtype or None, whether TF32 is allowed)} for `device`, float32 first."""
     found, fast = {"float32": (None, False)}, fast_dtype(device)
-    if torch.device(device).type == "cuda":  # most CPUs are many times slower in fp16
+    if torch.device(device).type == "cuda":  # fp16 is many times slower on most CPUs
         found |= {"TF32": (None, True)} if torch.cuda.get_device_capability(device) >= (8, 0) else {}
         found["fp16"] = torch.float16, True
     return found | ({"bf16": (torch.bfloat16, True)} if fast == torch.bfloat16 else {})
 
 
 def not_here(device):
-    """{rung of chapter 04: why it does not run on `device`}; on a GPU, torch.compile needs Triton and a C compiler."""
+    """Return {rung of chapter 04: why it does not run on `device`}.
+
+    On a GPU, torch.compile needs Triton and a C compiler.
+    """
     if torch.device(device).type == "cuda":
         return {} if _compiles() else {"7 torch.compile": "it needs Triton, gcc and Python.h"}
     reasons = {"2 pinned, prefetch": "no GPU to copy to", "7 torch.compile": "too slow to compile for a CPU"}
@@ -42,19 +43,18 @@ def not_here(device):
 
 
 def _compiles():
-    headers = Path(sysconfig.get_path("include"), "Python.h")  # of this Python, for C
+    headers = Path(sysconfig.get_path("include"), "Python.h")  # Python's C headers
     return bool(
         (shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton")
     )
 
 
 def measure(steps, num_samples, discard, rounds=5, block=3):
-    """Time {name: step} in one run, and return {name: Timing of a step}; `num_samples` is {name: samples in a step}.
+    """Time {name: step} in one run; return {name: Timing of a step}.
 
-    Every round goes through all steps, so that a slow moment of the machine does not hit one alone. A step's turn
-    begins with steps that do not count, one or as many as {name: steps} `discard` says: they use up the batches that
-    loader workers made during the others' turns. Then comes a block of `block` steps, with one wait for the device at
-    its end.
+    `num_samples` is {name: samples per step}. Every round runs all steps, so that a disturbance does not hit one alone.
+    A turn begins with untimed steps, 1 or {name: number} in `discard`: they use up batches that loader workers prepared
+    during other turns. Then a block of `block` steps is timed, with one wait for the device at its end.
     """
     seconds = dict.fromkeys(steps, ())
     for _ in range(rounds):
@@ -66,17 +66,17 @@ def measure(steps, num_samples, discard, rounds=5, block=3):
 
 
 def peak_mb(step, device):
-    """The most MB that torch's allocator for `device` had handed out more than before, in one `step(phase)`.
+    """Return the peak MB that one `step(phase)` allocates with torch on `device`, above what was held before.
 
-    Weights and the optimizer's state are there before, and do not count. What a CUDA graph holds, it has held since it
-    was recorded, and does not count either.
+    Weights and optimizer state do not count, nor does a CUDA graph's memory: all were allocated before.
     """
     return max(0.0, *memory.curve(step, device)[1])
 
 
 def layers_on_roofline(net, inputs, variants):
-    """{"layer, variant": (FLOP per byte, GFLOP/s)} of {layer's name: its input} in each {variant:
-    (dtype, memory layout)}.
+    """Return {"layer, variant": (FLOP per byte, GFLOP/s)} of each layer in each variant.
+
+    `inputs` is {layer's name: its input}, `variants` is {variant: (dtype, memory layout)}.
     """
     points = {}
     for variant, (dtype, layout) in variants.items():

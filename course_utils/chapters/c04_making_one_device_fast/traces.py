@@ -1,6 +1,4 @@
-"""A few training steps under torch's profiler: which operations took longest, in which phase,
-and when a GPU was busy.
-"""
+"""Training steps under torch's profiler: the slowest operations, the phases, and when a GPU was busy."""
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -16,21 +14,22 @@ KINDS = {
 
 
 def profile_steps(step, num_steps):
-    """Run `step(phase)`, which marks its phases, `num_steps` times under the profiler, and return what it recorded."""
+    """Run `step(phase)`, which marks its phases, `num_steps` times under the profiler; return the trace."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + bool(hardware.gpus_in_use())]
     with profile(activities=activities, acc_events=True) as trace:
         for _ in range(num_steps):
-            step(record_function)  # the phases appear under their names
-        throughput.now()  # waits until a GPU has finished, too
+            step(record_function)  # phases appear under their names
+        throughput.now()  # waits for the GPU, too
     return trace
 
 
 def largest(trace, count=5):
-    """[(operation, its share of the computing time)], the largest first:
-    kernels where a GPU ran some, operators elsewhere.
+    """Return [(operation, its share of the computing time)], the largest first.
+
+    Operations are kernels if a GPU ran any, else operators.
     """
     rows = [row for row in trace.key_averages() if not row.is_user_annotation and row.key not in PHASES]
-    # an operator's row would count its kernels' time again
+    # An operator's row would count its kernels' time again.
     kernels = [row for row in rows if row.device_type.name == "CUDA"]
     times = {row.key: row.self_device_time_total for row in kernels} or {
         row.key: row.self_cpu_time_total for row in rows
@@ -40,7 +39,7 @@ def largest(trace, count=5):
 
 
 def table(traces, count=5):
-    """Lines for {name: trace}: the largest operations of each, with their shares."""
+    """Return lines for {name: trace}: the largest operations of each, with their shares."""
     lines = []
     for name, trace in traces.items():
         rows = [f"  {share:4.0%}  {operation[:80]}" for operation, share in largest(trace, count)]
@@ -49,7 +48,7 @@ def table(traces, count=5):
 
 
 def timeline(traces):
-    """{"0: load": spans} of {"0 …": trace}: what `plots.timeline` draws of the last step of each."""
+    """Turn {"0 …": trace} into {"0: load": spans} of each trace's last step, for `plots.timeline`."""
     return {
         f"{name[0]}: {phase}": spans
         for name, trace in traces.items()
@@ -58,13 +57,14 @@ def timeline(traces):
 
 
 def kind(name):
-    """What an operator or a kernel of this name does, in a word."""
+    """Return in one word what an operator or a kernel of this name does."""
     return next((kind for part, kind in KINDS.items() if part in name.lower()), "other")
 
 
 def spans_of_last_step(trace):
-    """{phase: [(begin ms, end ms, kind)]} of the last step: what Python asked for in each phase;
-    "GPU" is what kernels ran.
+    """Return {phase: [(begin ms, end ms, kind)]} of the last step.
+
+    A phase holds the operators that Python called in it, "GPU" the kernels that ran.
     """
     host = [event for event in trace.events() if event.device_type.name == "CPU"]
     marks = [event for event in host if event.name in PHASES][-len(PHASES) :]
@@ -75,7 +75,7 @@ def spans_of_last_step(trace):
         span = (start - begin) / 1e3, (end - begin) / 1e3, kind(event.name)
         if event.device_type.name == "CUDA" and start >= begin and not event.is_user_annotation:
             gpu.append(span)
-        for mark in marks:  # a GPU's backward pass has a thread of its own, and so no parent
+        for mark in marks:  # a GPU's backward pass runs in its own thread: no parent
             inside = mark.time_range.start <= start < mark.time_range.end and event.cpu_parent in (mark, None)
             if inside and event.device_type.name == "CPU" and event.name not in PHASES:
                 rows[mark.name].append(span)
@@ -83,7 +83,7 @@ def spans_of_last_step(trace):
 
 
 def busy_ms(trace, num_steps):
-    """Milliseconds per step in which some kernel ran (kernels that overlap count once); 0 without a GPU."""
+    """Return milliseconds per step in which a kernel ran; overlapping kernels count once. 0 without a GPU."""
     kernels = [e.time_range for e in trace.events() if e.device_type.name == "CUDA" and not e.is_user_annotation]
     busy, until = 0, 0
     for time in sorted(kernels, key=lambda time: time.start):
