@@ -1,4 +1,4 @@
-"""Where the time of a step goes whose work is done in threads: every second of it is put down to one cause."""
+"""Account for a step's time when threads do its work: every second has one cause."""
 
 import contextlib
 import functools
@@ -11,14 +11,13 @@ COMPUTING, WAITING, STARTING = "computing", "waiting", "starting, joining thread
 
 
 class Account:
-    """Adds up seconds by cause, over one step: `account.seconds` is {cause: seconds}, and they sum to what was
-    accounted.
+    """Adds up the seconds of one step by cause: `seconds` is {cause: seconds}.
 
-    `with account("messages"):` puts down all that runs in the block. `with account.threads() as watch:` splits its
-    block in three, of which the threads run `watch(function)` in the function's place: the time until the first thread
-    begins and after the last has ended; the processor time of a thread, the mean over the threads; and what is left, in
-    which a thread
-    waited: for the interpreter's lock, for a core, or for a GPU. Blocks follow one another, none is inside another.
+    `with account("messages"):` adds the time of the block to that cause.
+    `with account.threads() as watch:` splits the time of the block in three; the threads must run `watch(function)`
+    instead of `function`. Starting and joining: before the first thread begins and after the last ends. Computing: the
+    processor time of a thread, as the mean over threads. Waiting: the rest, for the interpreter's lock, a core or a
+    GPU. Blocks must not be nested.
     """
 
     def __init__(self):
@@ -55,9 +54,7 @@ class Account:
 
 
 def typical(run, repeats=9, warmup=2):
-    """Run `run(account)`, a step, several times, and return the account whose total is the median:
-    its causes add up to it.
-    """
+    """Call `run(account)`, one step, `warmup` + `repeats` times; return the account with the median total."""
     accounts = [Account() for _ in range(warmup + repeats)]
     for account in accounts:
         run(account)
@@ -65,7 +62,7 @@ def typical(run, repeats=9, warmup=2):
 
 
 def compared(first, second):
-    """A table of two accounts with the same causes, in ms, and what the second has more."""
+    """Return a table of two accounts with the same causes, in ms, and by how much the second is larger."""
     rows = [f"{'ms':28s}{'one':>8s}{'two':>8s}{'more':>9s}"]
     pairs = [(cause, first.seconds[cause], spent) for cause, spent in second.seconds.items()]
     for cause, a, b in [*pairs, ("all of it", first.total_s, second.total_s)]:

@@ -1,4 +1,4 @@
-"""Checks of chapter 05: a batch split, tensors summed, the mean of unequal parts, BatchNorm on a part of a batch."""
+"""Checks of chapter 05: split a batch, sum tensors, average unequal parts, BatchNorm on parts of a batch."""
 
 import copy
 
@@ -26,7 +26,7 @@ _CPU = torch.device("cpu")
 
 # ---- 5.1 ----------------------------------------------------------------------------------------------------------
 
-_BATCHES = (  # images, devices, the shape of an image and of a label, the images' dtype
+_BATCHES = (  # images, devices, shapes of an image and a label, dtype of the images
     (64, 4, (3, 4, 4), (), torch.float32), (13, 4, (3, 4, 4), (), torch.float64), (10, 3, (6,), (5,), torch.float16),
     (5, 4, (1, 4, 4), (), torch.float64), (4, 4, (3, 4, 4), (), torch.uint8), (7, 1, (3, 2, 4, 4), (), torch.float32),
     (17, 8, (2, 3), (4, 4), torch.float32), (3, 2, (3, 4, 4), (), torch.float64), (1, 1, (1, 2, 2), (), torch.float32),
@@ -47,7 +47,7 @@ def _judge_split(split_batch):
     for i, (num_images, num_devices, of_image, of_label, dtype) in enumerate(_BATCHES):
         x, y = (200 * torch.rand(2 * num_images, *of_image)).to(dtype), torch.randperm(2 * num_images * 16)
         y = y[: 2 * num_images].view(-1, *[1] * len(of_label)) + torch.zeros(of_label, dtype=torch.long)
-        x, y = (whole[::2] if i % 2 else whole[:num_images] for whole in (x, y))  # every second batch is not contiguous
+        x, y = (whole[::2] if i % 2 else whole[:num_images] for whole in (x, y))  # every other batch is not contiguous
         devices = [_CPU] * num_devices
         where = _words(num_images, num_devices) + ", x and y not contiguous" * (i % 2)
         with case(where), unchanged(x=x, y=y, devices=devices):
@@ -99,7 +99,7 @@ def _judge_sizes(sizes, of_labels, num_images):
 
 
 def _split_on(split_batch, gpus):
-    devices = [gpus[1], gpus[2], gpus[0]]  # a device's place in the list is not its name's number
+    devices = [gpus[1], gpus[2], gpus[0]]  # the order differs from that of the device numbers
     for source in (gpus[0], _CPU):
         x, y = torch.empty(7, 3, 4, 4, device=source), torch.empty(7, dtype=torch.long, device=source)
         with case(f"a batch on {source} over {', '.join(map(str, devices))}"):
@@ -113,7 +113,7 @@ def _split_on(split_batch, gpus):
 
 # ---- 5.2 ----------------------------------------------------------------------------------------------------------
 
-_SUMS = (  # tensors, their shape and dtype, the largest number, how they lie in memory
+_SUMS = (  # tensors, shape, dtype, largest number, memory layout
     (3, (4, 3), torch.float64, 2**40, ""),
     (2, (5,), torch.float64, 2**40, ""),
     (1, (3, 2), torch.float64, 2**40, ""),
@@ -144,7 +144,7 @@ def _judge_all_reduce(all_reduce):
     for num_tensors, shape, dtype, most, layout in _SUMS:
         tensors = [_lay(shape, dtype, most, layout, generator) for _ in range(num_tensors)]
         given, before = list(tensors), [tensor.clone() for tensor in tensors]
-        memory = [tensor.detach() for tensor in tensors]  # stays where the tensors are now
+        memory = [tensor.detach() for tensor in tensors]  # keeps the present memory alive, to compare with
         where = (
             f"{num_tensors} tensor{'s' * (num_tensors > 1)} of shape {shape}{layout and f', {layout} (not contiguous)'}"
         )
@@ -159,7 +159,7 @@ def _judge_all_reduce(all_reduce):
 
 
 def _lay(shape, dtype, most, layout, generator):
-    """Whole numbers, so that a sum in any order is exact; too large for a dtype that is less exact than theirs."""
+    """Return whole numbers, whose sums are exact in `dtype` in any order, but not in a less precise one."""
     size = {"": shape, "transposed": shape[::-1]}.get(layout, (*shape, 2))
     numbers = torch.randint(-most, most, size, generator=generator).to(dtype)
     return (
@@ -221,7 +221,7 @@ def _judge_mean(mean_of_parts):
     cases = [(num_samples, None, *kind) for num_samples in _PARTS for kind in _MEANS]
     for num_samples, diverged, shape, dtype in cases + [(*each, *kind) for each in _DIVERGED for kind in _MEANS[:2]]:
         samples = torch.randn(*shape, sum(num_samples), generator=generator, dtype=dtype).movedim(-1, 0)
-        if diverged is not None:  # one number of one sample
+        if diverged is not None:  # one number of one sample becomes nan
             samples[sum(num_samples[:diverged])].view(-1)[:1] = torch.nan
         means, given = [part.mean(0) for part in samples.split(num_samples)], list(num_samples)
         lost = (
@@ -264,7 +264,7 @@ def _mean_on(mean_of_parts, gpus):
 
 # ---- 5.4 ----------------------------------------------------------------------------------------------------------
 
-_SPLITS = (  # sizes, channels, height and width, dtype
+_SPLITS = (  # sizes, channels, height = width, dtype
     ((2, 4, 3), 3, 4, torch.float64),
     ((4, 4), 3, 4, torch.float64),
     ((5, 2), 2, 3, torch.float64),
@@ -290,14 +290,14 @@ def _judge_batchnorm(batchnorm_gaps):
                 tensor.uniform_(-2, 2)
             layer.running_var.uniform_(1, 3)
         images = 3 * torch.randn(sum(split), channels, width, width, dtype=dtype)
-        for x in (images, -images):  # their differences have opposite signs
+        for x in (images, -images):  # their gaps have opposite signs
             with case(f"parts of {', '.join(map(str, split))}"):
                 _judge_layer(batchnorm_gaps, layer, x, split)
 
 
 def _judge_layer(batchnorm_gaps, layer, x, split):
     before, sizes = copy.deepcopy(layer.state_dict()), list(split)
-    # A buffer that was put back may be another tensor with the same numbers.
+    # The answer may restore a buffer as another tensor with the same numbers.
     with unchanged(x=x, sizes=sizes), unchanged(layer=layer, allow=("kind",)):
         found = batchnorm_gaps(layer, x, sizes)
         changed = [name for name, value in layer.state_dict().items() if not torch.equal(value, before[name])]
@@ -335,7 +335,7 @@ def _judge_gaps(gaps, layer, x, sizes):
     chained = copy.deepcopy(layer)
     for part in x.split(sizes):
         chained(part)
-    mean = sum(means) / len(means)  # one that is weighted by samples is the whole batch's, up to rounding
+    mean = sum(means) / len(means)  # weighted by samples it would equal the whole batch's
     explain(gaps[1], _largest(means[0]), {
         signed: min(means[0].max().item(), -means[0].min().item()),
         "that is for the mean over all replicas, and only replica 0's running_mean is kept": _largest(mean),
@@ -352,7 +352,7 @@ def _judge_gaps(gaps, layer, x, sizes):
 
 
 def _run_split(layer, x, sizes):
-    """A copy of the layer that saw the whole batch, those that saw the parts, and the outputs of both."""
+    """Return the layer that saw the whole batch, the replicas that saw the parts, and the outputs of both."""
     whole, replicas = copy.deepcopy(layer), [copy.deepcopy(layer) for _ in sizes]
     return whole, replicas, whole(x), torch.cat([replica(part) for replica, part in zip(replicas, x.split(sizes))])
 

@@ -1,4 +1,4 @@
-"""What `nn.DataParallel` lets each device hold: counted anywhere, measured where there are several GPUs."""
+"""Memory per device under `nn.DataParallel`: counted anywhere, measured on two or more GPUs."""
 
 import torch
 import torch.nn.functional as F
@@ -7,11 +7,11 @@ from ...measure import memory
 
 
 def count(make_net, batch_size, num_devices, numbers_kept):
-    """({part: bytes} on device 0, {part: bytes} on each other device), all that each holds at some time in the backward
-    pass.
+    """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass.
 
-    `make_net()` takes images (B, 3, 32, 32), and its outputs have a class in each column; the optimizer keeps
-    `numbers_kept` numbers for each parameter. Counted on the meta device, where nothing is computed.
+    A device holds all its parts at one moment or another, not necessarily at once. `make_net()` takes images (B, 3, 32,
+    32) and returns one column per class. The optimizer keeps `numbers_kept` numbers per parameter. Counted on the meta
+    device, where nothing is computed.
     """
     with torch.device("meta"):
         net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
@@ -21,18 +21,19 @@ def count(make_net, batch_size, num_devices, numbers_kept):
         with memory.Activations(net) as loss:
             F.cross_entropy(outputs, torch.empty(batch_size, dtype=torch.long))
     weights = memory.weight_bytes(net)
-    own_outputs = outputs.nbytes // num_devices  # and later, in their place, their gradient
+    own_outputs = outputs.nbytes // num_devices  # later replaced by their gradient
     every = {"weights": weights, "gradients": weights, "activations": own.num_bytes, "outputs, loss": own_outputs}
     gathered = {"outputs, loss": own_outputs + 2 * outputs.nbytes + loss.num_bytes}
     return every | gathered | {"optimizer state": numbers_kept * weights}, every
 
 
 def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
-    """{case: what `count` returns} as it is, and with each of three remedies;
-    Adam keeps two numbers for each parameter.
+    """Return {case: `count`'s result} as it is and with each of three remedies.
+
+    The default for `numbers_kept` is Adam's: two numbers per parameter.
     """
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
-    own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # of a device's part
+    own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # for one part of the batch
     return {
         name: (zero, other),
         "  half the batch": count(make_net, batch_size // 2, num_devices, numbers_kept),
@@ -42,7 +43,7 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
 
 
 def table(cases):
-    """Print-ready rows of {case: (parts of device 0, parts of each other device)}."""
+    """Return the table of {case: (parts of device 0, parts of each other device)} as text."""
     parts = next(iter(cases.values()))[0]
     rows = [f"{'MB':28s}device 0  each other   on device 0: {' / '.join(parts)}"]
     for name, (zero, other) in cases.items():
@@ -52,21 +53,21 @@ def table(cases):
 
 
 def by_device(zero, other, num_devices):
-    """{device: {part: MB}}."""
+    """Return {device: {part: MB}}."""
     held = [zero] + [other] * (num_devices - 1)
     return {f"device {i}": {part: num_bytes / 1e6 for part, num_bytes in parts.items()} for i, parts in enumerate(held)}
 
 
 def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
-    """A line for each GPU: what `count` says, and the most that a step of `make_step()` had allocated.
+    """Return a line per GPU: the bytes `count` gives, and the peak a step of `make_step()` allocated.
 
-    With one GPU or none, why not.
+    With fewer than two GPUs, return the reason why nothing is measured.
     """
     if num_gpus < 2:
         return "Fewer than two GPUs are in use here, so the count stands alone."
     before = [torch.cuda.memory_allocated(i) for i in range(num_gpus)]
     step = make_step()
-    for _ in range(2):  # the first step makes the optimizer's state
+    for _ in range(2):  # the first step creates the optimizer state
         for i in range(num_gpus):
             torch.cuda.reset_peak_memory_stats(i)
         step()

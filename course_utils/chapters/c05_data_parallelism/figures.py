@@ -1,16 +1,16 @@
-"""Training split over devices: the three ways side by side, and a step of the one by data. Ideas, not measurements."""
+"""Figures of chapter 05: three ways to split training over devices, and a data-parallel step: ideas."""
 
 from ...plots.drawings import diagram, draw_part
 from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_arrow
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 _DEVICES = range(4)
-_WIDE, _PITCH = 8.0, 11.0  # a network's width, and the distance between two of them
-_TOPS, _HIGH = (2.0, 3.8, 5.6, 7.4), 1.0  # of the four layers
+_WIDE, _PITCH = 8.0, 11.0  # a network's width; the distance between two networks
+_TOPS, _HIGH = (2.0, 3.8, 5.6, 7.4), 1.0  # top edges and height of the four layers
 
 
 def three_ways(alt):
-    """Draw a network of four layers split by layers, inside layers and by data: who holds what, and what is sent."""
+    """Draw a network of four layers split by layers, inside layers and by data: what is held, what is sent."""
     import matplotlib.pyplot as plt
 
     ways = {
@@ -64,9 +64,9 @@ def _inside_layers(axes, left):
     for top in _TOPS:
         for device in _DEVICES:
             _draw_part(axes, left + device * wide, top, wide, device)
-    _draw_sum(axes, left, 5.03, FORWARD)  # after the first pair, forward
-    _draw_sum(axes, left, 8.8, FORWARD)  # after the second
-    _draw_sum(axes, left, 5.36, BACKWARD)  # before the second pair, backward: the images need no gradient
+    _draw_sum(axes, left, 5.03, FORWARD)  # forward, after the first pair of layers
+    _draw_sum(axes, left, 8.8, FORWARD)  # forward, after the second
+    _draw_sum(axes, left, 5.36, BACKWARD)  # backward, between the pairs; the images need no gradient
 
 
 def _by_data(axes, left):
@@ -97,5 +97,5 @@ def _draw_part(axes, left, top, wide, device):
 
 
 def _draw_sum(axes, left, y, look):
-    """An exchange between all devices: a line over the whole width with a head at either end."""
+    """Draw an exchange between all devices: a double-headed arrow over the whole width."""
     draw_arrow(axes, (left - 0.3, y), (left + _WIDE + 0.3, y), look, linewidth=1.4, heads="<->")

@@ -1,7 +1,7 @@
-"""What the lecture's network costs on several devices, split in one of three ways: counted, nothing is computed.
+"""Cost of the lecture's network on several devices, split in one of three ways: counted, not computed.
 
-The counting runs on PyTorch's meta device, whose tensors have a shape and no numbers. A device holds weights, gradients
-and momentum, three times the weights' bytes, and the activations that its forward pass keeps for the backward pass.
+It is counted on the meta device, whose tensors have a shape but no data. A device holds weights, gradients and
+momentum, three times the weights' bytes, and the activations kept for the backward pass.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ...measure import memory
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes held by each device, how often in a step one waits for others, and the bytes that all send in a step."""
+    """Bytes held by each device; waits for other devices and bytes sent by all devices, in a step."""
 
     held: tuple
     num_waits: int
@@ -26,7 +26,7 @@ class Cost:
 
 
 def compare(batch_size, num_devices, layers):
-    """{way: Cost}; `layers` are the numbers of consecutive layers on the devices when split by layers."""
+    """Return {way: Cost}; `layers` are the numbers of consecutive layers per device when split by layers."""
     return {
         "one device": one_device(batch_size),
         "by layers": by_layers(batch_size, layers),
@@ -36,7 +36,7 @@ def compare(batch_size, num_devices, layers):
 
 
 def table(batch_size, ways):
-    """Rows for {way: Cost} below a title."""
+    """Return rows for {way: Cost} below a title."""
     title = f"batch {batch_size:<10d} fullest device  emptiest  synchronisations       sent"
     return "\n".join([title, *(f"  {way:14s}{cost}" for way, cost in ways.items())])
 
@@ -46,19 +46,22 @@ def one_device(batch_size):
 
 
 def by_layers(batch_size, sizes):
-    """`sizes` are the numbers of consecutive layers on the devices, 5 in all."""
+    """Return the Cost of a split by layers; `sizes` are the numbers of consecutive layers per device, 5 in all."""
     rest, x, held, num_bytes = _blocks(), _images(batch_size), [], 0
     for size in sizes:
         stage, rest = rest[:size], rest[size:]
         stage_bytes, x = _held(stage, x)
         held.append(stage_bytes)
-        num_bytes += 2 * x.nbytes if rest else 0  # the activations forward, their gradients back
+        num_bytes += 2 * x.nbytes if rest else 0  # activations forward, gradients back
     return Cost(tuple(held), 2 * (len(sizes) - 1), num_bytes)
 
 
 def inside_layers(batch_size, num_devices):
-    """Each device has 1/N of the channels of conv1 and of the features of fc1, and computes from them a summand of the
-    outputs of conv2 and fc2. These are summed forward; backward, the gradient of fc1's input is. All compute fc3.
+    """Return the Cost of a split inside layers.
+
+    Each device has 1/N of the channels of conv1 and of the features of fc1, and computes partial sums of the outputs of
+    conv2 and fc2. These are all-reduced in the forward pass, the gradient of fc1's input in the backward pass. Every
+    device computes all of fc3.
     """
     blocks, summed = _blocks(128 // num_devices, 120 // num_devices), []
     conv2, fc1, fc2 = blocks[1][0], blocks[2][0], blocks[3][0]
@@ -75,7 +78,10 @@ def by_data(batch_size, num_devices):
 
 
 def _all_reduce(num_bytes, num_devices):
-    """One device receives a tensor of `num_bytes` from each other one, adds them up, and sends the sum back to each."""
+    """Return the bytes of an all-reduce in which one device receives all tensors, and sends the sum to each.
+
+    `num_bytes` is the size of one tensor.
+    """
     return 2 * (num_devices - 1) * num_bytes
 
 
@@ -84,7 +90,7 @@ def _images(batch_size):
 
 
 def _blocks(channels=128, features=120):
-    """The lecture's network as a list of its five layers with parameters and what follows each of them."""
+    """Return the lecture's network as five blocks: a layer with parameters and what follows it."""
     with torch.device("meta"):
         conv1, conv2 = nn.Conv2d(3, channels, 5), nn.Conv2d(channels, 16, 5)
         fc1, fc2, fc3 = nn.Linear(400, features), nn.Linear(features, 84), nn.Linear(84, 10)
@@ -98,7 +104,7 @@ def _blocks(channels=128, features=120):
 
 
 def _held(blocks, x):
-    """Bytes that a device with these blocks holds, and their output."""
+    """Return the bytes that a device with these blocks holds, and the blocks' output."""
     net = nn.Sequential(*blocks)
     with memory.Activations(net) as activations:
         output = net(x)

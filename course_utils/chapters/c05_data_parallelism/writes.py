@@ -1,5 +1,6 @@
-"""What is written to: on the CPU `.cpu()` and `.to()` hand back the tensor itself, on a GPU a copy
-that nobody looks at.
+"""Records which tensors are written to, to catch writes that only reach a copy.
+
+On the CPU `.cpu()` and `.to()` return the tensor itself; on a GPU they return a copy.
 """
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -7,11 +8,11 @@ from torch.utils._pytree import tree_leaves
 
 
 class Writes(TorchDispatchMode):
-    """Inside, `reached(tensor)` says whether an operation has written to the tensor's memory; played GPUs will do."""
+    """Inside, `reached(tensor)` says whether an operation wrote to the tensor's memory; works on fake GPUs, too."""
 
     def __init__(self):
         super().__init__()
-        self.written = {}  # by memory; what is kept, has it to itself
+        self.written = {}  # {memory: tensor}; kept, so that no other gets its memory
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
