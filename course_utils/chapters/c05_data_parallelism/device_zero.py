@@ -33,7 +33,7 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
     The default for `numbers_kept` is Adam's: two numbers per parameter.
     """
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
-    own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # for one part of the batch
+    own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # for one batch part
     return {
         name: (zero, other),
         "  half the batch": count(make_net, batch_size // 2, num_devices, numbers_kept),
