@@ -37,7 +37,7 @@ _BOTH_ARROWS = "does the gradient come back along both arrows that cross the cut
 
 
 class _Placed(nn.Module):
-    """A layer that knows its place, and refuses what comes from another: `meta` alone lets some operations pass."""
+    """A layer that refuses inputs from another device; with `meta` some operations would let them pass."""
 
     def __init__(self, name, device, dtype=torch.float64):
         super().__init__()
@@ -51,10 +51,10 @@ class _Placed(nn.Module):
         where = f"`{self.name}` is on {_SIDES[self.name]}, here {self.place}, and was given a tensor on {x.device}"
         expect(x.device == self.place, f"{where}: what was to bring it there?")
         out = torch.tanh(self.linear(x) + x)  # keeps its input and its result for the backward pass
-        self.node = out.grad_fn  # where the output is in autograd's graph
+        self.node = out.grad_fn  # the output's node in autograd's graph
         return out
 
-    def _apply(self, *args, **kwargs):  # every .to, .cpu and .cuda of a module comes through here
+    def _apply(self, *args, **kwargs):  # called by a module's .to, .cpu and .cuda
         self.num_moves += 1
         return super()._apply(*args, **kwargs)
 
@@ -67,7 +67,7 @@ def check_6_1(forward_with_skip):
 
 def _judge_skip(forward_with_skip):
     runs = {}
-    # `meta` is a second device that every machine has: first it stands for device 1, then for both, with x outside.
+    # Every machine has `meta`: it stands for device 1 first, then for both devices, with x on the CPU.
     for places in (("cpu", "meta"), ("meta", "meta")):
         where = f"with device0 = {places[0]} and device1 = {places[1]}"
         with case(where):
@@ -81,14 +81,15 @@ def _judge_skip(forward_with_skip):
             _judge_skip_values(
                 forward_with_skip, torch.randn(*shape[::-1], dtype=dtype).permute(*reversed(range(len(shape))))
             )
-    for where, (out, (first, second, *_)) in runs.items():  # with one device a transfer is nothing, and loses nothing
+    # Only here, since on one device a transfer does nothing and so loses no gradient.
+    for where, (out, (first, second, *_)) in runs.items():
         is_whole_path = _is_reached(out.grad_fn, second.node) and _is_reached(second.node, first.node)
         is_whole = is_whole_path and _is_reached(out.grad_fn, first.node, avoid=second.node)
         expect(is_whole, f"{where}, gradients cannot reach all modules, though they do on one device: {_BOTH_ARROWS}")
 
 
 def _call_skip(forward_with_skip, x, device0, device1):
-    """What comes back, and the modules that were called."""
+    """Return the output and the modules, each called once."""
     places = {"device0": torch.device(device0), "device1": torch.device(device1)}
     modules = {name: _Placed(name, places[side], x.dtype) for name, side in _SIDES.items()}
     for module in modules.values():
@@ -117,7 +118,7 @@ def _expect_placed(watch):
 
 
 def _is_reached(node, goal, avoid=None):
-    """Whether a backward pass that begins at `node` comes to `goal`, and not only by way of `avoid`."""
+    """Return whether a backward pass from `node` reaches `goal` without passing through `avoid`."""
     waiting, seen = [node], {None, avoid}
     while waiting:
         node = waiting.pop()
@@ -162,16 +163,14 @@ def _judge_skip_values(forward_with_skip, x):
 # ---- 6.2 ----------------------------------------------------------------------------------------------------------
 
 _UNLABELLED = -100
-_BATCHES = (  # samples, micro-batches, which samples have no label
+_BATCHES = (  # samples, micro-batches, samples without a label
     (12, 3, ()), (10, 4, ()), (10, 6, ()), (10, 4, (0, 7, 8, 9)), (9, 2, (1, 2, 3, 4)), (7, 7, (2, 5)), (8, 1, (3,)),
     (6, 3, (0, 1)), (5, 5, (0, 1, 2, 4)), (1, 1, ()), (11, 4, (9, 10)),
 )  # fmt: skip
 
 
 def check_6_2(accumulate):
-    """`accumulate(model, x, y, num_micro_batches)` leaves the whole batch's gradient in `p.grad`,
-    and returns its loss.
-    """
+    """`accumulate(model, x, y, num_micro_batches)` leaves the whole batch's gradient in `p.grad`, returns its loss."""
     run(_judge_micro_batches, accumulate)
     return f"{len(_BATCHES)} batches, also with missing labels or a rest, give the whole batch's loss and gradient."
 
@@ -187,9 +186,9 @@ def _judge_micro_batches(accumulate):
         model, x = _model_and_samples(
             num_samples, of_images=i % 3 == 2, dtype=torch.float32 if i % 4 == 3 else torch.float64
         )
-        model.train(i % 5 < 4)  # nothing in it cares, but it is to stay as it is
+        model.train(i % 5 < 4)  # no layer depends on the mode, but it must not change
         for p in model.parameters():
-            p.grad = torch.zeros_like(p) if i % 2 else None  # the two ways to clear them
+            p.grad = torch.zeros_like(p) if i % 2 else None  # the two ways to clear gradients
         y = torch.arange(2 * num_samples)[::2] % 3
         y[list(unlabelled)] = _UNLABELLED
         with case(where):
@@ -209,7 +208,8 @@ def _judge_batch(accumulate, model, x, y, num_micro_batches):
         seen.extend(x.detach().clone() for x in inputs if isinstance(x, torch.Tensor))
         modes.add(module.training)
 
-    hook = model[0].register_forward_pre_hook(note)  # on the first layer: a model's own forward() passes its hooks by
+    # On the first layer, since calling model.forward() skips the model's own hooks.
+    hook = model[0].register_forward_pre_hook(note)
     with unchanged(model=model, x=x, y=y, allow=("grad",)):
         loss = accumulate(model, x, y, num_micro_batches)
     hook.remove()
@@ -219,7 +219,7 @@ def _judge_batch(accumulate, model, x, y, num_micro_batches):
         modes == {model.training},
         f"the model was given in {given} mode, and ran in the other: what does its mode change?",
     )
-    seen = [piece[None] if piece.dim() == x.dim() - 1 else piece for piece in seen]  # a single sample
+    seen = [piece[None] if piece.dim() == x.dim() - 1 else piece for piece in seen]  # a sample without a batch dim
     _judge_pieces(seen, x, y, num_micro_batches)
     sizes, parameters = [len(piece) for piece in seen], list(model.parameters())
     expect(all(p.grad is not None for p in parameters), "afterwards a p.grad is None")
@@ -257,11 +257,11 @@ def _judge_gradient(got, truth, model, x, y, sizes):
     close = EQUAL if x.dtype == torch.float64 else 1e-5
     said = f"the gradient is not the whole batch's (max difference {max_difference(got, truth):.2g})"
     question = "by what is each micro-batch's loss weighted?"
-    if sum(sizes) != len(y):  # which pieces these were cannot be told
+    if sum(sizes) != len(y):  # the samples of each piece are unknown
         return explain(got, truth, said=said, otherwise=question, close=close)
     pieces, B, M, parameters = list(zip(x.split(sizes), y.split(sizes))), len(y), len(sizes), list(model.parameters())
     sums = [torch.autograd.grad(F.cross_entropy(model(a), b, reduction="sum"), parameters) for a, b in pieces]
-    labels = [max(1, int((b != _UNLABELLED).sum())) for _, b in pieces]  # 1 for none: its sum is 0 anyway
+    labels = [max(1, int((b != _UNLABELLED).sum())) for _, b in pieces]  # 1 if there are none: their sum is 0 anyway
     weights = {
         f"it is a sum of {M} means": [1 / n for n in labels],
         "every micro-batch counts alike, though they differ in how many labels they have": [1 / n / M for n in labels],
@@ -344,18 +344,18 @@ def _task(task):
 
 # ---- 6.4 ----------------------------------------------------------------------------------------------------------
 
-_COSTS = (  # of layers, in stages
+_COSTS = (  # costs of the layers, number of stages
     ([3, 1, 1, 1, 3], 2), ([1, 1, 1, 1, 1, 1], 3), ([9, 1, 1, 1], 2), ([1, 1, 1, 9], 3), ([5.5], 1), ([2, 7, 4], 1),
     ([6, 4, 4, 8, 5], 3), ([4, 3, 2, 1], 4), ([0.0, 0.0, 5.0, 0.0, 5.0, 0.0], 3), ([1, 2, 3, 4, 5, 6, 7, 8, 9], 3),
     ([12.2, 4.6, 7.2, 7.3, 0.2], 2), ([2, 6, 3, 4, 7, 5], 3), ([9, 4, 5, 5, 3, 5, 9, 6], 4), ([0.0, 0.0, 0.0], 2),
     ([3e-5, 1.2e-5, 2e-5, 2e-5, 1.1e-5, 4e-5], 3),
 )  # fmt: skip
-# Layers, stages, and the unit of the costs that are drawn.
+# Number of layers, number of stages, unit of the random costs.
 _DRAWN = ((12, 4, 1), (11, 5, 0.37), (10, 3, 1), (12, 6, 0.01), (7, 6, 1), (12, 2, 1.5), (12, 11, 1), (9, 4, 1e-6))
 
 
 def check_6_4(balance):
-    """`balance(costs, num_stages)` returns sizes of stages whose dearest one is as cheap as can be."""
+    """`balance(costs, num_stages)` returns stage sizes whose most expensive stage is as cheap as possible."""
     run(_judge_balance, balance)
     return f"{len(_COSTS) + len(_DRAWN)} networks, none can be cut better, and too many stages are refused."
 
@@ -389,8 +389,8 @@ def _judge_sizes(sizes, costs, num_stages):
 
 @functools.cache
 def _cheapest(costs, num_stages):
-    """The smallest cost that the dearest of `num_stages` stages can have."""
+    """Return the lowest possible cost of the most expensive of `num_stages` stages."""
     if num_stages == 1:
         return sum(costs)
-    ways = range(num_stages - 1, len(costs))  # where the last stage begins
+    ways = range(num_stages - 1, len(costs))  # first layer of the last stage
     return min(max(_cheapest(costs[:begin], num_stages - 1), sum(costs[begin:])) for begin in ways)

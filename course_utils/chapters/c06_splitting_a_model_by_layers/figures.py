@@ -1,17 +1,15 @@
-"""A network cut in two, and schedules of pipelines: several on one axis with what they hold,
-and 1F1B's three phases.
-"""
+"""Figures of chapter 06: a network cut in two, pipeline schedules, and the three phases of 1F1B."""
 
 from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_stages, draw_tasks, name_tasks
 from ...plots.pipelines import draw_layer, named_arrow
 from ...plots.style import COLOURS, DASHES, OWN_COLOURS, STYLE, new_figure, show
 
 PHASES = ("warm-up", "steady state", "cool-down")
-_SHADES = ("0.65", "0.3", "0.65")  # greys: colours stand for passes and schedules
+_SHADES = ("0.65", "0.3", "0.65")  # greys, since colours stand for passes and schedules
 
 
 def cut_in_two(alt):
-    """Draw a network of nine layers on two devices: what crosses the cut, and what each device holds. An idea."""
+    """Draw a network of nine layers on two devices: what crosses the cut, and what each device holds: an idea."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
@@ -31,7 +29,7 @@ def cut_in_two(alt):
         named_arrow(axes, 13.2, 3.25, 13.2, 1.85, FORWARD)
         named_arrow(axes, 4.7, 1.1, 7.6, 1.1, FORWARD, "activations", above=True)
         named_arrow(axes, 7.6, 1.9, 4.7, 1.9, BACKWARD, "gradients")
-        for begin, end in ((-0.3, 0.65), (1.15, 1.85), (2.35, 4.2)):  # the words on the arrows stay free
+        for begin, end in ((-0.3, 0.65), (1.15, 1.85), (2.35, 4.2)):  # leaves the arrows' words free
             axes.plot([6.15] * 2, [begin, end], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)))
         cut = Line2D([], [], color="0.6", linewidth=0.8, linestyle=(0, (4, 4)), label="the cut")
         figure.legend(handles=[*arrow_keys(), cut], loc="outside lower center", ncols=3)
@@ -42,10 +40,10 @@ def cut_in_two(alt):
 
 
 def schedules(charts, alt, until, source=""):
-    """Draw {title: spans} one below the other up to the time `until`, and below them the micro-batches that stage 0
-    holds.
+    """Draw {title: spans} one below the other, and at the bottom how many micro-batches stage 0 holds.
 
-    A chart that goes on says until when. The spans begin at 0, as `pipeline.place` makes them.
+    The time axis ends at `until`; a chart that goes on says until when. The spans begin at 0, as `pipeline.place` makes
+    them.
     """
     from matplotlib.ticker import MultipleLocator
 
@@ -81,8 +79,9 @@ def schedules(charts, alt, until, source=""):
 
 
 def phases_1f1b(spans, phases, alt, title="", source=""):
-    """Draw a chart of `spans` with a grey strip above each row for its `phases`, as
-    `pipeline.phases_1f1b` returns them.
+    """Draw a chart of `spans` with a grey strip above each row for its `phases`.
+
+    `phases` are as `pipeline.phases_1f1b` returns them.
     """
     whole, num_stages = max(span.end for span in spans), len(phases)
     with new_figure("units of time", "", title, height=1.6 + 0.45 * num_stages, source=source) as (figure, axes):
@@ -105,8 +104,9 @@ def phases_1f1b(spans, phases, alt, title="", source=""):
 
 
 def held(spans, stage=0):
-    """[(time, micro-batches that `stage` holds from then on)]: one more at a forward's begin, one
-    fewer at a backward's end.
+    """Return [(time, micro-batches that `stage` holds from then on)].
+
+    A forward adds one when it begins, a backward removes one when it ends.
     """
     changes = [(span.begin, 1) if span.phase == "forward" else (span.end, -1) for span in spans if span.stage == stage]
     times = sorted({0.0, *(time for time, _ in changes)})
@@ -114,11 +114,10 @@ def held(spans, stage=0):
 
 
 def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source=""):
-    """Draw (stage, micro_batch, phase, begin, end) as a box each: a row a stage, a colour and hatch a phase, idle time
-    white.
+    """Draw a box for each (stage, micro_batch, phase, begin, end), and leave idle time white.
 
-    The number in a box is its micro-batch. `num_stages` gives the same height to charts of fewer stages. `source` says
-    where the times are from, if they were not measured on this machine.
+    A row is a stage, colour and hatch are the phase, the number is the micro-batch. `num_stages` gives charts of fewer
+    stages the same height. `source` says where the times come from, if not from this machine.
     """
     rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
     whole = max(span[4] for span in spans) - min(span[3] for span in spans)

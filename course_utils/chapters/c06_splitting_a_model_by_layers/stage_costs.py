@@ -1,6 +1,4 @@
-"""What the stages of a network cost: the bytes that each holds, the time of each pass,
-and what a micro-batch pays for.
-"""
+"""Costs of a network's stages: bytes held, time of each pass, and the parts of a micro-batch's time."""
 
 import statistics
 import time
@@ -13,9 +11,10 @@ from ...measure.throughput import now
 
 
 def held_bytes(stages, devices, x, y):
-    """Train one step with Adam, stage i on `devices[i]`; what each device holds, as `memory.training_bytes` counts it.
+    """Train one step with Adam, stage i on `devices[i]`; return the bytes that each device holds.
 
-    Returns {"device 0": {"weights": …, "gradients": …, "optimizer state": …, "activations": …}, …}.
+    Returns {"device 0": {"weights": …, "gradients": …, "optimizer state": …, "activations": …}, …}, counted as by
+    `memory.training_bytes`.
     """
     optimizers, activations, h = [torch.optim.Adam(stage.parameters()) for stage in stages], [], x
     for i, (stage, device) in enumerate(zip(stages, devices)):
@@ -40,7 +39,10 @@ def held_bytes(stages, devices, x, y):
 
 
 def table(columns, unit, digits=0):
-    """A table as text: {column: {row: value}}, and the sum of each column, but for rows named "of that, …"."""
+    """Return {column: {row: value}} as text, with the sum of each column.
+
+    Rows named "of that, …" are not added.
+    """
     rows = list(next(iter(columns.values())))
     lines = [f"{unit:18s}" + "".join(f"{name:>13s}" for name in columns)]
     lines += [f"{row:18s}" + "".join(f"{column[row]:13,.{digits}f}" for column in columns.values()) for row in rows]
@@ -49,8 +51,9 @@ def table(columns, unit, digits=0):
 
 
 def crossings(part, step):
-    """Run `step()`; what left `part` forward and came back to it:
-    [("forward", shape, bytes), ("backward", shape, bytes)].
+    """Run `step()`; return [("forward", shape, bytes), ("backward", shape, bytes)] of `part`'s output.
+
+    The backward entry is the output's gradient.
     """
     found = []
 
@@ -67,9 +70,7 @@ def crossings(part, step):
 
 
 def call_ms(call, repeats=15):
-    """Medians of the milliseconds until `call()` has returned, and until all devices have done
-    what it asked of them.
-    """
+    """Return two medians in ms: until `call()` returns, and until all devices have finished its work."""
     seconds = []
     for _ in range(repeats):
         begin = now()
@@ -79,8 +80,9 @@ def call_ms(call, repeats=15):
 
 
 def time_passes(stages, x, y):
-    """Run the stages one after the other where `x` is; two lists, the seconds of each one's
-    forward and backward pass.
+    """Run the stages one after the other on x's device; return their forward and their backward seconds.
+
+    Both are lists with one value per stage.
     """
     forward, backward, inputs, outputs = [], [], [x], []
     for stage in stages:
@@ -97,10 +99,10 @@ def time_passes(stages, x, y):
 
 
 def measure(stages, x, y, sizes, rounds=12):
-    """{size: (forward seconds, backward seconds)} of a micro-batch of each of `sizes` samples, a value for each stage.
+    """Return {size: (forward seconds, backward seconds)} of one micro-batch of each size, a value per stage.
 
-    Every round takes all sizes in turn; one that does not count comes before. What interferes only adds time, so the
-    quickest of the rounds is returned, for each pass of each stage.
+    Every round takes all `sizes` (in samples) in turn; one untimed round comes first. Interference only adds time, so
+    each value is the minimum over the rounds.
     """
     found = _rounds(lambda size: time_passes(stages, x[:size], y[:size]), sizes, rounds)
     return {
@@ -109,11 +111,10 @@ def measure(stages, x, y, sizes, rounds=12):
 
 
 def account(model, x, y, sizes, rounds=12):
-    """Where one micro-batch's time goes: {"4 samples": {what: milliseconds}, …}, the quickest of rounds as in
-    `measure`.
+    """Split the time of one micro-batch: return {"4 samples": {part: milliseconds}, …}, minima as in `measure`.
 
-    "forward" is the forward pass, "input gradients" the backward pass with frozen weights, and "weight gradients" what
-    the whole backward pass takes longer. "of that, adding" is adding a gradient to every `p.grad`, alone.
+    "forward" is the forward pass, "input gradients" the backward pass with frozen weights, "weight gradients" the extra
+    time of the full backward pass. "of that, adding" is only adding a gradient to every `p.grad`.
     """
     found = _rounds(lambda size: _parts_of_step(model, x[:size].detach(), y[:size]), sizes, rounds)
     parts = {}
@@ -129,8 +130,9 @@ def account(model, x, y, sizes, rounds=12):
 
 
 def _rounds(measure_one, sizes, rounds):
-    """{size: [measure_one(size) of each round]}: every round takes all sizes in turn,
-    and the first one does not count.
+    """Return {size: [measure_one(size) of each round]}, without a first warm-up round.
+
+    Every round takes all sizes in turn.
     """
     found = {size: [] for size in sizes}
     for _ in range(rounds + 1):
@@ -140,7 +142,7 @@ def _rounds(measure_one, sizes, rounds):
 
 
 def _parts_of_step(model, x, y):
-    """Seconds: the forward pass, the backward pass with frozen weights, the whole one, and adding to every gradient."""
+    """Return seconds: forward pass, backward pass with frozen weights, full backward pass, adding to `p.grad`."""
     parameters, backward_s = list(model.parameters()), []
     for trains in (False, True):
         for p in parameters:
