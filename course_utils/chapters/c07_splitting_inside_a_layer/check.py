@@ -35,15 +35,16 @@ def _on(num_devices, layer, odd):
 
 
 def _truth(layer, x, grad_y):
-    """The whole layer's output, and the gradients of its input, weight and bias."""
+    """Return the whole layer's output, and the gradients of its input, weight and bias."""
     x = x.detach().clone().requires_grad_()
     y = layer(x)
     return y.detach(), *torch.autograd.grad(y, [x, layer.weight, layer.bias], grad_y)
 
 
 def _call(answer, group, names, **given):
-    """The answer's results, called `names`; `given` are the layer, and tensors that are whole on
-    number 0, or lists of parts.
+    """Call the answer and return its results, one for each of `names`.
+
+    `given` are the layer and then tensors: a single one is on device 0, a list has one part per device.
     """
     layer, *tensors = given.values()
     for p in layer.parameters():
@@ -57,7 +58,10 @@ def _call(answer, group, names, **given):
 
 
 def _expect_kept(answer, num_devices, **given):
-    """An input that requires gradients still does so afterwards. No task speaks of it: nothing else is judged."""
+    """Expect that an input that requires gradients still does afterwards.
+
+    No task asks for this case, so errors and results are ignored.
+    """
     _, x, _ = given.values()
     for tensor in x if isinstance(x, list) else [x]:
         tensor.requires_grad_()
@@ -72,7 +76,10 @@ def _judge(name, got, truth, suspects, otherwise, close):
 
 
 def _judge_row(name, row, truths, otherwise, close, suspects=None):
-    """`row` holds one tensor from each device; `suspects(i)` are those of device i. Returns it as a list."""
+    """Judge `row`, one tensor from each device, and return it as a list.
+
+    `suspects(i)` are the suspects for device i.
+    """
     N, row = len(truths), expect_row(row, len(truths), name, of="one tensor from each device")
     for i, (got, truth) in enumerate(zip(row, truths)):
         summed = {f"it is {N} times too large; was it summed over devices that hold the same?": N * truth}
@@ -200,7 +207,8 @@ def _judge_rows(row_parallel):
 
 def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
     N, (right_y, right_x, right_weight, right_bias) = len(group), _truth(linear, x, grad_y)
-    xs = [torch.empty_like(part).copy_(part) for part in x.chunk(N, 1)]  # a memory of its own for each, in x's order
+    # Each part has its own memory, with the strides of x.
+    xs = [torch.empty_like(part).copy_(part) for part in x.chunk(N, 1)]
     grad_ys = [torch.empty_like(grad_y).copy_(grad_y) for _ in range(N)]
     group.places.trace(*grad_ys)
     names = "ys grad_xs weight_grads bias_grad"
@@ -220,7 +228,7 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
             f"something that comes of grad_ys was sent from device {source} to device {target}: which device lacks "
             "what in the backward pass?"
         )
-    most = least + (N - 1) * linear.bias.numel()  # the bias may be on every device
+    most = least + (N - 1) * linear.bias.numel()  # the bias may be sent to every device
     expect(
         group.total_bytes <= most * x.itemsize,
         f"the devices sent {group.total_bytes:,} bytes, and fewer are enough: is the "
@@ -230,7 +238,7 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
 
 # ---- 7.3 ----------------------------------------------------------------------------------------------------------
 
-_CONVOLUTIONS = (  # devices, channels in and out, settings, what is odd
+_CONVOLUTIONS = (  # devices, channels in and out, settings, peculiarity
     (2, 26, 6, {"kernel_size": 3, "padding": 1}, ""),
     (1, 3, 4, {"kernel_size": 2}, ""),
     (3, 24, 5, {"kernel_size": 3, "stride": 2}, _KEPT),
@@ -287,13 +295,13 @@ def _judge_convolution(by_channels, group, conv, x, grad_y, close):
 
 # ---- 7.4 ----------------------------------------------------------------------------------------------------------
 
-_PAIRS = (  # six devices first: with two, four or five, different mistakes look alike
+_PAIRS = (  # six devices first: with 2, 4 or 5, different mistakes look alike
     (6, (3, 3, 12, 10), (3, 12, 5, {"stride": 2, "padding": 1}), (12, 7, (2, 3), {})),
     (3, (5, 2, 11, 11), (2, 9, (3, 1), {"stride": (2, 3), "bias": False}), (9, 4, 2, {"padding": (1, 0)})),
     (1, (2, 2, 6, 6), (2, 3, 3, {}), (3, 2, 3, {})),
     (2, (3, 4, 9, 7), (4, 6, 3, {"padding": 1}), (6, 5, 3, {"padding": 1})),
     (8, (1, 6, 8, 8), (6, 16, 3, {}), (16, 2, 1, {"bias": False})),
-    (8, (1, 6, 8, 8), (6, 8, 3, {}), (8, 4, 1, {})),  # the same sizes, other layers
+    (8, (1, 6, 8, 8), (6, 8, 3, {}), (8, 4, 1, {})),  # same sizes, other layers
     (5, (4, 1, 7, 9), (1, 5, 2, {"stride": (3, 2)}), (5, 3, (1, 2), {"stride": 2, "padding": (0, 1)})),
 )
 
@@ -338,7 +346,7 @@ def _judge_pair(answer, conv1, conv2, x_shape, N):
 
 
 def _count(num_numbers, N):
-    """The bytes that a group counts when so many float32 numbers on each device are all-reduced."""
+    """Return the bytes that a group counts for an all-reduce of `num_numbers` float32 numbers per device."""
     group = DeviceGroup(["cpu"] * N)
     group.all_reduce([torch.zeros(1) for _ in range(N)])
     return group.total_bytes * num_numbers

@@ -1,20 +1,19 @@
-"""Layers split over devices: a lane for each device with its own shards, and the sums between the lanes.
+"""Figures of chapter 07: layers split over devices, with a lane per device and the sums between lanes.
 
-Ideas, not measurements.
+All but `winners` are ideas, not measurements.
 """
 
 from ...plots.drawings import draw_part
 from ...plots.passes import PASSES, arrow_keys, draw_arrow
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
-_GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3  # between items; lanes; above a panel's first lane; left of a lane
-_WIDE = 38  # at least, whatever is in the lanes
+# gap between items; between lanes; space above a panel's first lane; space left of a lane
+_GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3
+_WIDE = 38  # minimal width
 
 
 def columns_and_rows(alt):
-    """Draw Y = X A over two devices, by columns and by rows: what each device holds,
-    and the sum that each split needs.
-    """
+    """Draw Y = X A over two devices, by columns and by rows: what each holds, and the sum that each needs."""
     summed = [("summand of $Y$", 3, 6, "partial", "forward"), "→", ("$Y$", 3, 6, None)]
     lanes({
         "by columns": [("$X$", 3, 3, None, "backward"), "·", ("$A$", 3, 6, "columns"), "=", ("$Y$", 3, 6, "columns")],
@@ -23,7 +22,7 @@ def columns_and_rows(alt):
 
 
 def pair_and_attention(alt):
-    """Draw two layers on two devices, the first by columns and the second by rows, and below it attention, by heads."""
+    """Draw two layers on two devices, by columns and then by rows, and below it attention, by heads."""
     wide, tall = ("$A$", 3, 6, "columns"), ("$C$", 6, 3, "rows")
     summed = [("summand of $Y$", 3, 3, "partial", "forward"), "→", ("$Y$", 3, 3, None)]
     start, heads = ("$X$", 3, 3, None, "backward"), [(f"$W_{part}$", 3, 4, "columns", "", 4) for part in "QKV"]
@@ -37,11 +36,11 @@ def pair_and_attention(alt):
 
 
 def lanes(panels, alt, num_devices=2):
-    """Draw {title: items}, one panel below the other, in each a lane for every device.
+    """Draw {title: items} in one panel each, with a lane for every device.
 
-    An item is text, or a matrix (name, rows, columns, split[, sum[, number of blocks]]): sizes in units of the drawing,
-    split as for `matrices`. A device's shard is filled, the rest of the matrix an empty outline. `sum` is "forward" or
-    "backward": the pass in which the devices' versions of it are added up, drawn as an arrow between the lanes.
+    An item is text, or a matrix (name, rows, columns, split[, sum[, number of blocks]]), sized in units of the drawing
+    and split as for `matrices`. A device's shard is filled, the rest of the matrix an empty outline. `sum` is the pass,
+    "forward" or "backward", in which the devices' versions are summed; an arrow between the lanes shows it.
     """
     import matplotlib.pyplot as plt
 
@@ -124,10 +123,9 @@ def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, spli
 
 
 def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
-    """Draw a map: the cell at (x[i], y[j]) takes colour and hatch of the method with the smallest
-    `values[method][j][i]`.
+    """Draw a map: each cell (x[i], y[j]) shows the method with the smallest `values[method][j][i]`.
 
-    Both axes are to the base 2. `source` says where the values are from, if they were not measured on this machine.
+    Colour and hatch stand for the method. `source` says where the values come from, if not from this machine.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Rectangle
@@ -158,16 +156,17 @@ def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
 
 
 def matrices(rows, alt, title="", num_devices=2):
-    """Draw matrices and who holds which part: an idea, not a measurement.
+    """Draw matrices and which device holds which part: an idea, not a measurement.
 
-    Each row is a list of operators, strings like "·" and "=", and of matrices (name, number of rows, number of columns,
-    split); their sizes are in units of the drawing. split is None (every device holds all of it), "columns" or "rows"
-    (a part each), or "partial" (each holds a summand of full size).
+    A row is a list of operators, strings such as "·" and "=", and matrices (name, number of rows, number of columns,
+    split), sized in units of the drawing. `split` is None (every device holds all of it), "columns" or "rows" (a part
+    each), or "partial" (each holds a partial sum of full size).
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
-    gap, depth, between = 0.9, 0.45, 1.4  # between items; between sheets of partial sums; between rows
+    # gap between items; offset between sheets of partial sums; space between rows
+    gap, depth, between = 0.9, 0.45, 1.4
     widths, heights = zip(*(_extent(row, gap, depth * (num_devices - 1)) for row in rows))
     wide, high = max(widths) + 0.4, sum(heights) + between * len(rows) + 0.3
     with plt.rc_context(STYLE):
@@ -207,7 +206,7 @@ def matrices(rows, alt, title="", num_devices=2):
 
 
 def _extent(row, gap, behind):
-    """Width and height of a row of `matrices`; `behind` is what partial sums take more."""
+    """Return width and height of a row of `matrices`; partial sums take `behind` more in each."""
     items = [
         (0.32 * len(item), 0)
         if isinstance(item, str)
@@ -218,7 +217,7 @@ def _extent(row, gap, behind):
 
 
 def parts(num_rows, num_columns, split, num_devices, depth):
-    """(left, down, width, height, device or None) of the rectangles of one matrix, those behind first."""
+    """Return one matrix's rectangles (left, down, width, height, device or None), in drawing order."""
     if split is None:
         return [(0, 0, num_columns, num_rows, None)]
     if split == "columns":

@@ -1,4 +1,4 @@
-"""What hides behind what: ways to order the same computing and the same all-reduce, and when each part of them ran."""
+"""Orders of the same computing and the same all-reduce, timed to see which parts overlap."""
 
 import contextlib
 import time
@@ -9,14 +9,13 @@ ALL_REDUCE = "all-reduce"
 
 
 def quickest(ways, link, num_rounds=25):
-    """Run each way of {name: way} in `num_rounds` rounds, in turn; {name: the spans of its quickest round} on this
-    rank.
+    """Run each way of {name: way} in turn for `num_rounds` rounds; return {name: spans of its quickest round}.
 
-    Every rank calls `way(span, all_reduce)` alike. Under a `with span("a name"):` it computes; `all_reduce(tensor)`
-    sums the tensor over the ranks, in place and over an `overlap.Link`, and returns at once: the sum is there when
-    `wait()` of what it returned is over. Spans are (begin, end, name), in ms since all ranks began together.
+    Call it on every rank; the spans are this rank's. `way(span, all_reduce)` computes inside `with span("a name"):`.
+    `all_reduce(tensor)` sums over the ranks, in place and over an `overlap.Link`, and returns at once; the sum is there
+    after `wait()` on what it returned. Spans are (begin, end, name), in ms since the round began.
 
-    For tensors on the CPU, with gloo: a GPU's stream would not wait for the link.
+    Only for CPU tensors with gloo: a GPU's stream would not wait for the link.
     """
     found = {name: [] for name in ways}
     for _ in range(num_rounds):
@@ -26,17 +25,17 @@ def quickest(ways, link, num_rounds=25):
 
 
 def length(spans):
-    """When the last span ended."""
+    """Return the end of the last span, in ms."""
     return max(end for _, end, _ in spans)
 
 
 def exposed(spans):
-    """How many ms of the time until the last span's end this rank did not compute."""
+    """Return the ms up to the last span's end in which this rank did not compute."""
     return length(spans) - sum(end - begin for begin, end, name in spans if name != ALL_REDUCE)
 
 
 def rows(found):
-    """{row: spans} for `plots.timeline`: for each way one row of what it computed, and one of its messages."""
+    """Return {row: spans} for `plots.timeline`: for each way one row of computing and one of messages."""
     sent = {False: "computes", True: "sends"}
     return {
         f"{way}: {word}": [span for span in spans if (span[2] == ALL_REDUCE) == is_sent]
@@ -46,7 +45,7 @@ def rows(found):
 
 
 class Sum:
-    """An all-reduce on its way over a link; `end` is when it arrived, once it has been waited for."""
+    """An all-reduce under way on a link; after `wait()`, `end` is its time of arrival."""
 
     def __init__(self, tensor, link):
         self.begin, self._arrival = time.perf_counter(), link.arrival(tensor.nbytes)

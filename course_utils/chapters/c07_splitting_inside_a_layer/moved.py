@@ -1,7 +1,6 @@
-"""Bytes that the devices of a `DeviceGroup` send in a training step, counted where they move; the tensors' values do
-not matter.
+"""Bytes that the devices of a `DeviceGroup` send in a training step, counted as they are sent.
 
-Placing shards and samples does not count. All in float32.
+Placing shards and samples does not count. All tensors are float32; their values do not matter.
 """
 
 import itertools
@@ -10,7 +9,10 @@ import torch
 
 
 def inside_layers(layer, x):
-    """A step of a split layer that has `group`, `forward(xs)` and `backward(grad_ys)`, for a whole `x` on number 0."""
+    """Return the bytes of a step of a split layer, for a whole `x` on device 0.
+
+    `layer` has `group`, `forward(xs)` and `backward(grad_ys)`.
+    """
     xs = layer.group.broadcast(x)
     layer.group.reset()
     layer.backward(layer.forward(xs))  # the output serves as its own gradient
@@ -18,7 +20,7 @@ def inside_layers(layer, x):
 
 
 def by_data(group, parameters):
-    """Replicas all-reduce the gradient of each parameter, once."""
+    """Return the bytes of replicas that all-reduce each parameter's gradient once."""
     group.reset()
     for p in parameters:
         group.all_reduce(_on_each(group, *p.shape))
@@ -26,7 +28,7 @@ def by_data(group, parameters):
 
 
 def by_layers(group, *shape):
-    """A stage on each device: activations of this shape go over every boundary, and their gradients come back."""
+    """Return the bytes of a stage per device: activations of `shape` cross every boundary, gradients return."""
     group.reset()
     for i, j in itertools.pairwise(range(len(group))):
         group.send(torch.zeros(shape, device=group.devices[i]), i, j)
@@ -35,7 +37,7 @@ def by_layers(group, *shape):
 
 
 def alone(group, batch_size, summed, gathered):
-    """A layer by itself: `summed` features of each sample are all-reduced, `gathered` features all-gathered."""
+    """Return the bytes of one layer: per sample, `summed` features all-reduced and `gathered` all-gathered."""
     group.reset()
     group.all_reduce(_on_each(group, batch_size, summed))
     parts = _on_each(group, batch_size, gathered // len(group))

@@ -1,6 +1,4 @@
-"""Devices of a group that are all the CPU, and yet apart: where each tensor is, what each device
-received, what it came of.
-"""
+"""A group of devices that are all the CPU but kept apart: tracks where tensors are and what is sent."""
 
 import traceback
 
@@ -15,23 +13,22 @@ from ...parallel.device_group import DeviceGroup
 
 
 class Places(TorchDispatchMode):
-    """Knows on which number of a group each tensor is and what comes of the `traced` ones,
-    and notes the first fault.
-    """
+    """Tracks the device number of each tensor and what is computed from `traced` ones; keeps the first fault."""
 
     def __init__(self):
         super().__init__()
-        self.kept, self.traced, self.fault = {}, {}, None  # by memory; while a tensor is kept, none else has its memory
+        # Keys are memory addresses; values hold the tensors, so that no other tensor gets their memory.
+        self.kept, self.traced, self.fault = {}, {}, None
 
     def put(self, tensor, number):
         self.kept[tensor.untyped_storage().data_ptr()] = number, tensor
 
     def find(self, tensor):
-        """The tensor's number, or None: made of nothing that was given, it may be anywhere."""
+        """Return the tensor's device number; None if it depends on no given tensor and may be anywhere."""
         return self.kept.get(tensor.untyped_storage().data_ptr(), (None,))[0]
 
     def trace(self, *tensors):
-        """Follow what comes of these tensors."""
+        """Follow what is computed from these tensors."""
         self.traced.update((tensor.untyped_storage().data_ptr(), tensor) for tensor in tensors)
 
     def is_traced(self, tensor):
@@ -39,7 +36,7 @@ class Places(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         given = _tensors((args, kwargs))
-        numbers = sorted({self.find(t) for t in given if t.dim()} - {None})  # a single number may be anywhere
+        numbers = sorted({self.find(t) for t in given if t.dim()} - {None})  # 0-dim tensors may be anywhere
         if len(numbers) > 1:
             self.fault = self.fault or f"{_own_line()} mixes tensors of devices {' and '.join(map(str, numbers))}"
         is_traced = any(map(self.is_traced, given))
@@ -53,10 +50,9 @@ class Places(TorchDispatchMode):
 
 
 class PlacedGroup(DeviceGroup):
-    """A group of CPUs that knows what is on which number (`places`), what each has `received`, and what was sent of the
-    traced.
+    """A group of CPUs that tracks each tensor's device (`places`), what arrived, and which traced data was sent.
 
-    It counts from its making on: the count is the check's, so an answer's reset() must not change it.
+    Bytes are counted from its creation on; the check needs the count, so an answer's reset() does nothing.
     """
 
     def __init__(self, num_devices):
@@ -82,12 +78,15 @@ class PlacedGroup(DeviceGroup):
         return copy_there
 
     def num_received(self, tensor, number):
-        """How many of the numbers in `tensor`, which are random and so known again, device `number` has received."""
+        """Return how many numbers of `tensor` device `number` has received.
+
+        The numbers are random, so equal ones are the same.
+        """
         arrived = self.arrived[number]
         return int(torch.isin(tensor.detach(), torch.cat(arrived)).sum()) if arrived and number else 0
 
     def expect_at(self, **results):
-        """Each of `results` is on number 0, or, if it is a list, one on each number."""
+        """Expect each of `results` on device 0, or, if it is a list, one tensor on each device."""
         for name, result in results.items():
             parts = enumerate(result) if isinstance(result, list) else [(0, result)]
             for number, tensor in parts:
@@ -95,7 +94,7 @@ class PlacedGroup(DeviceGroup):
                 expect(found in (None, number), f"{name_of} is on device {found}, and belongs on device {number}")
 
     def expect_through(self, least):
-        """All went through the group: no operation has mixed devices, and `least` bytes or more were sent."""
+        """Expect that no operation mixed devices, and that at least `least` bytes went through the group."""
         question = "does every device get all that it computes with, and every result, through the group?"
         expect(self.places.fault is None, f"{self.places.fault}: {question}")
         told = f"the devices sent {self.total_bytes:,} bytes through the group, and that is too little"
@@ -104,10 +103,10 @@ class PlacedGroup(DeviceGroup):
 
 class _FakeGroup(DeviceGroup):
     def __init__(self, devices):
-        self.devices = devices  # of which none need exist
+        self.devices = devices  # fake devices
         self.reset()
 
-    def all_reduce(self, tensors):  # a fake tensor has no memory that could be shared
+    def all_reduce(self, tensors):  # fake tensors have no memory to share
         first, *others = (tensor.detach() for tensor in tensors)
         for number, tensor in enumerate(others, 1):
             first += self.send(tensor, number, 0)
@@ -115,10 +114,9 @@ class _FakeGroup(DeviceGroup):
 
 
 def try_with_group(call):
-    """Call `call(group, new)` with a group of 3 GPUs that need not exist, as `try_on_gpus` does.
+    """Call `call(group, new)` with a group of 3 fake GPUs, as `try_on_gpus` does.
 
-    `new` are the settings of what is made on the first of them. Of errors, only those count that say that a tensor is
-    on another device.
+    `new` are the settings for tensors on the first of them. Only errors about a tensor on the wrong device count.
     """
 
     def with_group(devices):
