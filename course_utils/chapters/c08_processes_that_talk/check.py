@@ -1,4 +1,4 @@
-"""Checks of chapter 08: what messages make of tensors, which messages those were, and that nobody waits for ever."""
+"""Checks of chapter 08: tensors after messages, the messages sent, and the absence of deadlocks."""
 
 import time
 
@@ -14,9 +14,9 @@ from ...parallel.messages import Traffic
 
 
 def _call(answer, x, *args):
-    """Call `answer(x, *args)`; return what the memory of x then holds, and what was sent and received.
+    """Call `answer(x, *args)`; return the contents of x's memory afterwards, and the messages.
 
-    Returns when all ranks are there, so that what one of them sends next is not taken for something else.
+    It returns once all ranks have called it, so that their later messages are not counted.
     """
     memory = x.detach()
     with unchanged(x=x, allow=("values",)), Messages() as messages:
@@ -27,13 +27,13 @@ def _call(answer, x, *args):
 
 
 def _with_gaps(x):
-    """`x` as a view of which no two numbers are neighbours in memory, nor all equally far apart."""
+    """Return `x` as a view whose numbers are neither adjacent nor evenly spaced in memory."""
     view = torch.zeros(*x.shape[:-1], 2 * x.shape[-1] + 1, dtype=x.dtype)[..., 1::2]
     return view.copy_(x)
 
 
 def _run_with_gaps(judge, answer, *args):
-    """What came back from 3 ranks; None if the answer takes no tensor with gaps, as torch's own send and recv."""
+    """Return the results of 3 ranks, or None if the answer, like torch's send and recv, needs contiguous tensors."""
     try:
         return run(judge, answer, *args, world_size=3)
     except WorkerError as error:
@@ -65,7 +65,7 @@ def _with(num_ranks):
 
 # ---- 8.1 ----------------------------------------------------------------------------------------------------------
 
-# ⌈log2⌉ of 5 is not the nearest whole number; a heap's tree is deeper than need be from 7 on
+# For 5, rounding log2 to the nearest whole number is wrong; from 7 on, a binary heap is too deep.
 _WORLD_SIZES = 2, 3, 4, 5, 7, 1
 _TENSORS = ((7,), torch.int64), ((3, 5), torch.float64), ((2, 1, 4), torch.bfloat16)
 
@@ -87,7 +87,7 @@ def _broadcast(broadcast_tree, roots, has_gaps=False):
     seen = []
     for root, (shape, dtype) in zip(roots, _TENSORS):
         generator = torch.Generator().manual_seed(10 * root + dist.get_rank())
-        before = torch.randint(2**62, shape, generator=generator).to(dtype)  # in another dtype, digits would be lost
+        before = torch.randint(2**62, shape, generator=generator).to(dtype)  # other dtypes would lose digits
         x = _with_gaps(before) if has_gaps else before.clone()
         seen.append((before, *_call(broadcast_tree, x, root)))
     return seen
@@ -116,11 +116,12 @@ def _judge_broadcast(befores, afters, traffics, root):
 
 
 def _rounds(destinations, root):
-    """After how many rounds the last rank is reached; a rank sends one message a round, from the
-    round after its own came.
+    """Return the number of rounds until the last rank is reached.
+
+    A rank sends one message per round, beginning in the round after it received its own.
     """
     reached, order = {root: 0}, [root]
-    for rank in order:  # grows while it is read
+    for rank in order:  # grows during the loop
         for i, dst in enumerate(destinations[rank], 1):
             if dst not in reached:
                 reached[dst] = reached[rank] + i
@@ -131,11 +132,11 @@ def _rounds(destinations, root):
 # ---- 8.2 and 8.3 --------------------------------------------------------------------------------------------------
 
 _RINGS = 2, 3, 5, 1
-_LENGTHS = 12, 11, 6, 3, 2, 1, 0  # some can be shared equally, some not, and some leave ranks without an element
+_LENGTHS = 12, 11, 6, 3, 2, 1, 0  # equal chunks, unequal chunks, and empty chunks
 
 
 def check_8_2(ring_reduce_scatter):
-    """`ring_reduce_scatter(x)` leaves in chunk number `rank` of x its sum over all ranks; the rest may be anything."""
+    """`ring_reduce_scatter(x)` leaves in chunk `rank` of x its sum over all ranks; the rest may be anything."""
     _check_ring(ring_reduce_scatter, (_digits, _random), _judge_sum, ahead=0)
     return (
         "1 to 3 ranks and 5, chunks of equal and unequal length: each rank ends with the sum of its own, after "
@@ -144,15 +145,13 @@ def check_8_2(ring_reduce_scatter):
 
 
 def check_8_3(ring_all_gather):
-    """`ring_all_gather(x)`, where chunk number `rank` of x is right on each rank, makes all of x
-    right on every rank.
-    """
+    """`ring_all_gather(x)` fills x on every rank from the chunks `rank` that are right at the start."""
     _check_ring(ring_all_gather, (_own_chunk,), _judge_gathered, ahead=1)
     return "1 to 3 ranks and 5, chunks of equal and unequal length, some of them empty: all ranks end with everything."
 
 
 def _check_ring(answer, makes, judge, ahead):
-    """Judge x on each rank, and what was sent: every chunk but number `rank + ahead`."""
+    """Judge x on each rank, and the chunks sent: all but number `rank + ahead`, modulo the world size."""
     for world_size in _RINGS:
         by_case = zip(*run(_go_round, answer, makes, _LENGTHS, world_size=world_size))
         for (length, make), seen in zip([(length, make) for length in _LENGTHS for make in makes], by_case):
@@ -198,7 +197,7 @@ def _judge_ring(sent, length, rank, world_size, ahead):
 
 
 def _digits(length, rank, world_size):
-    return torch.full((length,), 10**rank)  # the digits of a sum say who is in it
+    return torch.full((length,), 10**rank)  # the sum's digits count each rank's contributions
 
 
 def _random(length, rank, world_size):
@@ -276,7 +275,7 @@ def _judge_gathered(make, x, rank, world_size):
 
 # ---- 8.4 ----------------------------------------------------------------------------------------------------------
 
-_ADDED = (  # how many, of which dtype
+_ADDED = (  # number of elements, dtype
     (12, torch.float32),
     (12, torch.bfloat16),
     (24, torch.float64),
@@ -310,7 +309,7 @@ def _count_ring(ring_bytes):
             ring.all_reduce(x)
         counted.append(((length, x.itemsize, rank, world_size), traffic.sent_bytes))
     wait_for_the_others()
-    dist.destroy_process_group()  # `ring_bytes` is told who and how many; it has no ranks to ask
+    dist.destroy_process_group()  # `ring_bytes` must work without a process group
     return [(arguments, sent, ring_bytes(*arguments)) for arguments, sent in counted]
 
 
@@ -334,13 +333,13 @@ def _judge_bytes(length, itemsize, rank, world_size, sent, answer):
 
 # ---- 8.5 ----------------------------------------------------------------------------------------------------------
 
-# ranks, values each, the least; the second time all are negative
+# World size, values per rank, lowest value; in the second case all are negative.
 _SHARED = (2, 4, 0), (3, 3, -150), (4, 5, -40), (5, 1, -50)
 
 
 def check_8_5(share_results):
     """`share_results(values)` returns the previous rank's values, the mean over all, and each rank's largest."""
-    # one call in a launch: who goes on alone finds that the others have returned
+    # One call per launch: a rank that does not wait then meets ranks that have returned.
     for world_size, length, least in _SHARED:
         values = [_values(rank, length, least) for rank in range(world_size)]
         with case(_with(world_size)), case(f"{length} value{'s' * (length > 1)} each"):
@@ -355,7 +354,7 @@ def _values(rank, length, least):
 def _share(share_results, values):
     mine = values[dist.get_rank()]
     if dist.get_rank() == dist.get_world_size() - 1:
-        time.sleep(0.03)  # what is read before the last rank has come is then not by chance right
+        time.sleep(0.03)  # so that reading too early gives a wrong answer
     with unchanged(values=mine), Messages() as messages:
         answer = share_results(mine)
     messages.expect_waited()
@@ -403,13 +402,13 @@ def _judge_mean(found, mean, values, rank):
         "that is the mean of its own values": own / length,
     }
     otherwise = "a sum over what is it, and what divides it?"
-    if rank:  # rank 0's mean is right, or it would have been refused before
+    if rank:  # rank 0's mean was judged first, so it is right
         otherwise = "rank 0 has the right one; from whom, and by which call, does this rank learn it?"
     explain(found, mean, suspects, said=f"the mean that came back is {found:.4f}", otherwise=otherwise, close=1e-5)
 
 
 def _flat(value):
-    """The numbers in a number, a tensor or a list of these."""
+    """Return the numbers in a number, a tensor or nested lists of these, as a flat list."""
     if isinstance(value, (tuple, list)):
         return [number for part in value for number in _flat(part)]
     value = value.reshape(-1).tolist() if hasattr(value, "reshape") else value

@@ -1,15 +1,13 @@
-"""Who sends to whom, step by step: the messages of an algorithm as arrows between ranks, and a reduction as a tree."""
+"""Figures of chapter 08: messages between ranks as arrows, step by step, and a reduction as a tree."""
 
 from ...plots.style import COLOURS, STYLE, show
 
 
 def hops(ways, alt, shares=None):
-    """Draw {name: steps}, where a step is a list of (from rank, to rank), all sent at the same time; an idea, not a
-    measurement.
+    """Draw {name: steps}; a step is a list of (from rank, to rank), all sent at the same time: an idea.
 
-    Time runs to the right, a line is a rank, an arrow a message in the colour of its sender. All panels have the same
-    time scale. `shares` is {name: the part of the tensor that each message carries}, 1 unless given: a small part is a
-    thin arrow.
+    Time runs to the right, with one scale for all panels. A line is a rank, an arrow a message in its sender's colour.
+    `shares` is {name: fraction of the tensor in each message}, 1 if missing; the smaller, the thinner the arrow.
     """
     import matplotlib.pyplot as plt
 
@@ -52,10 +50,10 @@ def hops(ways, alt, shares=None):
 
 
 def tree_levels(num_ranks):
-    """[the ranks before the first step, those that go on after it, …, [0]], and the (from, to) of each step between
-    them.
+    """Return (levels, steps) of a tree reduction to rank 0.
 
-    In step k the ranks that are still in it send to the one 2^k below, if that rank is one of those that go on.
+    `levels` are the ranks that hold partial sums before the first step and after each step, the last one [0]. `steps`
+    are lists of (from, to). In step k, every second remaining rank sends to the rank 2^k below it.
     """
     levels, steps, distance = [list(range(num_ranks))], [], 1
     while distance < num_ranks:
@@ -66,13 +64,11 @@ def tree_levels(num_ranks):
 
 
 def tree(num_ranks, alt):
-    """Draw how tensors are added up along a tree to rank 0, its root, in ⌈log2(num_ranks)⌉ steps:
-    from the bottom up.
-    """
+    """Draw from the bottom up how a tree sums tensors to rank 0, its root, in ⌈log2(num_ranks)⌉ steps."""
     import matplotlib.pyplot as plt
 
     levels, steps = tree_levels(num_ranks)
-    places = [[float(rank) for rank in levels[0]]]  # a rank stands between those that it has added up
+    places = [[float(rank) for rank in levels[0]]]  # a rank stands in the middle of those it has summed
     for above in levels[1:]:
         below = dict(zip(levels[len(places) - 1], places[-1]))
         senders = {dst: src for src, dst in steps[len(places) - 1]}

@@ -1,5 +1,6 @@
-"""Time several ways of doing one thing at many sizes, in workers;
-the sizes take turns, so that a disturbance hits them all.
+"""Time several ways to do one thing at many sizes, in workers.
+
+Sizes take turns, so that a disturbance hits them all.
 """
 
 import statistics
@@ -13,11 +14,11 @@ MIB = 2**20
 
 
 def time_ways(backend, make_ways, sizes, rounds, repeats):
-    """Return {(way, bytes): seconds} of this rank, the lower quartile of all repeats: interference only adds time.
+    """Return this rank's {(way, bytes): seconds}, the lower quartile of all repeats.
 
-    `make_ways(x)` gives {name: function}, for a tensor x of so many bytes, on this rank's GPU for "nccl", on the CPU
-    otherwise. All of it runs `rounds` times. From 1 MiB on a call is repeated less often, since large messages vary
-    less.
+    Interference only adds time, hence the lower quartile. `make_ways(x)` returns {name: function} for a tensor x of
+    each of `sizes` (bytes), on this rank's GPU for "nccl", else on the CPU. Everything runs `rounds` times. From 1 MiB
+    on there are fewer repeats, since large messages vary less.
     """
     device, seconds = hardware.rank_device() if backend == "nccl" else torch.device("cpu"), {}
     for _ in range(rounds):
@@ -32,16 +33,16 @@ def time_ways(backend, make_ways, sizes, rounds, repeats):
 
 
 def lower_quartile(seconds):
-    """The value that a quarter of `seconds` stayed below; of a single one, that one."""
+    """Return the lower quartile of `seconds`, or the value itself if there is only one."""
     return statistics.quantiles(seconds, n=4)[0] if len(seconds) > 1 else seconds[0]
 
 
 def slowest(by_rank):
-    """{case: seconds of the rank that took longest}: an operation is over when it is over on every rank."""
+    """Return {case: seconds of the slowest rank}: an operation ends when it has ended on every rank."""
     return {case: max(each[case] for each in by_rank) for case in by_rank[0]}
 
 
 def curve(times, way):
-    """(sizes, seconds) of one way in {(way, bytes): seconds}, for a figure."""
+    """Return (sizes, seconds) of one way in {(way, bytes): seconds}, for a figure."""
     points = [(num_bytes, seconds) for (name, num_bytes), seconds in times.items() if name == way]
     return tuple(zip(*points))
