@@ -164,10 +164,7 @@ def _judge_move(moved, true, max_norm, scale, is_overflow):
 
 
 def _is_multiple(moved, true, factor):
-    """Return whether `moved` is `factor` times `true`, up to rounding.
-
-    The rounding is float16's and that of subtracting two float32 weights.
-    """
+    """Return whether `moved` is `factor` times `true`, up to the rounding of float16 and of float32 weights."""
     return (
         max_difference(moved, [factor * g for g in true])
         < 2e-3 * factor * max(g.abs().max().item() for g in true) + 2e-7

@@ -207,8 +207,7 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None,
     """Draw {rung: (value, low, high)} in a row each of all `rungs`, from the top down, on a log10 axis.
 
     A rung without a value is "not here". `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is
-    {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel. The axis is logarithmic because
-    machines may differ a thousandfold.
+    {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel.
     """
     from matplotlib.ticker import LogLocator
 

@@ -9,9 +9,8 @@ from ...measure import memory
 def count(make_net, batch_size, num_devices, numbers_kept):
     """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass.
 
-    A device holds all its parts at one moment or another, not necessarily at once. `make_net()` takes images (B, 3, 32,
-    32) and returns one column per class. The optimizer keeps `numbers_kept` numbers per parameter. Counted on the meta
-    device, where nothing is computed.
+    `make_net()` takes images (B, 3, 32, 32) and returns one column per class. The optimizer keeps `numbers_kept`
+    numbers per parameter. Counted on the meta device, where nothing is computed.
     """
     with torch.device("meta"):
         net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
@@ -28,10 +27,7 @@ def count(make_net, batch_size, num_devices, numbers_kept):
 
 
 def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
-    """Return {case: `count`'s result} as it is and with each of three remedies.
-
-    The default for `numbers_kept` is Adam's: two numbers per parameter.
-    """
+    """Return {case: `count`'s result} as it is and with each of three remedies; the default counts Adam's state."""
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
     own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # for one batch part
     return {

@@ -78,10 +78,7 @@ def by_data(batch_size, num_devices):
 
 
 def _all_reduce(num_bytes, num_devices):
-    """Return the bytes of an all-reduce in which one device receives all tensors, and sends the sum to each.
-
-    `num_bytes` is the size of one tensor.
-    """
+    """Return the bytes sent when one device sums a tensor of `num_bytes` from each and sends the sum back."""
     return 2 * (num_devices - 1) * num_bytes
 
 

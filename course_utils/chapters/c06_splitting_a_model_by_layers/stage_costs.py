@@ -51,10 +51,7 @@ def table(columns, unit, digits=0):
 
 
 def crossings(part, step):
-    """Run `step()`; return [("forward", shape, bytes), ("backward", shape, bytes)] of `part`'s output.
-
-    The backward entry is the output's gradient.
-    """
+    """Run `step()`; return [("forward", shape, bytes), ("backward", shape, bytes)] of `part`'s output."""
     found = []
 
     def note(direction, tensor):
@@ -80,10 +77,7 @@ def call_ms(call, repeats=15):
 
 
 def time_passes(stages, x, y):
-    """Run the stages one after the other on x's device; return their forward and their backward seconds.
-
-    Both are lists with one value per stage.
-    """
+    """Run the stages in order on x's device; return two lists, each stage's forward and backward seconds."""
     forward, backward, inputs, outputs = [], [], [x], []
     for stage in stages:
         begin = now(x.device)
