@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ... import cells
 
-# The disk is full from each of the first so many file changes on; a save by renaming makes two.
+# How many moments to fill the disk at: before the first file change, before the second, …; renaming makes two changes.
 _MOST_MOMENTS = 6
 
 
