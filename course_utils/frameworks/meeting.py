@@ -20,7 +20,7 @@ def two_devices():
     """
     import tensorflow as tf
 
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # full float32 precision, as everywhere in the course
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # full float32, as everywhere in the course
     if len(tf.config.list_physical_devices("GPU")) >= 2:
         return ["GPU:0", "GPU:1"]
     halves = [tf.config.LogicalDeviceConfiguration()] * 2
