@@ -42,7 +42,7 @@ def step_slider(states):
         pair = {f"before step {step}": states[step - 1], f"after step {step}": states[step]}
         holdings(pair, f"Step {step} of {last}: what each rank holds before and after it; a frame marks what is new.")
 
-    if notebook.is_watched():  # else a figure of all steps is enough
+    if notebook.is_watched():  # else the figure of all steps, above, suffices
         explore(draw, step=("after step", 1, range(1, last + 1)))
 
 
@@ -53,7 +53,7 @@ def _draw(groups, alt, title, per_row):
     names = list(groups)
     lines = [names[i : i + per_row] for i in range(0, len(names), per_row)]
     num_ranks = max(len(state) for _, states in groups.values() for state in states)
-    # In a strip of states, only the first one labels its ranks; in before-and-after pairs, each pair does.
+    # In a strip of states, only the first one of a row labels its ranks; in before-and-after pairs, each pair does.
     labels = [_LABEL if i == 0 or len(groups[names[0]][1]) > 1 else 0 for i in range(per_row)]
     widths = [
         [labels[i] + max(_width(groups[name][1]), _LETTER * len(name)) for i, name in enumerate(line)] for line in lines

@@ -177,7 +177,7 @@ def _find_in_cases(find_odd_rank):
                 change(model)
         with unchanged(model=model):
             answers.append(find_odd_rank(model))
-    # an integer of NumPy, or a tensor
+    # NumPy integers and tensors become ints.
     return [operator.index(answer) if hasattr(answer, "dtype") else answer for answer in answers]
 
 

@@ -280,7 +280,7 @@ class _Differentiable(torch.autograd.Function):
 class _Averaging:
     """The class that DistributedOptimizer puts before the optimizer's own class.
 
-    `step` averages the gradients, unless `synchronize` was called before, in `skip_synchronize`.
+    `step` averages the gradients, except in `skip_synchronize`.
     """
 
     def _begin(self, horovod, op, compression, passes):

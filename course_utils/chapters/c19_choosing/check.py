@@ -247,7 +247,7 @@ def _judge_moved(method, moved, whole):
 # ---- 19.3 ---------------------------------------------------------------------------------------------------------
 
 _NODE = Cluster("A100-80")
-_ROWS = {  # Narayanan et al. (2021): hidden, layers, heads, tensor, pipeline, data, recomputed
+_ROWS = {  # Narayanan et al. 2021: hidden, layers, heads, tensor, pipeline, data, recomputed
     "1.7 billion parameters, 32 GPUs": (2304, 24, 24, 1, 1, 32, True),
     "18.4 billion parameters, 256 GPUs": (6144, 40, 48, 8, 1, 32, True),
     "145.6 billion parameters, 1,536 GPUs": (12288, 80, 96, 8, 8, 24, True),

@@ -19,7 +19,7 @@ class Messages(Traffic):
     """
 
     def __enter__(self):
-        # getattr would bind them.
+        # getattr_static, because getattr would bind them to the class.
         self._before = [(*method, inspect.getattr_static(*method)) for method in _WATCHED]
         # {id of a Work: (the Work, what to call after its wait)}
         self._under_way, self._has_changed = {}, False
