@@ -1,9 +1,9 @@
-"""Checks of the exercises: each runs the student's answer, in real workers where it concerns workers.
+"""Checks of the exercises: each runs the student's answer, in worker processes if the task is about workers.
 
-`check("9.2", my_function)` calls `check_9_2(my_function)` in the `check` of chapter 09's room, `course_utils.chapters`,
-which reads as a list of cases: `judge` runs the answer, `expect` says what is held against what, `watch` has what is
-seen meanwhile. A check raises `Wrong` with the reason, in words that lead on and do not give the answer away, and
-returns what it has verified. No check knows a solution.
+`check("9.2", my_function)` calls `check_9_2(my_function)`, from module `check` of chapter 9's package in
+`course_utils.chapters`. Such a module is a list of cases: `judge` runs the answer, `expect` compares results, `watch`
+observes the answer while it runs. A check returns what it has verified, or raises `Wrong` with a hint that does not
+give the answer away. No check contains a solution.
 """
 
 import html
@@ -22,16 +22,16 @@ _TINTS = {"passed": "#009E73", "wrong": "#D55E00", "open": "#888888"}
 
 
 class CheckFailed(AssertionError):
-    """With COURSE_STRICT=1: an exercise's check did not pass."""
+    """An exercise's check did not pass, and COURSE_STRICT=1."""
 
 
 class Result:
-    """What a check found: `state` ("passed", "wrong" or "open", which is not attempted yet) and `reason`."""
+    """What a check found: `state` ("passed", "wrong" or "open", not attempted yet) and `reason`."""
 
     def __init__(self, exercise, state, reason, error=""):
         self.exercise, self.state = exercise, state
         self.reason = f"{reason}\n{error}" if error else reason
-        self._error = error  # what a worker or compiler has said, whose lines are to stand below one another
+        self._error = error  # the worker's or compiler's message, shown in <pre>
 
     def __repr__(self):
         return f"{_SIGNS[self.state]} Exercise {self.exercise}: {self.reason}"
@@ -46,9 +46,9 @@ class Result:
 
 
 def check(exercise, answer):
-    """Run the check of an exercise, for example `check("9.2", my_function)`, and show what it found.
+    """Run the check of an exercise, for example `check("9.2", my_function)`, and show the result.
 
-    Raises ValueError if there is no such exercise, and CheckFailed where COURSE_STRICT=1 and it did not pass.
+    Raises ValueError if there is no such exercise, and CheckFailed if COURSE_STRICT=1 and the check does not pass.
     """
     result = evaluate(exercise, answer)
     if os.environ.get("COURSE_STRICT") == "1" and result.state != "passed":
@@ -64,11 +64,11 @@ def evaluate(exercise, answer):
     except Wrong as reason:
         return Result(exercise, "wrong", str(reason))
     except WorkerError as error:
-        # torch has NotImplementedErrors of its own, with a message; a stub's has none.
+        # torch raises NotImplementedErrors with a message; a stub's has none.
         if error.is_a(NotImplementedError) and not error.message:
             return _not_attempted(exercise)
-        text = error.text  # without advice to whoever called launch, which here is the check
-        if error.exitcode == -signal.SIGABRT:  # so ends a rank that receives more or fewer bytes than it expects
+        text = error.text  # without the advice for callers of launch
+        if error.exitcode == -signal.SIGABRT:  # a rank received more or fewer bytes than expected
             text += (
                 "\n\nThe ranks must agree: on the collectives they call, their order, shapes and dtypes, and on how "
                 "many bytes one sends and another receives."
@@ -86,8 +86,8 @@ def _not_attempted(exercise):
 
 
 def of_chapter(number):
-    """Import and return the module with a chapter's checks, None if there is no such chapter."""
-    rooms = importlib.import_module("course_utils.chapters")  # which stand on all else: not at the top
+    """Import and return the module with a chapter's checks, or None if there is no such chapter."""
+    rooms = importlib.import_module("course_utils.chapters")  # imported here: chapters import this
     room = rooms.room(number)
     return room and importlib.import_module(f"{room}.check")
 

@@ -1,10 +1,10 @@
-"""The vocabulary of the checks: what an answer is held against, and words for how it differs.
+"""What checks compare an answer with, and how they describe the difference.
 
     with case("with 3 ranks"), unchanged(x=x):
         y = answer(x)
     explain(expect_tensor(y, like=truth), truth, {"the bias is missing": truth - bias})
 
-Each of these raises `Wrong`, whose message says how it shows and what to look at, and never what would be right.
+Each function raises `Wrong`. Its message describes the symptom and where to look, never the right answer.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ import math
 import numbers
 import reprlib
 
-EQUAL = 1e-9  # in float64; the shortest honest path from one sum to another differs by less
+EQUAL = 1e-9  # reordering a correct float64 sum changes it by less
 
 
 class Wrong(Exception):
-    """The answer is wrong; the message says how it shows, and what to look at."""
+    """The answer is wrong; the message describes the symptom and where to look."""
 
     def __init__(self, reason, *where):
         super().__init__(reason, *where)
@@ -28,9 +28,9 @@ class Wrong(Exception):
 
 @contextlib.contextmanager
 def case(text):
-    """What is refused inside is refused "for `text`": the text comes first, after that of the cases around it.
+    """Prefix every Wrong raised in this block with `text`; texts of outer blocks come first.
 
-    Where the answer fails by itself, its traceback ends with the text.
+    Other exceptions get `text` as a note at the end of their traceback.
     """
     try:
         yield
@@ -53,7 +53,7 @@ def expect_function(answer):
 
 
 def short(value):
-    """`value` in a few words: "None", "[1, 2, 3, …]", "a tensor of shape (2, 3)"."""
+    """Return a short description of `value`: "None", "[1, 2, 3, …]", "a tensor of shape (2, 3)"."""
     if _is_tensor(value):
         return (
             f"a tensor of shape {tuple(value.shape)}"
@@ -72,14 +72,14 @@ class _Short(reprlib.Repr):
 
 
 def expect_number(value, what="the answer"):
-    """Return `value` as a number of Python's: an int, a float, or NumPy's or a tensor's single number."""
+    """Return `value` as a Python number; it may be a number, or a NumPy array or tensor without dimensions."""
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
     if (
         not isinstance(value, numbers.Number)
         and getattr(value, "shape", None) == ()
         and (not _is_tensor(value) or _has_numbers(value))
     ):
-        value = value.item()  # NumPy's, or a tensor's
+        value = value.item()  # NumPy's or a tensor's
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     expect(is_number, f"{what} is {short(value)}, not a number")
     expect(not math.isnan(value), f"{what} is nan: what is divided by what?")
@@ -87,7 +87,7 @@ def expect_number(value, what="the answer"):
 
 
 def expect_whole(value, what="the answer"):
-    """Return `value` as an int; a float that is whole, such as 3.0, is none."""
+    """Return `value` as an int; raise Wrong for a float, even a whole one such as 3.0."""
     value = expect_number(value, what)
     expect(
         isinstance(value, numbers.Integral),
@@ -97,8 +97,9 @@ def expect_whole(value, what="the answer"):
 
 
 def expect_row(value, length, what="the answer", of=""):
-    """Return `value` as a list; it is a list or a tuple of `length` items (None: any), `of` which
-    is said what they are.
+    """Return `value` as a list; raise Wrong unless it is a list or tuple of `length` items (None: any length).
+
+    `of` names the items in the message.
     """
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
     expect(isinstance(value, (list, tuple)), f"{what} is {short(value)}, not a list or tuple{of and f' of {of}'}")
@@ -107,8 +108,9 @@ def expect_row(value, length, what="the answer", of=""):
 
 
 def expect_tensor(value, like, what="the answer", device=True):
-    """Return `value` without its graph: a tensor of the shape, dtype and, if `device`, device of
-    `like`, of finite numbers.
+    """Return `value`, detached; raise Wrong unless it is a finite tensor with the shape and dtype of `like`.
+
+    With `device`, its device must match, too.
     """
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
     expect(_is_tensor(value), f"{what} is {short(value)}, not a tensor")
@@ -122,12 +124,12 @@ def expect_tensor(value, like, what="the answer", device=True):
 
 
 def expect_error(kind, call, *, naming=()):
-    """Expect `call()` to raise `kind` with a message that names each of `naming`; a subclass of `kind` will do."""
+    """Expect `call()` to raise `kind` or a subclass of it, with a message that contains each of `naming`."""
     try:
         answer = call()
     except kind as error:
         if isinstance(error, NotImplementedError) and not str(error):
-            raise  # a stub's
+            raise  # from an unfilled stub
         missing = [str(name) for name in naming if str(name) not in str(error)]
         expect(
             not missing,
@@ -136,7 +138,7 @@ def expect_error(kind, call, *, naming=()):
         return
     except (NotImplementedError, Wrong):
         raise
-    except Exception as error:  # whatever the answer raises
+    except Exception as error:  # the answer may raise anything
         raise Wrong(
             f"it raised {type(error).__name__} ({error}), and a {kind.__name__} that says why is asked"
         ) from None
@@ -147,12 +149,11 @@ def expect_error(kind, call, *, naming=()):
 
 
 def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
-    """Return if `got` is `truth`; else raise Wrong with what is `said` and the reason of the suspect that `got` is.
+    """Return if `got` equals `truth`; else raise Wrong with `said` and the reason of the suspect that `got` equals.
 
-    `suspects` is {reason: what comes of that mistake, or a function that makes it}; one that is the truth is passed
-    over.
-    `got` and `truth` are numbers, tensors, or lists of these. `said` is by default how far they are apart; `otherwise`
-    follows it where no suspect fits.
+    `got` and `truth` are numbers, tensors, or lists of these. `suspects` is {reason: the result of that mistake, or a
+    function that computes it}; suspects equal to the truth are skipped. `said` is by default the difference;
+    `otherwise` follows it if no suspect matches.
     """
     if same(got, truth, close):
         return
@@ -165,8 +166,10 @@ def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
 
 
 def same(a, b, close=EQUAL):
-    """Whether two numbers, tensors or rows of these differ by less than `close`, absolutely or of
-    the largest in `b`.
+    """Return whether two numbers, tensors or lists of these differ by less than `close`.
+
+    For tensors, `close` is multiplied by the largest absolute value in `b`, if that is above 1; for numbers it is
+    relative.
     """
     if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
         are_rows = isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b)
@@ -181,9 +184,9 @@ def same(a, b, close=EQUAL):
 
 
 def max_difference(a, b):
-    """Return the largest absolute difference between two tensors, or two rows of tensors, as a float.
+    """Return the largest absolute difference between two tensors, or two lists of tensors, as a float.
 
-    It is infinite where one of them is not a number. Raises Wrong if shapes or lengths differ.
+    It is infinite if a difference is NaN. Raises Wrong if shapes or lengths differ.
     """
     a, b = ([x] if _is_tensor(x) else x for x in (a, b))
     expect(len(a) == len(b), f"{len(a)} tensors came back where {len(b)} were expected")
@@ -198,7 +201,7 @@ def _difference(a, b):
     if not (a.is_floating_point() or b.is_floating_point()):
         return float((a != b).any() and (a.double() - b.double()).abs().max().clamp(min=1e-300))
     apart = (a - b).abs().max().item()
-    return math.inf if apart != apart else apart  # max() would pass a NaN over
+    return math.inf if apart != apart else apart  # max() could drop a NaN
 
 
 def _apart(got, truth):
@@ -215,11 +218,11 @@ def _apart(got, truth):
 
 @contextlib.contextmanager
 def unchanged(*, allow=(), **given):
-    """Raise Wrong if what is `given`, {name: tensor, module, list, dict or plain value}, is another after the block.
+    """Raise Wrong if anything in `given`, {name: tensor, module, list, dict or plain value}, changes in this block.
 
-    Compared are values, shapes, dtypes, flags, gradients, a module's modes and hooks, a list's items. `allow` names
-    what may change: "values", "grad", "requires_grad", "mode" or "hooks". So are PyTorch's modes: grad mode, default
-    dtype and device, autocast.
+    Compared are values, shapes, dtypes, flags and gradients of tensors, modes and hooks of modules, and items of lists
+    and dicts. `allow` names what may change: "values", "grad", "requires_grad", "mode" or "hooks". PyTorch's own state
+    must not change either: grad mode, default dtype and device, autocast.
     """
     before = {name: dict(_facts(value, name)) for name, value in given.items()}
     modes = _modes()
@@ -247,7 +250,7 @@ _CHANGES = {
 
 
 def _facts(value, name):
-    """((kind, where), fact) of all that can be told about `value`."""
+    """Yield ((kind, where), fact) for everything that is compared about `value`."""
     from torch import nn
 
     if _is_tensor(value):
@@ -304,7 +307,7 @@ def _is_tensor(value):
 
 
 def _has_numbers(tensor):
-    """Whether there is anything in it: on the meta device, and on GPUs that only seem to be there, is nothing."""
+    """Return whether the tensor holds data: tensors on the meta device and FakeTensors do not."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return tensor.device.type != "meta" and not isinstance(tensor, FakeTensor)

@@ -1,7 +1,7 @@
-"""Whether the functions that verdicts rest on are still the ones that they were before a student's code ran.
+"""Detect whether a student's code has replaced functions that checks depend on.
 
-An answer runs in one process with the check that judges it, so this finds what is replaced and stays so, by accident or
-in the usual ways. Who puts everything back in time is not found; no check in the same process could promise that.
+An answer runs in one process with the check that judges it. This finds replacements that persist, made by accident or
+in the usual ways. Code that restores everything in time is not found; no check in the same process could do that.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from .expect import Wrong
 
 _OTHER_FUNCTIONS = {types.BuiltinFunctionType, types.MethodDescriptorType, classmethod, staticmethod}
 _COURSE = ("course_utils.chapters", "course_utils.checks", "course_utils.grade", "course_utils.launch")
-# The rest of launch has done its work there.
+# The other modules of launch are no longer needed in a worker.
 _IN_WORKERS = ("course_utils.chapters", "course_utils.checks", "course_utils.launch.worker.worker")
 _LIBRARIES = (
     "torch",
@@ -28,19 +28,19 @@ _LIBRARIES = (
     "json",
     "hmac",
 )
-_HARMLESS = {"load"}  # torch.load with other defaults is usual, and what a file holds is compared afterwards
+_HARMLESS = {"load"}  # new defaults for torch.load are usual; its results are checked
 
 
 def functions(course=_COURSE):
-    """{module or class: {name: (value, its code)}} of functions and classes on which verdicts rest.
+    """Return {module or class: {name: (value, its code)}} of the functions and classes that checks depend on.
 
-    Of the libraries those that the checks name: an answer may give a tensor another `__repr__`. Every worker of every
-    check gathers this, right after the fork, where also what is only looked at has to be copied: so no more is looked
-    at than must be.
+    From libraries, only names that the checks use are included: an answer may, for example, replace a tensor's
+    `__repr__`. Every worker of every check calls this right after the fork. Reading an object copies its memory page
+    then, so this reads as little as possible.
     """
     found = {}
     modules = [sys.modules[name] for name in course if name in sys.modules]
-    for module in modules:  # which grows; to go through sys.modules would touch thousands
+    for module in modules:  # grows; a loop over sys.modules would read thousands
         inner = f"{module.__name__}."
         modules += [
             value
@@ -64,8 +64,9 @@ def functions(course=_COURSE):
 
 
 def replaced(before):
-    """The names of those of `functions()` that are others now, unless it was a library that wrapped them, as torch
-    does.
+    """Return the names of functions in `before`, from `functions()`, that have changed since.
+
+    Functions that a library has wrapped, as torch does, are not included.
     """
     names = []
     for owner, values in before.items():
@@ -78,7 +79,7 @@ def replaced(before):
 
 @contextlib.contextmanager
 def intact():
-    """Raise Wrong if what is run in this block replaces a function that the check itself uses."""
+    """Raise Wrong if code in this block replaces a function that the check itself uses."""
     before = functions(_IN_WORKERS)
     yield
     if names := replaced(before):
@@ -86,7 +87,7 @@ def intact():
 
 
 def _counted(names):
-    """{name: (value, its code)} of those values of {name: value} that are functions or classes."""
+    """Return {name: (value, its code)} of the functions and classes in `names`, {name: value}."""
     found = {}
     for name, value in names.items():
         kind = type(value)
@@ -98,12 +99,12 @@ def _counted(names):
 
 
 def _lines(owner):
-    """Where names of a module or class are looked up, one after the other."""
+    """Return the namespaces in which a name of this module or class is looked up, in order."""
     return owner.__mro__ if isinstance(owner, type) else (owner,)
 
 
 def _attribute(owner, name):
-    """What stands there, no descriptor asked, no module's __getattr__ called."""
+    """Return the raw attribute, without calling descriptors or a module's __getattr__."""
     for each in _lines(owner):
         if name in vars(each):
             return vars(each)[name]
@@ -111,7 +112,7 @@ def _attribute(owner, name):
 
 
 def _is_wrapped(new, code):
-    """Whether a library's function stands around the one that had this code."""
+    """Return whether `new` is a library's wrapper around the function with this code."""
     own_code, outer = (_code(inspect.unwrap(new)), _code(new)) if callable(new) else (None, None)
     return own_code is code and code is not None and outer is not None and not cells.is_own(outer.co_filename)
 
@@ -121,9 +122,9 @@ def _code(value):
 
 
 def _names(codes):
-    """The names that functions' codes, and what is nested in them, take from anywhere."""
+    """Return all global and attribute names that these code objects and those nested in them use."""
     names, codes = set(), list(codes)
-    for code in codes:  # which grows
+    for code in codes:  # grows
         names.update(code.co_names)
         codes += [constant for constant in code.co_consts if type(constant) is types.CodeType]
     return names

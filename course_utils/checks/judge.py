@@ -1,4 +1,4 @@
-"""Run an answer where it can do no harm: in worker processes, with a deadline for what never ends."""
+"""Run an answer in worker processes, with a deadline."""
 
 from ..launch import NotSendable, WorkerError, launch, patiently, unannounced
 from ..launch.forkserver.protocol import Phase, Reached
@@ -6,17 +6,16 @@ from ..launch.worker import worker
 from .expect import Wrong, expect_function, unchanged
 from .intact import intact
 
-# the right answers take less than one; nobody should wait longer to hear that ranks wait for one another
+# Right answers take less than 1 s; a deadlock should be reported soon.
 DEADLINE_S = 8
 
 
 def run(judge, answer, *args, world_size=1):
-    """Call `judge(answer, *args)` on each of `world_size` ranks, and return what came back, a value per rank.
+    """Call `judge(answer, *args)` on each of `world_size` ranks, and return the results, one per rank.
 
-    The process group is gloo's on every machine: the checks' tensors are small and on the CPU. Raises Wrong if `judge`
-    does so on a rank, or if the answer is no function or cannot travel to a worker; and WorkerError if a rank failed in
-    the answer, or if DEADLINE_S seconds were over; those for which ranks waited for a core, on a
-    busy machine, are not counted.
+    The process group always uses gloo: the checks' tensors are small and on the CPU. Raises Wrong if `judge` does, if
+    the answer is not a function, or if it cannot be pickled. Raises WorkerError if the answer fails on a rank, or runs
+    for more than DEADLINE_S seconds, not counting time in which ranks wait for a core.
     """
     expect_function(answer)
     limits = {"world_size": world_size, "timeout": DEADLINE_S}
@@ -29,7 +28,7 @@ def run(judge, answer, *args, world_size=1):
             "make what it needs itself"
         ) from None
     except WorkerError as error:
-        # Raised there, not returned: other ranks may be waiting for the one that was judged, and so end at once.
+        # Raised in the worker, not returned: launch then stops other ranks that may be waiting for this one.
         if error.is_a(Wrong):
             raise Wrong(error.message) from None
         raise
@@ -37,14 +36,17 @@ def run(judge, answer, *args, world_size=1):
 
 def _until_it_returns(judge, answer, *args):
     try:
-        with unchanged(), intact():  # modes, and what judges
+        with unchanged(), intact():  # PyTorch's modes, and the judging functions
             return judge(answer, *args)
-    except SystemExit:  # to launch a program that ends well, which a check would take for a verdict
+    except SystemExit:  # launch would take it for a normal end, a check for a pass
         raise RuntimeError("sys.exit(), exit() or quit() ended the program before your function returned") from None
 
 
 def wait_for_the_others():
-    """Wait until the answer has returned on every rank; one that is stopped meanwhile is said to have returned."""
+    """Wait until the answer has returned on every rank.
+
+    If a rank is stopped while it waits here, the report says that its answer had returned.
+    """
     import torch.distributed as dist
 
     worker.send(Reached(Phase.ANSWERED))

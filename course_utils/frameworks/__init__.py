@@ -1,7 +1,6 @@
-"""Chapter 15's way to other frameworks: run a function in their interpreter, or show what was recorded where they are
-not.
+"""Chapter 15's other frameworks: run a function in their interpreter, or show what was recorded.
 
-`run` is `launch` with `on=Environment(…)`, and remembers what it found; `keep` hands it to `make record`.
+`run` calls `launch` with `on=Environment(…)` and stores the result; `keep` stores the results for `make record`.
 """
 
 import os
@@ -30,8 +29,7 @@ __all__ = [
 ]
 
 _RECORD = "frameworks"
-# TensorFlow's coordinator of parameter servers, for one, has been seen to crash in its own C++ threads, in one run of
-# sixty.
+# TensorFlow's parameter-server coordinator crashed in its own C++ threads in one of sixty runs.
 _CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)
 
 _found, _failures, _from_record = {}, {}, set()
@@ -40,9 +38,10 @@ _found, _failures, _from_record = {}, {}, set()
 def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
     """Return `summary(results)` of `launch(worker, *args)` in the interpreter of `framework`, one of FRAMEWORKS.
 
-    `results` has one value per rank; the summary is made of numbers, text, lists and dicts. Where nothing is installed
-    it is what was recorded as `name`, a failure as well, and a line says so. What crashes in C code is started once
-    more. Raises RuntimeError where the environment is there and does not serve, and whatever `launch` raises.
+    `results` has one value per rank; the summary consists of numbers, text, lists and dicts. If nothing is installed,
+    this prints a line and returns what was recorded as `name`, or raises the recorded failure. After a crash in C code,
+    the launch is repeated once. Raises RuntimeError if the environment exists but is unusable, and whatever `launch`
+    raises.
     """
     if not folder().exists():
         record = recorded.latest(_RECORD)
@@ -73,16 +72,16 @@ def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
 
 
 def source():
-    """For a figure's caption: where what `run` returned was recorded, "" if all of it ran here."""
+    """Return the origin of `run`'s results for a figure's caption, or "" if all of it ran here."""
     return f"recorded on {recorded.latest(_RECORD).machine}" if _from_record else ""
 
 
 def ends_at(truth):
-    """A summary for `run`: the results' losses and how far they are from `truth`, a list of arrays.
+    """Return a summary for `run`: the results' losses and their distance from `truth`, a list of arrays.
 
-    A result is {"losses": […], "replicas": [parameters of each copy that this process has, …]}; what else it holds is
-    kept of the first. A process that has none, a server, returns None. The summary raises AssertionError unless every
-    copy is at `truth`, as close as `torch.testing.assert_close` wants float32 to be.
+    A result is {"losses": […], "replicas": [parameters of each copy that this process has, …]}; other entries are kept
+    from the first result. A process without copies, a server, returns None. The summary raises AssertionError unless
+    every copy is close to `truth`, by `torch.testing.assert_close` for float32.
     """
 
     def summary(results):
@@ -99,12 +98,12 @@ def ends_at(truth):
 
 
 def distance(copies, truth):
-    """The largest difference between a number in any of `copies`, lists of arrays, and the one in `truth`."""
+    """Return the largest absolute difference between `copies`, lists of arrays, and `truth`, a list of arrays."""
     return max(float(abs(mine - right).max()) for copy in copies for mine, right in zip(copy, truth))
 
 
 def keep():
-    """Keep what `run` found, for `make record`. Raises RuntimeError where a part of it was not found here."""
+    """Keep the results of `run` for `make record`. Raises RuntimeError if some of them did not run here."""
     if os.environ.get("COURSE_RECORD") and _from_record:
         raise RuntimeError(
             f"{', '.join(sorted(_from_record))} did not run here, so there is nothing to record: `make elsewhere` first"

@@ -1,7 +1,7 @@
-"""The environment of the other frameworks: where it lies, what it lacks, and how `launch` runs workers in it.
+"""The environment of the other frameworks: where it is, what it lacks, and how `launch` runs workers in it.
 
-`make elsewhere` makes it in build/elsewhere, with the Python of the course's own environment. That one it never
-touches, and reads torch from it only where Horovod for PyTorch asks for it.
+`make elsewhere` creates it in build/elsewhere, with the Python of the course's own environment. It never changes the
+latter; only Horovod for PyTorch uses it, for its torch.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ FRAMEWORKS = {
     "horovod.torch": "Horovod for PyTorch",
     "horovod.tensorflow": "Horovod for TensorFlow",
 }
-# TensorFlow tells of its instruction sets in every process, and rounds otherwise where oneDNN chooses the order of
+# TensorFlow logs its instruction sets in every process; with oneDNN it rounds differently, by another order of
 # additions.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 def folder():
-    """Where the environment lies: build/elsewhere, or what COURSE_ELSEWHERE names."""
+    """Return the environment's folder: COURSE_ELSEWHERE if set, else build/elsewhere."""
     return Path(os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere").absolute()
 
 
 def stamp():
-    """What the environment was made from: {} where there is none, or where it is half made."""
+    """Return what the environment was made from, or {} if it is missing or incomplete."""
     try:
         return json.loads((folder() / STAMP).read_text())
     except (OSError, ValueError):
@@ -47,7 +47,7 @@ def stamp():
 
 
 def wanted():
-    """The versions that an environment must have been made from to serve this course as it is now."""
+    """Return the versions from which an environment for this course must be made now."""
     found = {"python": sys.version.split()[0], "torch": hardware.torch_version()[0]}
     if LOCK.exists():
         found["requirements"] = hashlib.sha256(LOCK.read_bytes()).hexdigest()
@@ -55,7 +55,7 @@ def wanted():
 
 
 def problem(framework):
-    """Why `framework`, one of FRAMEWORKS, cannot run here, in one sentence; None where it can."""
+    """Return why `framework`, one of FRAMEWORKS, cannot run here, in one sentence, or None if it can."""
     name = FRAMEWORKS[framework]
     if not (folder() / "bin" / "python").exists():
         return f"{name} is not installed for this chapter: `make elsewhere` installs it."
@@ -84,10 +84,11 @@ def problem(framework):
 
 @dataclass(frozen=True)
 class Environment(Place):
-    """`launch(…, on=Environment("tensorflow"))` runs workers of this machine in the other frameworks' interpreter.
+    """`launch(…, on=Environment("tensorflow"))` runs workers in the other frameworks' interpreter, on this machine.
 
-    They have torchrun's variables and no process group. A single process with TensorFlow sees GPUs where it was
-    installed with CUDA; several, and Horovod, are on the CPU. Raises RuntimeError where the framework is not there.
+    Workers have torchrun's variables and no process group. A single process with TensorFlow uses GPUs if it was
+    installed with CUDA; several processes, and Horovod, use the CPU. Raises RuntimeError if the framework is not
+    available, ValueError if it is unknown.
     """
 
     framework: str
@@ -132,11 +133,11 @@ class Environment(Place):
             python=str(folder() / "bin" / "python"),
             path=self._path(captured.path),
             environment=self._variables(captured.environment),
-            settings={},  # of libraries that may not be there
+            settings={},  # of libraries that may be missing
         )
 
     def _path(self, path):
-        """What of the notebook's sys.path is its own, and no installed package's."""
+        """Return the entries of sys.path that are the notebook's own, without installed packages."""
         installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
         own = [entry for entry in path if not any(Path(entry).is_relative_to(each) for each in installed)]
         own = [entry for entry in own if not entry.endswith(".zip")]
@@ -146,6 +147,6 @@ class Environment(Place):
         theirs = {name: value for name, value in environment.items() if not name.startswith("PYTHON")}
         theirs |= _QUIET | {"PATH": f"{folder() / 'bin'}{os.pathsep}{theirs['PATH']}", "VIRTUAL_ENV": str(folder())}
         if self.framework == "horovod.torch":
-            # for what it starts itself
+            # for processes that it starts itself
             theirs["PYTHONPATH"] = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])
         return theirs

@@ -1,4 +1,4 @@
-"""What other frameworks' processes need to find one another on this machine."""
+"""How other frameworks' processes find one another on this machine."""
 
 import os
 import random
@@ -9,17 +9,18 @@ import threading
 import time
 from pathlib import Path
 
-_PORTS = range(20_000, 32_000)  # below those that systems give to clients
+_PORTS = range(20_000, 32_000)  # below the usual ephemeral ports
 _MEET_S = 60.0
 
 
 def two_devices():
-    """In a worker with TensorFlow, before it has computed anything:
-    the names of two devices, GPUs or halves of the CPU.
+    """Return the names of two devices, GPUs or halves of the CPU; for a worker with TensorFlow.
+
+    Call it before TensorFlow has computed anything.
     """
     import tensorflow as tf
 
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # 24 bits, as everywhere in the course
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # full float32, as everywhere in the course
     if len(tf.config.list_physical_devices("GPU")) >= 2:
         return ["GPU:0", "GPU:1"]
     halves = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -28,12 +29,12 @@ def two_devices():
 
 
 def free_ports(count):
-    """`count` ports of 127.0.0.1 on which nobody listens now, for a framework that wants to be told them beforehand.
+    """Return `count` free ports of this machine, for a framework that must be told its ports in advance.
 
-    Raises RuntimeError where there are not so many.
+    Raises RuntimeError if there are too few.
     """
     found = []
-    for port in random.sample(_PORTS, len(_PORTS)):  # not the first ones: another notebook looks, too
+    for port in random.sample(_PORTS, len(_PORTS)):  # random, as another notebook may look too
         if len(found) == count:
             return found
         with socket.socket() as each:
@@ -46,10 +47,9 @@ def free_ports(count):
 
 
 def horovodrun(*arguments):
-    """In a worker with Horovod: run the command `horovodrun` with these arguments; what its ranks printed, (rank, line)
-    by rank.
+    """Run the command `horovodrun` in a worker with Horovod; return its ranks' output as [(rank, line)], by rank.
 
-    Raises RuntimeError with the end of what it said where it failed.
+    Raises RuntimeError with the end of its stderr if it fails.
     """
     run = subprocess.run(["horovodrun", *map(str, arguments)], capture_output=True, text=True)
     if run.returncode:
@@ -59,10 +59,10 @@ def horovodrun(*arguments):
 
 
 def meet_for_horovod(folder):
-    """In a worker of `launch`, before `hvd.init()`: what horovodrun does for each process that it starts.
+    """Set up Horovod in a worker of `launch`, before `hvd.init()`, as horovodrun does for its processes.
 
-    It sets Horovod's variables, from torchrun's. Rank 0 serves the store at which all meet, Horovod's own, as a thread,
-    and writes its port into `folder`, an empty one that all ranks see. Raises TimeoutError where rank 0 does not come.
+    It sets Horovod's variables from torchrun's. Rank 0 runs Horovod's store in a thread and writes its port into
+    `folder`, which must be empty and visible to all ranks. Raises TimeoutError if rank 0 does not start it.
     """
     rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
     os.environ.update(
@@ -75,7 +75,7 @@ def meet_for_horovod(folder):
     if rank == "0":
         port = _serve(int(size))
         path.with_suffix(".new").write_text(str(port))
-        path.with_suffix(".new").rename(path)  # nobody reads half of it
+        path.with_suffix(".new").rename(path)  # atomic: readers never see half a file
     deadline = time.monotonic() + _MEET_S
     while not path.exists():
         if time.monotonic() > deadline:
@@ -90,7 +90,7 @@ def _serve(size):
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-    # horovodrun's own listens on all of the machine's addresses.
+    # horovodrun's own server listens on all addresses of the machine.
     server = RendezvousHTTPServer(("127.0.0.1", 0), RendezvousHandler, verbose=0)
     server.init(get_host_assignments(parse_hosts(f"127.0.0.1:{size}"), size))
     threading.Thread(target=server.serve_forever, daemon=True).start()

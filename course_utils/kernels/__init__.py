@@ -1,9 +1,9 @@
-"""Kernels in chapters: CUDA C++ compiled with NVRTC, and numba kernels on the GPU or in numba's simulator.
+"""Kernels in chapters: CUDA C++ compiled with NVRTC, and numba kernels on a GPU or in numba's simulator.
 
-`nvrtc` compiles, `cuda_cpp` launches what was compiled. `simulator` sends a numba kernel to a worker, `in_worker` runs
-it there on `cuda_names`, `recorder` watches what it touches; `on_gpu` takes the GPU where there is one, and `for_gpu`
-asks numba whether a GPU could. numba and CUDA are imported when they are needed, not before: a worker must be free to
-choose numba's simulator.
+`nvrtc` compiles CUDA C++ and `cuda_cpp` launches it. `simulator` sends a numba kernel to a worker; there, `in_worker`
+runs it on `cuda_names`, and `recorder` records its memory accesses. `on_gpu` uses the GPU if there is one, and
+`for_gpu` checks that numba can compile a kernel for a GPU. numba and CUDA are imported only when needed: a worker must
+be able to choose numba's simulator first.
 """
 
 from .cuda_cpp import CudaKernel

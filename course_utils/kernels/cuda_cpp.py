@@ -1,4 +1,4 @@
-"""CUDA C++ kernels on torch's tensors: `add = CudaKernel(source, "add")`, then `add[grid, block](n, x, y)`."""
+"""CUDA C++ kernels on torch tensors: `add = CudaKernel(source, "add")`, then `add[grid, block](n, x, y)`."""
 
 import operator
 import re
@@ -8,7 +8,7 @@ from .kernel_error import KernelError
 from .nvrtc import Program
 from .shape import check_shape
 
-# What a parameter of each C type takes: NumPy's name of the type, by which a number is passed and a tensor is checked.
+# {C type of a parameter: NumPy dtype to which numbers are converted and against which tensors are checked}
 _TYPES = {
     "bool": "bool", "char": "int8", "signed char": "int8", "unsigned char": "uint8", "short": "int16",
     "unsigned short": "uint16", "int": "int32", "unsigned int": "uint32", "unsigned": "uint32", "long": "int64",
@@ -20,7 +20,7 @@ _KERNEL = re.compile(r"__global__(?:[^;{}()]|__launch_bounds__\s*\([^)]*\))*?\b(
 
 
 class Parameter:
-    """A parameter of a kernel: `name`, `c_type` as written, `dtype` (NumPy's name, None for void), `is_pointer`."""
+    """A kernel's parameter: `name`, `c_type` as written, `dtype` (NumPy's name, None for void), `is_pointer`."""
 
     def __init__(self, text, kernel):
         text = " ".join(re.sub(r"\b(const|volatile|__restrict__|restrict)\b", " ", text).split())
@@ -48,17 +48,17 @@ def kernels_in(source):
 
 
 class CudaKernel:
-    """A kernel of a CUDA C++ source, compiled when this is made; `kernel[grid, block](*args)` launches it.
+    """A kernel from a CUDA C++ source, compiled on construction; `kernel[grid, block](*args)` launches it.
 
-    Tensors on a GPU are passed as pointers, numbers as the C types that the kernel's parameters have. A launch returns
-    at once: the kernel runs on torch's current stream, after all that was asked of the GPU before it.
+    Tensors on a GPU are passed as pointers, numbers as the C types of the kernel's parameters. A launch is
+    asynchronous, on torch's current stream.
 
     Args:
-        source: the text, which may hold several kernels.
-        name: the kernel's.
+        source: the text, which may have several kernels.
+        name: the name of the kernel.
 
-    Raises KernelError where the source does not compile, and at a launch where there is no GPU, where the arguments do
-    not fit the parameters, or where the GPU refuses.
+    Raises KernelError if the source does not compile; at a launch, if there is no GPU, if the arguments do not fit the
+    parameters, or if the GPU refuses the launch.
     """
 
     def __init__(self, source, name):
@@ -69,7 +69,7 @@ class CudaKernel:
             has = f"has {', '.join(kernels)}" if kernels else "has no __global__ function"
             raise KernelError(f"there is no kernel {name!r} in the source, which {has}")
         self.parameters = [Parameter(text, name) for text in kernels[name]]
-        self._loaded = {}  # compute capability → cuda-core's kernel
+        self._loaded = {}  # {compute capability: cuda.core's kernel}
 
     def __repr__(self):
         return f"<CudaKernel {self.name}({', '.join(map(str, self.parameters))})>"
@@ -88,7 +88,7 @@ class CudaKernel:
         return launch
 
     def _launch(self, grid, block, args):
-        if not self._loaded and hardware.devices(1)[0].type != "cuda":  # asked once: the answer takes milliseconds
+        if not self._loaded and hardware.devices(1)[0].type != "cuda":  # only once: it takes milliseconds
             raise KernelError(
                 f"{self.name} is compiled, but there is no GPU in use to launch it on: read {self.name}.ptx, or run "
                 "the same kernel in numba's simulator"
@@ -108,7 +108,7 @@ class CudaKernel:
                 raise KernelError(f"the GPU refused to launch {self.name}[{grid}, {block}]: {error}") from error
 
     def _passed(self, args):
-        """Return the arguments in the form that cuda-core passes on, and the device they are on."""
+        """Return the arguments as cuda.core takes them, and the device they are on."""
         import torch
 
         if len(args) != len(self.parameters):
@@ -129,24 +129,24 @@ class CudaKernel:
         if capability not in self._loaded:
             from cuda.core import ObjectCode
 
-            # Machine code for this very GPU. PTX would be translated by the driver, which may be older than NVRTC.
+            # Compile to machine code for this GPU: the driver, which translates PTX, may be older than NVRTC.
             program = Program(self.source, f"sm_{capability[0]}{capability[1]}", kernels=[self.name])
             self._loaded[capability] = ObjectCode.from_cubin(program.cubin).get_kernel(program.symbols[self.name])
         return self._loaded[capability]
 
 
 class _Stream:
-    """torch's stream, as cuda-core wants to be told of one."""
+    """torch's stream, wrapped in cuda.core's stream protocol."""
 
     def __init__(self, handle):
         self._handle = handle
 
     def __cuda_stream__(self):
-        return 0, self._handle  # version of this protocol, address
+        return 0, self._handle  # protocol version, address
 
 
 def _pass_on(parameter, arg):
-    """Return `arg` as the parameter takes it: an address, or a NumPy number of the right width. Raises KernelError."""
+    """Return `arg` for a launch: an address, or a NumPy number of the parameter's dtype. Raises KernelError."""
     import numpy as np
     import torch
 

@@ -1,4 +1,4 @@
-"""What a simulated kernel knows as `cuda`: numba's simulated module, with memory and atomics that are watched."""
+"""The `cuda` module of a simulated kernel: numba's, with recorded memory and atomics."""
 
 import ast
 import linecache
@@ -6,11 +6,11 @@ import sys
 
 from .recorder import Array, BadAccess
 
-_SHARED_BYTES = 48 * 1024  # of static shared memory in a block, on every GPU
+_SHARED_BYTES = 48 * 1024  # static shared memory of a block, on every GPU
 
 
 class CudaNames:
-    """What the kernel knows as `cuda`: numba's simulated module, with shared memory and atomics that are watched."""
+    """The object that replaces `cuda` in a kernel: numba's simulated module with recorded memory and atomics."""
 
     def __init__(self, module, simulator, launch):
         self._module, self._simulator = module, simulator
@@ -25,7 +25,7 @@ class CudaNames:
 
 
 class _Memory:
-    """`cuda.shared`, whose arrays belong to the block, and `cuda.local`, whose arrays belong to the thread."""
+    """`cuda.shared`, with one array per block, or `cuda.local`, with one array per thread."""
 
     def __init__(self, launch, is_shared):
         self._launch, self._is_shared = launch, is_shared
@@ -34,12 +34,12 @@ class _Memory:
         import numpy as np
 
         frame = sys._getframe(1)
-        place = (frame.f_code, frame.f_lasti)  # each thread of a block that comes by here gets the same array
+        place = (frame.f_code, frame.f_lasti)  # all threads of a block share the array made here
         if self._is_shared and place in self._launch.shared:
             return self._launch.shared[place]
         _refuse_variable_size(frame)
         values = np.empty(shape, _numpy_type(dtype))
-        # Nobody has written here yet: what is read must not look like a result.
+        # Fill uninitialised memory with values that do not look like results.
         values.fill({"f": np.nan, "c": np.nan, "b": True}.get(values.dtype.kind, 77))
         array = Array(values, self._launch.observer, is_inner=True)
         if self._is_shared:
@@ -55,15 +55,16 @@ def _numpy_type(dtype):
 
     try:
         return np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else numpy_support.as_dtype(dtype)
-    except Exception:  # numba's own kinds, which have moved between its packages
+    except Exception:  # the class differs between numba's versions
         raise BadAccess(
             f"makes an array of {dtype!r}, and numba's types are called numba.float32, numba.int64, …"
         ) from None
 
 
 def _refuse_variable_size(frame):
-    """Refuse `cuda.shared.array(n, …)` with a size that only the launch knows:
-    numba refuses it on a GPU, at great length.
+    """Raise BadAccess for `cuda.shared.array(n, …)` if `n` is known only at launch.
+
+    On a GPU, numba refuses it too, with a long message.
     """
     call = _call_at(frame)
     sizes = call and [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "shape")]
@@ -78,7 +79,7 @@ def _refuse_variable_size(frame):
 
 
 def _call_at(frame):
-    """The call that the frame is in, as a syntax tree; None where its source is not known."""
+    """Return the call that the frame executes, as a syntax tree, or None if its source is unknown."""
     first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     lines = [
         linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first or 1, (last or 0) + 1)
@@ -95,7 +96,7 @@ def _call_at(frame):
 
 
 class _Atomic:
-    """`cuda.atomic`: what it reads and writes is in an order, though not in a certain one."""
+    """`cuda.atomic`, which marks its accesses as atomic: they have an order, though an unspecified one."""
 
     def __init__(self, simulator, observer):
         self._simulator, self._observer = simulator, observer

@@ -1,6 +1,4 @@
-"""Can a GPU run a kernel? numba compiles it for one that need not be there:
-the simulator, which is Python, takes more.
-"""
+"""Check that numba can compile a kernel for a GPU, without a GPU; the simulator accepts more, being Python."""
 
 import contextlib
 import inspect
@@ -15,11 +13,11 @@ from .kernel_error import KernelError
 from .on_gpu import codes
 from .simulator import pickled_kernel
 
-_CAPABILITY = (7, 5)  # Turing, the oldest GPU for which every compiler since has code
-_TIMEOUT_S = 60  # compiling takes one or two
+_CAPABILITY = (7, 5)  # Turing, the oldest that all CUDA versions since support
+_TIMEOUT_S = 60  # compiling takes 1 to 2 s
 
-# What numba says, and what the student did. Names in the pattern's brackets, which must be the student's, go into the
-# words.
+# (pattern in numba's message, the student's mistake). Groups of the pattern must be names of the student's; they fill
+# the braces.
 _CAUSES = (
     (
         "Untyped global name '(.+?)':.* <class 'function'>",
@@ -46,10 +44,10 @@ _CAUSES = (
 
 
 def check_compiles(kernel, *args):
-    """Compile `kernel` for a GPU, which need not be there, as for a launch with `args`.
+    """Compile `kernel` for a launch with `args` on a GPU; no GPU is needed.
 
-    Raises KernelError where numba cannot compile it, with the line. Nothing is raised where numba itself is incomplete,
-    or takes too long.
+    Raises KernelError with the line if numba cannot compile it. Raises nothing if numba's installation is incomplete,
+    or if compiling takes longer than the limit.
     """
     bound = inspect.signature(kernel).bind(*args)
     bound.apply_defaults()
@@ -69,26 +67,25 @@ def check_compiles(kernel, *args):
 
 
 def _compile(pickled, args):
-    """In a worker: None, or what numba cannot compile, and the frames (file name, line number,
-    function) where that is.
-    """
-    os.environ.pop("NUMBA_ENABLE_CUDASIM", None)  # before numba's first import, which unpickling the kernel may be
+    """Return None, or the cause and frames, (file name, line number, function), of an error; runs in a worker."""
+    os.environ.pop("NUMBA_ENABLE_CUDASIM", None)  # before unpickling the kernel, which may import numba
     import cloudpickle
     import numba
     import torch
     from numba import cuda
     from numba.cuda import compiler, dispatcher
 
-    for module in (compiler, dispatcher):  # a kernel's helpers are compiled for the GPU in use, and here need be none
+    # Helpers are compiled for the current device; there may be none.
+    for module in (compiler, dispatcher):
         module.get_current_device = lambda: types.SimpleNamespace(compute_capability=_CAPABILITY)
     kernel = cloudpickle.loads(pickled)
-    warnings.simplefilter("ignore")  # a cell shows what a worker prints
+    warnings.simplefilter("ignore")  # a cell shows a worker's output
     kinds = [numba.typeof(arg.detach().numpy() if isinstance(arg, torch.Tensor) else arg) for arg in args]
     try:
         cuda.compile_ptx(kernel, numba.void(*kinds), cc=_CAPABILITY)
-    except (ImportError, OSError):  # NVVM or another part of CUDA is not there
+    except (ImportError, OSError):  # a part of CUDA, such as NVVM, is missing
         return None
-    except Exception as error:  # numba's own kinds, and what escapes from its depths
+    except Exception as error:  # numba's own errors, and any of its internals
         said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # numba colours its messages
         return _cause(said, kernel, error), [_frame(said, kernel.__code__, error.__traceback__)]
     return None
@@ -106,15 +103,16 @@ def _cause(said, kernel, error):
 
 
 def _frame(said, code, trace):
-    """The line that numba was looking at: the innermost `loc` of what its frames had in hand, or
-    else what its message names.
+    """Return the frame, (file name, line number, function), of the line that numba failed on.
+
+    It is the innermost `loc` in numba's frames, or else the line in its message.
     """
     first, last = code.co_firstlineno, max(line or 0 for each in codes(code) for _, _, line in each.co_lines())
     found = [int(line) for pair in re.findall(r"line (\d+):|\((\d+)\)$", said, re.MULTILINE) for line in pair if line]
     found = [(code.co_filename, line) for line in found if first < line <= last]
     while trace is not None:
         for value in list(trace.tb_frame.f_locals.values()):
-            with contextlib.suppress(Exception):  # numba has objects that know no such attribute
+            with contextlib.suppress(Exception):  # some of numba's objects raise here
                 place = getattr(value, "loc", value)
                 if type(place).__name__ == "Loc" and cells.is_own(place.filename):
                     found.append((place.filename, place.line))

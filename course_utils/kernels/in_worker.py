@@ -1,8 +1,8 @@
-"""What runs in the simulator's worker: numba's simulator, with its threads put in order.
+"""Run numba's simulator in a worker, one thread at a time, in a fixed order.
 
-numba starts all threads of a block at once and lets the operating system choose among them, so that two runs differ and
-each barrier costs milliseconds of polling. Here a thread runs until it ends or waits in `cuda.syncthreads()`; then the
-next one does. Touches come in the same order every time, and a barrier that some threads never reach is seen.
+numba starts all threads of a block at once and leaves their order to the operating system, so runs differ, and each
+barrier costs milliseconds of polling. Here, a thread runs until it ends or waits in `cuda.syncthreads()`, then the next
+one runs. So the order of accesses is the same in every run, and a barrier that some threads never reach is found.
 """
 
 import functools
@@ -17,14 +17,13 @@ import types
 from .cuda_names import CudaNames
 from .recorder import Array, BadAccess, Observer
 
-_STACK_BYTES = 1 << 20  # of each thread; 8 MiB would be asked for 1024 times
+_STACK_BYTES = 1 << 20  # per thread; 1024 threads would reserve 8 MiB each
 
 
 class Refused(Exception):
-    """The kernel failed: what happened, the frames (file name, line number, function) where, and the exception, if it
-    was one.
+    """The kernel failed: what happened, the frames (file name, line number, function), and the exception, if any.
 
-    `advice` is for whoever chose the launch.
+    `advice` is for the caller of the launch.
     """
 
     def __init__(self, what, frames=(), error=None, advice=""):
@@ -36,10 +35,10 @@ class Refused(Exception):
 def run_cases(pickled, cases, timeout):
     """Run the pickled kernel on each `(grid, block, args)`.
 
-    Returns the list of (args afterwards, touches, num_touches, races), and None or, from the first case that fails,
-    (what went wrong, frames, (module and name of the exception, its message), advice).
+    Returns a list of (args afterwards, touches, num_touches, races), and None or, for the first case that fails, (what
+    went wrong, frames, (module and name of the exception, its message), advice).
     """
-    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before numba's first import, which unpickling the kernel may be
+    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before unpickling the kernel, which may import numba
     import cloudpickle
 
     threading.stack_size(_STACK_BYTES)
@@ -79,7 +78,7 @@ def _run_case(kernel, grid, block, args, timeout):
 
 
 def _put_in_place(function, ours, done):
-    """Let the name by which the kernel and its helpers know numba.cuda mean `ours`; `done` has the ids of functions."""
+    """Replace numba.cuda with `ours` in the kernel and its helpers; `done` has the ids of functions done."""
     from numba import cuda
 
     done.add(id(function))
@@ -95,13 +94,13 @@ def _put_in_place(function, ours, done):
 
 
 class _Launch:
-    """One simulated launch: takes block after block through its phases."""
+    """One simulated launch: runs blocks one after another, each in phases between barriers."""
 
     def __init__(self, kernel, grid, block, observer, timeout):
         self.kernel, self.observer, self.timeout = kernel, observer, timeout
         self.num_dims = [len(shape) if isinstance(shape, tuple) else 0 for shape in (grid, block)]
         self.deadline = time.monotonic() + timeout
-        self.paused = threading.Semaphore(0)  # a thread has ended or waits
+        self.paused = threading.Semaphore(0)  # released when a thread ends or waits
         self.shared = {}
 
     def run_block(self, manager, grid_point, args):
@@ -148,7 +147,7 @@ class _Launch:
                 )
 
     def name(self, thread_idx, block_idx):
-        """(block, thread) as the student counts them: ints where grid and block were given as ints."""
+        """Return (block, thread) as the student counts them: ints if grid and block were ints."""
         counted = []
         for point, num_dims in zip((block_idx, thread_idx), self.num_dims):
             point = tuple(point)
@@ -177,7 +176,7 @@ def _frames(walked):
 
 @functools.cache
 def _thread_class():
-    """The simulator's thread, which answers cuda.threadIdx and the rest; numba may be imported in the worker only."""
+    """Return the simulator's thread class, extended; it is made here because only the worker may import numba."""
     import numpy as np
     from numba.cuda.simulator import kernel as simulator
 
@@ -198,12 +197,12 @@ def _thread_class():
 
         def run(self):
             try:
-                with np.errstate(all="ignore"):  # a GPU says nothing of an overflow or a division by zero
+                with np.errstate(all="ignore"):  # a GPU reports no overflow or division by zero
                     value = self.launch.kernel(*self.args)
                 if value is not None:
                     what = f"returns a {type(value).__name__}"
                     raise BadAccess(f"{what}, but a kernel returns nothing: it writes into its arguments")
-            except BaseException as error:  # sys.exit too: whoever waits for this thread says so
+            except BaseException as error:  # even SystemExit: _let_run reports it
                 self.error = error
             self.error = self.launch.observer.refused or self.error
             self.launch.paused.release()

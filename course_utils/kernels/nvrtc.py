@@ -1,4 +1,4 @@
-"""CUDA C++ to PTX with NVRTC, the compiler that comes with torch's CUDA build. It needs neither a GPU nor a driver."""
+"""Compile CUDA C++ to PTX with NVRTC, from torch's CUDA build; it needs neither a GPU nor a driver."""
 
 import linecache
 import os
@@ -7,8 +7,8 @@ import re
 from .. import cells, hardware
 from .kernel_error import KernelError
 
-DEFAULT_ARCH = "compute_80"  # where there is no GPU to compile for
-_MAX_SHOWN = 5  # errors; the first is the one to read
+DEFAULT_ARCH = "compute_80"  # if there is no GPU
+_MAX_SHOWN = 5  # errors; the first one matters most
 
 
 def compile_cuda(source, arch=None, name="kernel.cu"):
@@ -16,11 +16,11 @@ def compile_cuda(source, arch=None, name="kernel.cu"):
 
     Args:
         source: the text of one or more kernels.
-        arch: what to compile for, "sm_90" or "compute_90" (compute capability 9.0). None: this machine's first GPU, and
-            compute_80 where there is none.
-        name: what the source is called in error messages where it cannot be found in a cell.
+        arch: the target, such as "sm_90" or "compute_90" (compute capability 9.0). None: this machine's first GPU, or
+            compute_80 without a GPU.
+        name: the source's name in error messages if it is not found in a cell.
 
-    Raises KernelError with the compiler's messages, each with its line in the cell, and where NVRTC is not installed.
+    Raises KernelError with the compiler's messages, each with its line in the cell, or if NVRTC is not installed.
     """
     return Program(source, arch, name).ptx
 
@@ -28,7 +28,7 @@ def compile_cuda(source, arch=None, name="kernel.cu"):
 class Program:
     """A compiled source: `.ptx` (text), `.cubin` (bytes; empty for a virtual architecture, compute_NN), `.symbols`.
 
-    `symbols` gives for each of `kernels` the name under which the linker knows it, which in C++ spells its types too.
+    `symbols` maps each of `kernels` to its mangled C++ name, for the linker.
     """
 
     def __init__(self, source, arch=None, name="kernel.cu", kernels=()):
@@ -60,12 +60,12 @@ class Program:
 
 
 def _nvrtc():
-    """Return cuda.bindings.nvrtc, ready to be called."""
+    """Return cuda.bindings.nvrtc, and raise KernelError if it cannot be used."""
     try:
         from cuda.bindings import nvrtc
 
         _checked(nvrtc, nvrtc.nvrtcVersion())
-    except (ImportError, RuntimeError, OSError) as error:  # the bindings' own errors are RuntimeErrors
+    except (ImportError, RuntimeError, OSError) as error:  # the bindings raise RuntimeErrors
         raise KernelError(
             "NVRTC, which compiles CUDA C++, is not installed on this machine (it comes with the CUDA build of "
             "torch, on Linux); install it with `python -m pip install cuda-bindings nvidia-cuda-nvrtc`, and restart "
@@ -75,7 +75,7 @@ def _nvrtc():
 
 
 def _checked(nvrtc, returned):
-    """What an NVRTC call returned after its status, which must be success."""
+    """Return the value of an NVRTC call, and raise KernelError unless its status is success."""
     status, *values = returned
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise KernelError(f"NVRTC could not do its work: {status.name}")
@@ -83,7 +83,7 @@ def _checked(nvrtc, returned):
 
 
 def _text(nvrtc, program, what):
-    """Return what the program has as "PTX", "CUBIN" or "ProgramLog", in bytes."""
+    """Return the program's "PTX", "CUBIN" or "ProgramLog", as bytes."""
     size = _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
     buffer = bytearray(size)
     if size:
@@ -114,7 +114,7 @@ def _check_arch(nvrtc, arch):
 
 
 def _include_options(source):
-    """Where CUDA's own headers are: only `#include <cuda_fp16.h>` and the like ask for them."""
+    """Return the option with the folder of CUDA's headers, needed only for `#include <cuda_fp16.h>` and the like."""
     if "#include" not in source:
         return []
     from cuda.pathfinder import find_nvidia_header_directory
@@ -124,11 +124,11 @@ def _include_options(source):
 
 
 def _explain(log, source, name):
-    """The compiler's errors, with the lines of the cell. NVRTC itself prints the line and a caret under each."""
+    """Return the compiler's errors with the lines of the cell; NVRTC prints the source line and a caret."""
     where = _find_cell(source)
     errors = []
     last = len(source.rstrip().splitlines())
-    log = log.replace("At end of source: error", f"{name}({last}): error")  # a brace that was never closed
+    log = log.replace("At end of source: error", f"{name}({last}): error")  # a missing closing brace
     for part in re.split(rf"^(?={re.escape(name)}\(\d+\): )", log, flags=re.MULTILINE):
         match = re.match(rf"{re.escape(name)}\((\d+)\): (?:\w+ )?error(?: #[\w-]+)?: ", part)
         if match:
@@ -148,7 +148,7 @@ def _explain(log, source, name):
 
 
 def _find_cell(source):
-    """Return the cell that holds the source as it is written, and how many lines stand above it there; or None."""
+    """Return the cell that holds the source, and the number of lines above it there, or None."""
     for name, entry in reversed(linecache.cache.items()):
         if len(entry) == 4 and cells.is_own(name):
             text = "".join(entry[2])

@@ -1,4 +1,4 @@
-"""numba kernels on the GPU where there is one, so that a chapter's cell is the same with and without."""
+"""Run a numba kernel on the GPU if there is one, else in the simulator, so that a cell works on both."""
 
 import functools
 import re
@@ -11,13 +11,13 @@ from .simulator import checked, simulate
 
 
 def run(kernel, grid, block, *args):
-    """Run `kernel[grid, block](*args)` on the GPU where there is one, else in the simulator; return the arguments.
+    """Run `kernel[grid, block](*args)` on the GPU if there is one, else in the simulator; return the arguments.
 
-    Tensors and arrays are changed in place, wherever they are, and the kernel has ended when this returns. The kernel
-    is an undecorated function as for `simulate`, and is compiled at each call: time a `cuda.jit`-ed one.
+    Tensors and arrays are changed in place, on any device, and the kernel has ended on return. The kernel is an
+    undecorated function, as for `simulate`, and is compiled at each call: for timings, use a `cuda.jit`-ed one.
 
-    Raises KernelError: in the simulator for all that `simulate` sees; on a GPU for what numba cannot compile, and for a
-    launch that fails. A GPU checks no index: an access outside an array goes unseen there, or breaks the process's CUDA
+    Raises KernelError: in the simulator as `simulate` does; on a GPU if numba cannot compile the kernel, or if a launch
+    fails. A GPU checks no index: an access outside an array goes unnoticed, or makes CUDA unusable in this process
     until the notebook is restarted.
     """
     if hardware.devices(1)[0].type != "cuda":
@@ -35,7 +35,8 @@ def _copy_back(given, left):
 
     if isinstance(given, torch.Tensor):
         given = given.detach()
-        if not torch.equal(given.cpu(), left):  # an argument that was only read may be such as cannot be written to
+        # Do not write unless necessary: the tensor may be read-only.
+        if not torch.equal(given.cpu(), left):
             given.copy_(left)
     elif isinstance(given, np.ndarray) and not np.array_equal(given, left):
         given[...] = left
@@ -50,12 +51,12 @@ def _run_on_gpu(kernel, grid, block, args):
     tensors = [torch.from_numpy(arg) if isinstance(arg, np.ndarray) else arg for arg in args]
     there = [arg.detach().to(device) if isinstance(arg, torch.Tensor) else arg for arg in tensors]
     with torch.cuda.device(device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that so small a grid leaves most of the GPU idle
+        warnings.simplefilter("ignore")  # a small grid, which leaves most of the GPU idle
         torch.cuda.synchronize()  # numba's stream is not torch's
         try:
             cuda.jit(_with_helpers(kernel, cuda, {}))[grid, block](*there)
             cuda.synchronize()
-        except Exception as error:  # numba's, for what it cannot compile, or the driver's
+        except Exception as error:  # numba's compile errors, or the driver's
             raise KernelError(f"{kernel.__name__}[{grid}, {block}] did not run on the GPU: {_plain(error)}") from error
     for given, left in zip(tensors, there):
         if isinstance(given, torch.Tensor) and not given.is_cuda:
@@ -68,7 +69,7 @@ def _plain(error):
 
 
 def _with_helpers(function, cuda, done):
-    """The function, with its plain helper functions compiled for the GPU; the simulator takes them as they are."""
+    """Return the function with its plain helpers compiled for the GPU; the simulator needs no compiled helpers."""
     used = {name for code in codes(function.__code__) for name in code.co_names}
     helpers = {name: value for name in used if isinstance(value := function.__globals__.get(name), types.FunctionType)}
     if not helpers:
@@ -76,7 +77,7 @@ def _with_helpers(function, cuda, done):
     namespace = dict(function.__globals__)
     for name, helper in helpers.items():
         if helper not in done:
-            done[helper] = helper  # one that calls itself stays as it is, and numba says that it cannot
+            done[helper] = helper  # for a recursive one, numba raises an error
             done[helper] = cuda.jit(device=True)(_with_helpers(helper, cuda, done))
         namespace[name] = done[helper]
     copy = types.FunctionType(

@@ -1,7 +1,7 @@
-"""Arrays that watch a simulated kernel: every index is checked, every read and write is remembered.
+"""Arrays that record a simulated kernel's accesses, and check every index.
 
-In CUDA nothing checks an index. A thread that goes past the end reads or changes what happens to lie there, so that a
-wrong kernel often gives the right answer, until the day it does not.
+CUDA checks no index. A thread that goes past the end reads or changes whatever is in that memory, so a wrong kernel
+often happens to give the right result.
 """
 
 import itertools
@@ -11,29 +11,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-_numbers = itertools.count()  # arrays come and go, and id() would be given again
+_numbers = itertools.count()  # id() would be reused after an array is freed
 
 MAX_TOUCHES = 200_000  # kept for the notebook, about 40 MB
 MAX_RACES = 100
-_MAX_FOLLOWED = 500_000  # elements in which races are looked for, about 200 MB
+_MAX_FOLLOWED = 500_000  # elements checked for races, about 200 MB
 
 
 class Touch(NamedTuple):
     """One access of one thread to one element.
 
-    `block` and `thread` are ints where grid and block were given as ints, else tuples (x, y) or (x, y, z).
+    `block` and `thread` are ints if grid and block were ints, else tuples (x, y) or (x, y, z).
     """
 
     block: "int | tuple"
     thread: "int | tuple"
-    arg: str  # the name of the kernel's parameter
+    arg: str  # name of the kernel's parameter
     element: "int | tuple"
     kind: str  # "read" or "write"
     atomic: bool = False
 
 
 class Race(NamedTuple):
-    """Two threads that touch one element, at least one of them writing, and nothing says which comes first."""
+    """Two threads access one element in no defined order, and at least one of them writes."""
 
     array: str
     element: "int | tuple"
@@ -49,20 +49,21 @@ class Race(NamedTuple):
 
 
 class BadAccess(Exception):
-    """A thread did what no kernel may. The message goes on from the thread's name: "writes out[8], but …"."""
+    """A thread made an invalid access; the message continues the thread's name: "writes out[8], but …"."""
 
 
 class Observer:
-    """Is told of every access, and knows which thread runs now: one at a time does, so that no lock is needed."""
+    """Records every access, with the current thread; only one thread runs at a time, so it needs no lock."""
 
     def __init__(self):
         self.block = self.thread = None
-        self.phase = 0  # how many barriers have been passed
+        self.phase = 0  # number of barriers passed
         self.in_atomic = False
         self.touches, self.num_touches = [], 0
         self.races, self._raced = [], set()
         self._followed = {"read": {}, "write": {}}
-        self.refused = None  # the first BadAccess, also where the kernel catches it: on a GPU there is nothing to catch
+        # The first BadAccess, even if the kernel catches it: a GPU raises nothing.
+        self.refused = None
 
     def refuse(self, words):
         error = BadAccess(words)
@@ -81,15 +82,15 @@ class Observer:
         reads, writes = self._followed["read"], self._followed["write"]
         for earlier in (*writes.get(key, ()), *(reads.get(key, ()) if kind == "write" else ())):
             block, thread, _, phase, atomic = earlier
-            in_order = block == self.block and phase != self.phase  # a barrier lies between
+            in_order = block == self.block and phase != self.phase  # a barrier is between
             if (block, thread) == me or in_order or (atomic and self.in_atomic):
                 continue
             if len(self.races) < MAX_RACES and key not in self._raced:
                 self._raced.add(key)
                 self.races.append(Race(array.name, element, earlier[:3], (*me, kind)))
             break
-        # The first access, the last, and the last by another thread: enough to find a race wherever there is one,
-        # because blocks run one after the other, and so do the phases between barriers.
+        # The first access, the last, and the last by another thread are enough to find any race, because blocks run one
+        # after another, and so do the phases between barriers.
         now = (*me, kind, self.phase, self.in_atomic)
         followed = self._followed[kind]
         first, last, other = followed.get(key, (now, now, now))
@@ -98,9 +99,9 @@ class Observer:
 
 
 class Array:
-    """Stands for an array inside a simulated kernel: elements, `shape`, `size`, `ndim`, `dtype` and `len`, no more.
+    """Replaces an array in a simulated kernel; it has only elements, `shape`, `size`, `ndim`, `dtype` and `len`.
 
-    `is_inner` marks an array that the kernel made itself; it is called as the variable that holds it.
+    `is_inner` marks an array made by the kernel; its name is that of the variable that holds it.
     """
 
     def __init__(self, values, observer, name=None, is_inner=False):
@@ -138,7 +139,7 @@ class Array:
         self._values[element] = value
 
     def _element(self, index, kind):
-        """Return `index` as an int, or as a tuple of ints for several dimensions. Raises BadAccess."""
+        """Return `index` as an int, or a tuple of ints for several dimensions. Raises BadAccess."""
         parts = index if isinstance(index, tuple) else (index,)
         try:
             parts = tuple(map(operator.index, parts))

@@ -1,4 +1,4 @@
-"""Are grid and block such as a GPU can launch?"""
+"""Check that a GPU can launch a grid and block."""
 
 import math
 
@@ -10,7 +10,7 @@ _MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 def check_shape(grid, block):
-    """Return grid and block, each an int, or a tuple of ints where a tuple was given. Raises KernelError."""
+    """Return grid and block, as ints, or as tuples of ints if tuples were given. Raises KernelError."""
     grid = _check("grid", "blocks", grid, _MAX_GRID)
     block = _check("block", "threads", block, _MAX_BLOCK)
     if num_in(block) > MAX_BLOCK_THREADS:
@@ -22,7 +22,7 @@ def check_shape(grid, block):
 
 
 def num_in(shape):
-    """Return how many blocks or threads a shape stands for."""
+    """Return the number of blocks or threads in a shape."""
     return math.prod(shape) if isinstance(shape, tuple) else shape
 
 

@@ -1,7 +1,7 @@
-"""numba kernels without a GPU: numba's simulator in a worker, with arrays that watch every access.
+"""Run numba kernels without a GPU: numba's simulator in a worker, with arrays that record every access.
 
-The simulator has to be chosen before numba is first imported, and the notebook has imported numba without it. So the
-kernel travels to a worker as bytes, and is unpickled when the worker has chosen.
+The simulator must be chosen before numba is first imported, and the notebook has already imported numba without it. So
+the kernel is pickled and sent to a worker, which unpickles it after choosing the simulator.
 """
 
 import contextlib
@@ -18,18 +18,19 @@ from ..processes import payload
 from .kernel_error import KernelError
 from .shape import check_shape, num_in
 
-MAX_THREADS = 4096  # each is a thread of the operating system for a moment; so many take a second or two
-_GRACE_S = 10  # for the worker to start and to say where an endless kernel was
+MAX_THREADS = 4096  # one operating-system thread each; takes 1 to 2 s
+_GRACE_S = 10  # to start the worker and locate an endless loop
 
 
 class Simulated:
-    """What a simulated launch did.
+    """The result of a simulated launch.
 
-    `args`: the arguments as the kernel left them, tensors on the CPU.
+    `args`: the arguments after the launch, tensors on the CPU.
     `touches`: a Touch for each access to a parameter, in order; the first 200,000 of `num_touches`.
-    `races`: a Race for each element, of shared arrays too, that two threads touched in no certain order, one of them
-    writing; the first 100. In the simulator one thread runs after another, so that a race leaves no trace in `args`;
-    on a GPU it does.
+    `races`: a Race for each element, also of shared arrays, that two threads access in no defined order, one of them
+    writing; the first 100. In the simulator, threads run one after another, so a race does not affect `args`; on a GPU
+    it
+    may.
     """
 
     def __init__(self, args, touches, num_touches, races):
@@ -43,25 +44,25 @@ def simulate(kernel, grid, block, *args, timeout=30):
     """Run `kernel[grid, block](*args)` in numba's simulator, in a worker, and return a Simulated.
 
     Args:
-        kernel: a function that is not decorated and uses the notebook's global `cuda` (`from numba import cuda`).
-            It may call other functions of the notebook, decorated with `cuda.jit(device=True)` or not.
-        grid, block: number of blocks, and of threads in each: an int, or a tuple of up to three; 4096 threads in all.
-        args: tensors, NumPy arrays and numbers. They are copied: the caller's stay as they are.
-        timeout: seconds until a kernel that has not ended is stopped.
+        kernel: an undecorated function that uses the notebook's global `cuda` (`from numba import cuda`). It may call
+            other functions of the notebook, with or without the decorator `cuda.jit(device=True)`.
+        grid, block: number of blocks, and of threads per block: an int, or a tuple of up to three; at most 4096 threads
+            in all.
+        args: tensors, NumPy arrays and numbers. They are copied and not changed.
+        timeout: seconds until the kernel is stopped.
 
-    Raises KernelError where the kernel reads or writes outside an array, fails, does not end or leaves a barrier out,
-    and where it cannot be launched like this.
+    Raises KernelError if the kernel reads or writes outside an array, fails, does not end, or if some threads miss a
+    barrier, and if it cannot be launched.
     """
     (simulated,) = simulate_many(kernel, [(grid, block, args)], timeout)
     return simulated
 
 
 def simulate_many(kernel, cases, timeout=30):
-    """Return a Simulated for each `(grid, block, args)` in `cases`, all run by one worker: starting it takes 0.3 s.
+    """Return a Simulated for each `(grid, block, args)` in `cases`, run in one worker, which takes 0.3 s to start.
 
-    `timeout` is for each case. Raises KernelError as `simulate` does, for the first case that fails; the error's
-    `results` are those of the cases before. Inside a worker that has not imported numba without the simulator, it is
-    run there.
+    `timeout` is per case. Raises KernelError as `simulate` does for the first case that fails; its `results` are those
+    of the cases before. In a worker without numba, or with numba in simulator mode, the cases run in that worker.
     """
     from . import in_worker
 
@@ -95,11 +96,10 @@ def _refusal(results, what, frames, exception, advice):
 
 @contextlib.contextmanager
 def simulator_in_workers():
-    """Workers that are launched inside have numba's simulator, so that a function that runs there
-    may call `simulate`.
-    """
+    """Give workers launched in this block numba's simulator, so that their functions may call `simulate`."""
     before = os.environ.get("NUMBA_ENABLE_CUDASIM")
-    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # workers take over the environment, and unpickle their function after it
+    # Workers inherit the environment before they unpickle their function.
+    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ def simulator_in_workers():
 
 
 def checked(kernel, grid, block, args, max_threads=MAX_THREADS):
-    """Return (grid, block, args) if the kernel can be launched like this. Raises KernelError."""
+    """Return (grid, block, args); raise KernelError if the kernel cannot be launched with them."""
     import numpy as np
     import torch
 
@@ -165,7 +165,7 @@ def _is_of_numpy(dtype):
 
 
 def pickled_kernel(kernel):
-    """The kernel as bytes, with the functions and constants of the notebook that it uses. Raises KernelError."""
+    """Return the kernel as bytes, with the notebook's functions and constants it uses. Raises KernelError."""
 
     class Pickler(payload.Pickler):
         def reducer_override(self, obj):
@@ -176,7 +176,7 @@ def pickled_kernel(kernel):
     stream = io.BytesIO()
     try:
         Pickler(stream).dump(kernel)
-    except Exception as error:  # whatever pickling raises
+    except Exception as error:  # pickling may raise anything
         raise KernelError(
             f"{kernel.__name__} uses something that cannot be sent to the simulator's worker ({error}): a kernel uses "
             "its arguments, numbers and functions of the notebook"
@@ -185,9 +185,7 @@ def pickled_kernel(kernel):
 
 
 def _helper(function):
-    """What a worker takes for a decorated helper: the simulator calls the function itself, numba's
-    compiler wants it decorated.
-    """
+    """Return a decorated helper in the worker: the plain function for the simulator, compiled for numba's compiler."""
     from numba import config, cuda
 
     return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)

@@ -1,8 +1,7 @@
-"""Figures that several chapters draw: one palette, units on the axes, the machine in the caption, a text for those who
-cannot see it.
+"""Figures that several chapters draw: one palette, units on the axes, the machine in the caption, alternative text.
 
-Functions take plain values and show the figure; `alt` says in one line what is to be seen, and stands below the figure,
-too. What one chapter alone draws is in its room, `course_utils.chapters`.
+Functions take plain values and show the figure. `alt` describes it in one line, and is also printed below it. Figures
+of a single chapter are in its package, in `course_utils.chapters`.
 """
 
 from .charts import bars, lines, stacked_bars, timeline

@@ -1,4 +1,4 @@
-"""Measurements: curves, bars, timelines, maps."""
+"""Charts of measurements: curves, bars and timelines."""
 
 from .style import (
     COLOURS,
@@ -17,16 +17,16 @@ from .style import (
 def lines(
     series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source="", units=None
 ):
-    """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the last with bars from low to high.
+    """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the latter with error bars from low to high.
 
-    `log` is "", "x" (to the base 2), "y" (to the base 10) or "xy" (both to the base 2); `recorded` are further series,
-    measured elsewhere, with the source in their name; `prediction` is {x: y}, the student's, where a y of None stands
-    for a prediction that was not made; without `marks` only the line is drawn. `source` names where all values are
-    from, if not from this machine. `units` is {"x" or "y": "bytes", "seconds" or "bytes/s"}: what the values are, for
-    ticks such as 64 KiB, 10 ms or 1 GB/s.
+    `log` is "", "x" (base 2), "y" (base 10) or "xy" (both base 2). `recorded` has further series, measured elsewhere,
+    with the source in their names. `prediction` is the student's {x: y}, with y None if no prediction was made. Without
+    `marks`, only lines are drawn. `source` names the origin of all values, if not this machine. `units` is {"x" or "y":
+    "bytes", "seconds" or "bytes/s"}: the unit of the values, for ticks such as 64 KiB, 10 ms or 1 GB/s.
     """
     num_names = len(series) + len(recorded or {}) + any(value is not None for value in (prediction or {}).values())
-    is_outside = num_names > (2 if recorded else 3)  # many names stand above the axes, where they hide no point
+    # A long legend is put above the axes, so that it hides no points.
+    is_outside = num_names > (2 if recorded else 3)
     height = 2.9 + 0.1 * num_names if is_outside else 2.8
     with new_figure(xlabel, ylabel, title, height, source) as (figure, axes):
         for i, (name, (x, y, *spread)) in enumerate(series.items()):
@@ -69,7 +69,7 @@ def lines(
 def bars(values, ylabel, alt, title="", spread=None, prediction=None, source=""):
     """Draw {name: value} as bars; `spread` is {name: (low, high)}, `prediction` is {name: value} as in `lines`.
 
-    `source` names where the values are from, if not from this machine.
+    `source` names the origin of the values, if not this machine.
     """
     with new_figure("", ylabel, title, source=source) as (figure, axes):
         axes.bar(list(values), list(values.values()), color=COLOURS[0], width=0.6)
@@ -95,10 +95,9 @@ def bars(values, ylabel, alt, title="", spread=None, prediction=None, source="")
 
 
 def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", limit=None):
-    """Draw {bar: {part: value}}, one stacked bar each, parts in the same colour and hatch throughout.
+    """Draw {bar: {part: value}} as stacked bars; a part has the same colour and hatch in every bar.
 
-    `limit` is (name, value) of a line across, which bars may or may not exceed. `source` names where the values are
-    from, if not from this machine.
+    `limit` is (name, value) of a horizontal line. `source` names the origin of the values, if not this machine.
     """
     with new_figure(xlabel, ylabel, title, source=source) as (figure, axes):
         names = list(dict.fromkeys(part for values in parts.values() for part in values))
@@ -125,9 +124,9 @@ def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", limit=None)
 
 
 def timeline(rows, alt, title="", xlabel="time (ms)", source=""):
-    """Draw {row: [(begin, end, what)]} as one bar a span; the same `what` has the same colour and hatch everywhere.
+    """Draw {row: [(begin, end, what)]} as one bar per span; the same `what` always has the same colour and hatch.
 
-    `source` says where the times are from, if they were not measured on this machine.
+    `source` names the origin of the times, if not this machine.
     """
     with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows), source=source) as (figure, axes):
         kinds = list(dict.fromkeys(what for spans in rows.values() for _, _, what in spans))
@@ -141,6 +140,6 @@ def timeline(rows, alt, title="", xlabel="time (ms)", source=""):
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
         left, right = axes.get_xlim()
-        axes.set_xlim(left=0 if 0 < left < right / 10 else left)  # what begins near 0 is drawn from 0
+        axes.set_xlim(left=0 if 0 < left < right / 10 else left)  # start at 0 if close to it
         axes.grid(axis="y", visible=False)
         show(figure, alt)

@@ -1,4 +1,4 @@
-"""A figure that a student can change: sliders and lists above it, with labels shown in full."""
+"""Figures with controls: sliders and drop-down lists above the figure, with their labels in full."""
 
 from .. import notebook
 from .style import handed_over
@@ -7,11 +7,11 @@ _SLIDER = {"width": "min(100%, 36em)"}
 
 
 def explore(draw, button=None, **controls):
-    """Show the figure that `draw` makes, and above it a control for each of its arguments.
+    """Show the figure that `draw` makes, with a control above it for each of its arguments.
 
     `controls` is {argument: (label, start value, values)}: a range gives a slider, a list of strings a drop-down list.
-    Each change redraws the figure or, with `button`, its label, each press of that button. Where nobody is looking, in
-    a notebook that is being recorded or tested, only the figure for the start values is shown.
+    Each change redraws the figure; if `button`, a label, is given, only a press of that button does. In a notebook that
+    is recorded or tested, only the figure for the start values is shown.
     """
     start = {argument: value for argument, (_, value, _) in controls.items()}
     if not notebook.is_watched():
@@ -41,7 +41,7 @@ def _control(label, start, values):
 
     look = {"description": label, "style": {"description_width": "initial"}}
     if isinstance(values, range):
-        # A figure takes a moment: it is drawn when the handle is released.
+        # Drawing takes a moment, so redraw only when the handle is released.
         return ipywidgets.IntSlider(
             start, values[0], values[-1], step=values.step, continuous_update=False, layout=_SLIDER, **look
         )
@@ -49,7 +49,7 @@ def _control(label, start, values):
 
 
 def _drawn(draw, arguments):
-    """What `draw` shows, as a MIME bundle."""
+    """Return what `draw` shows, as a MIME bundle."""
     with handed_over() as bundles:
         draw(**arguments)
     return bundles[-1]

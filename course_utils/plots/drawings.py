@@ -1,4 +1,4 @@
-"""Ideas and maps: boxes with arrows, matrices in parts, and which thread touches which element."""
+"""Drawings of ideas: boxes with arrows, and rectangles for parts."""
 
 from .style import COLOURS, STYLE, show
 
@@ -6,8 +6,8 @@ from .style import COLOURS, STYLE, show
 def diagram(boxes, arrows, alt, height=2.6):
     """Draw an idea, not a measurement: boxes {name: (x, y, text)}, arrows [(from name, to name, text)].
 
-    Arrows run from centre to centre behind the boxes; "<->" at the head of an arrow's text gives it two heads. A fourth
-    entry of an arrow is its width in points.
+    Arrows run from centre to centre behind the boxes; text that begins with "<->" gives an arrow two heads. An arrow's
+    optional fourth entry is its width in points.
     """
     import matplotlib.pyplot as plt
 
@@ -44,7 +44,7 @@ def diagram(boxes, arrows, alt, height=2.6):
 
 
 def draw_part(axes, left, top, wide, high, **look):
-    """Draw a rectangle that somebody holds, filled as `look` says, and its outline."""
+    """Draw a rectangle, filled as `look` says, and its outline."""
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((left, top), wide, high, linewidth=0, **look))

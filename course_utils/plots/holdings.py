@@ -1,33 +1,30 @@
-"""What ranks hold, before and after messages: a box is a number, the symbols in it are the ranks that have put theirs
-in.
+"""What ranks hold before and after messages: a box is a number, its symbols are the ranks that contributed.
 
-A number says by its digits who is in it: the last is rank 0's, the one before rank 1's, and so on. A digit of 0 means
-that this rank is not in it, any other counts the piece that it gave. So 3003 is the sum of the third pieces of ranks 3
-and 0. This holds for up to ten ranks with nine pieces each, as long as no rank is added twice.
+The digits of a number encode its contributors: the last digit is for rank 0, the one before for rank 1, and so on.
+Digit 0 means no contribution; any other digit is the number of the piece that the rank contributed. So 3003 is the sum
+of the third pieces of ranks 3 and 0. This works for up to ten ranks with nine pieces each, if no rank is added twice.
 """
 
 from .. import notebook
 from .controls import explore
 from .style import COLOURS, MARKERS, STYLE, show
 
-_LABEL, _ARROW, _GAP = 1.5, 1.4, 0.9  # widths, in boxes: "rank 0", the arrow between two states, between groups
-_TITLE, _BELOW = 1.4, 0.3  # heights above and below a group
-_LETTER = 0.17  # what a letter of a title takes
-_WIDE, _LARGEST = 7.4, 0.42  # inches: the figure, a box where there is room
+_LABEL, _ARROW, _GAP = 1.5, 1.4, 0.9  # in boxes: row label, arrow, gap between groups
+_TITLE, _BELOW = 1.4, 0.3  # heights above and below a group, in boxes
+_LETTER = 0.17  # width of a letter of a title, in boxes
+_WIDE, _LARGEST = 7.4, 0.42  # inches: the figure's width, the largest box
 
 
 def collectives(pairs, alt, title="", per_row=2):
-    """Draw {name: (before, after)}, each a list with the list of numbers that a rank holds;
-    None where it holds none.
-    """
+    """Draw {name: (before, after)}, each a list of every rank's list of numbers; None for a rank without any."""
     _draw({name: (None, [before, after]) for name, (before, after) in pairs.items()}, alt, title, per_row)
 
 
 def holdings(states, alt, title="", per_row=4):
-    """Draw what the ranks hold after each step, as many numbers always, as a strip to be read in order; what is new is
-    framed.
+    """Draw what the ranks hold after each step, from left to right; new values are framed.
 
-    `states` is {name: what the ranks hold}, or a list, which begins with what they hold before the first step.
+    `states` is {name: what the ranks hold}, or a list that begins with the state before the first step. A rank holds
+    equally many numbers in every state.
     """
     if not isinstance(states, dict):
         states = {f"after step {step}" if step else "start": state for step, state in enumerate(states)}
@@ -38,16 +35,14 @@ def holdings(states, alt, title="", per_row=4):
 
 
 def step_slider(states):
-    """A slider over the steps of a list of states as in `holdings`:
-    what the ranks hold before and after the chosen one.
-    """
+    """Show a slider over the steps of a list of states, as in `holdings`: what ranks hold before and after a step."""
     last = len(states) - 1
 
     def draw(step):
         pair = {f"before step {step}": states[step - 1], f"after step {step}": states[step]}
         holdings(pair, f"Step {step} of {last}: what each rank holds before and after it; a frame marks what is new.")
 
-    if notebook.is_watched():  # the figure of all steps stands above
+    if notebook.is_watched():  # else the figure of all steps, above, suffices
         explore(draw, step=("after step", 1, range(1, last + 1)))
 
 
@@ -58,14 +53,14 @@ def _draw(groups, alt, title, per_row):
     names = list(groups)
     lines = [names[i : i + per_row] for i in range(0, len(names), per_row)]
     num_ranks = max(len(state) for _, states in groups.values() for state in states)
-    # The states of a strip stand in one row, and ranks are named once; two states with an arrow are named each.
+    # In a strip of states, only the first one of a row labels its ranks; in before-and-after pairs, each pair does.
     labels = [_LABEL if i == 0 or len(groups[names[0]][1]) > 1 else 0 for i in range(per_row)]
     widths = [
         [labels[i] + max(_width(groups[name][1]), _LETTER * len(name)) for i, name in enumerate(line)] for line in lines
     ]
     columns = [max(line[i] for line in widths if len(line) > i) for i in range(len(widths[0]))]
     wide, high = sum(columns) + _GAP * (len(columns) - 1), len(lines) * (num_ranks + _TITLE + _BELOW)
-    inch = min(_LARGEST, (_WIDE - 0.2) / wide)  # the side of a box
+    inch = min(_LARGEST, (_WIDE - 0.2) / wide)  # side of a box
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(_WIDE, 0.35 + 0.25 * bool(title) + high * inch), layout="constrained")
         for j, line in enumerate(lines):
@@ -99,7 +94,7 @@ def _columns(state):
 
 
 def _draw_group(axes, before, states, x, y, inch):
-    """Draw states from left to right, with arrows between, and frames round what is not as it was in `before`."""
+    """Draw states from left to right with arrows between them, and frame the values that differ from `before`."""
     all_pieces = {
         piece for state in states for row in state for number in row or () for piece in _pieces(number).values()
     }
@@ -107,7 +102,7 @@ def _draw_group(axes, before, states, x, y, inch):
         if i:
             middle, look = y + len(state) / 2, {"arrowstyle": "-|>", "color": "0.3", "linewidth": 1}
             axes.annotate("", (x - 0.25, middle), (x - _ARROW + 0.25, middle), arrowprops=look)
-        # Where every piece is in the column of its number, the numbers stand once, above the columns.
+        # If every piece is in the column of its number, write the numbers once, above the columns.
         is_in_order = all(set(_pieces(n).values()) == {c + 1} for row in state for c, n in enumerate(row or ()))
         is_numbered = not is_in_order and all_pieces != {1}
         for column in range(_columns(state) if is_in_order and all_pieces != {1} else 0):
@@ -122,7 +117,7 @@ def _draw_group(axes, before, states, x, y, inch):
 
 
 def _pieces(number):
-    """{rank: the piece that it has put into the number}."""
+    """Return {rank: the piece that it contributed to the number}."""
     return {rank: int(digit) for rank, digit in enumerate(reversed(str(int(number)))) if digit != "0"}
 
 
@@ -138,7 +133,7 @@ def _draw_box(axes, x, y, pieces, is_new, is_numbered, inch):
     room = 0.8 if is_numbered else 1
     size = 72 * inch * (0.5 if side == 1 else 0.6 / side) * room  # of a symbol, in points
     for rank in pieces:
-        # In a sum each rank has a place of its own, so that sums can be compared at a glance.
+        # Each rank has a fixed place in a sum, so that sums can be compared at a glance.
         row, column = divmod(rank, side) if side > 1 else (0, 0)
         place = x + room * (column + 0.6) / (side + 0.2), y + room * (row + 0.6) / (side + 0.2)
         axes.plot(*place, MARKERS[rank % 7], color=COLOURS[rank % 7], markersize=size, markeredgewidth=0)

@@ -1,6 +1,4 @@
-"""What the forward and the backward pass look like in every figure:
-arrows, the tasks of a schedule as boxes, their keys.
-"""
+"""The look of forward and backward passes in every figure: arrows, boxes of scheduled tasks, legends."""
 
 from .style import COLOURS, HATCHES, keys, pale
 
@@ -9,35 +7,35 @@ PASSES = {"forward": FORWARD, "backward": BACKWARD}
 
 
 def draw_arrow(axes, begin, end, look, linewidth=1.2, heads="->"):
-    """Draw an arrow between two points (x, y); `look` is FORWARD, BACKWARD or a colour of its own."""
+    """Draw an arrow between two points (x, y); `look` is FORWARD, BACKWARD or another dict of line properties."""
     axes.annotate(
         "", end, begin, arrowprops={"arrowstyle": heads, "linewidth": linewidth, "shrinkA": 0, "shrinkB": 0, **look}
     )
 
 
 def arrow_keys(text="{}"):
-    """Lines for a legend, one for each pass; `text` says what its arrows are."""
+    """Return lines for a legend, one for each pass; `text` is their label, with {} for the pass."""
     from matplotlib.lines import Line2D
 
     return [Line2D([], [], label=text.format(name), **look) for name, look in PASSES.items()]
 
 
 def draw_tasks(axes, spans, whole):
-    """Draw (stage, micro_batch, phase, begin, end) as a box each, from the first begin on.
+    """Draw each span (stage, micro_batch, phase, begin, end) as a box; the first begin is at 0.
 
-    The number in a box is its micro-batch, where `whole`, the length of the axis, leaves room for it.
+    A box shows the number of its micro-batch if it fits; `whole` is the length of the axis.
     """
     first = min(span[3] for span in spans)
     looks = {phase: {"color": pale(COLOURS[i]), "hatch": HATCHES[i]} for i, phase in enumerate(PASSES)}
     for stage, micro_batch, phase, begin, end in spans:
         axes.barh(stage, end - begin, 0.8, begin - first, edgecolor="white", linewidth=0.8, **looks[phase])
         text = str(micro_batch)
-        if (end - begin) / whole > 0.013 * len(text):  # a number needs that much of the width
+        if (end - begin) / whole > 0.013 * len(text):  # width that the number needs
             axes.text((begin + end) / 2 - first, stage, text, ha="center", va="center", fontsize=7)
 
 
 def draw_stages(axes, spans, whole):
-    """Draw a whole panel of `draw_tasks`: a row a stage, the first on top."""
+    """Draw a panel of `draw_tasks`, with one row per stage, the first on top."""
     draw_tasks(axes, spans, whole)
     num_stages = 1 + max(span[0] for span in spans)
     axes.set_yticks(range(num_stages), [f"stage {stage}" for stage in range(num_stages)], fontsize=8)
@@ -46,6 +44,6 @@ def draw_stages(axes, spans, whole):
 
 
 def name_tasks(figure):
-    """Put the boxes of `draw_tasks` into the figure's legend."""
+    """Add the boxes of `draw_tasks` to the figure's legend."""
     names = [f"{phase} of micro-batch 0, 1, …" for phase in PASSES]
     figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=2)

@@ -4,14 +4,14 @@ from .drawings import draw_part
 from .passes import draw_arrow, draw_stages, name_tasks
 from .style import COLOURS, DASHES, HATCHES, new_figure, pale, show
 
-RANKS = (2, 4)  # places in the palette: the first two belong to forward and backward
+RANKS = (2, 4)  # palette indices; 0 and 1 are forward and backward
 
 
 def gantts(charts, alt, title="", xlabel="time", scale=1, source="", curves=None, ylabel=""):
-    """Draw {name: spans}, a chart of boxes for each, one below the other on one time axis; each chart begins at 0.
+    """Draw {name: spans} as one chart of boxes each, below one another on one time axis; each chart begins at 0.
 
-    Spans are (stage, micro_batch, phase, begin, end), as for `gantt`. `curves` is {name: [(time, value)]}: steps in a
-    panel below the charts, on the same axis. All times are multiplied by `scale`: 1e3 turns seconds into the axis's ms.
+    Spans are (stage, micro_batch, phase, begin, end). `curves` is {name: [(time, value)]}: step curves in a panel below
+    the charts, on the same axis. All times are multiplied by `scale`: 1e3 converts seconds to ms.
     """
     charts = {name: [(*span[:3], scale * span[3], scale * span[4]) for span in spans] for name, spans in charts.items()}
     rows = [1 + max(span[0] for span in spans) for spans in charts.values()]

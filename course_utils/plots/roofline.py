@@ -1,5 +1,4 @@
-"""The roofline: how many operations a second a device can reach, by the operations that each byte from memory is used
-for.
+"""The roofline: the FLOP/s that a device can reach, against FLOP per byte of memory traffic.
 
 After S. Williams, A. Waterman and D. Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", Communications of the ACM 52(4), 2009.
@@ -11,8 +10,8 @@ from .style import COLOURS, DASHES, MARKERS, draw_prediction, new_figure, show
 def roofline(roofs, points, alt, title="", prediction=None, source=""):
     """Draw {device: (GB/s, GFLOP/s)} as roofs, and {operation: (FLOP per byte, GFLOP/s reached)} as points below them.
 
-    `prediction` is {FLOP per byte: GFLOP/s}, the student's, or None. `source` says where the values are from, if they
-    were not measured on this machine.
+    `prediction` is the student's {FLOP per byte: GFLOP/s}, or None. `source` names the origin of the values, if not
+    this machine.
     """
     far = [intensity for intensity, _ in points.values()] + [peak / bandwidth for bandwidth, peak in roofs.values()]
     low, high = min(far) / 3, max(far) * 3
@@ -34,7 +33,7 @@ def roofline(roofs, points, alt, title="", prediction=None, source=""):
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:,g}")
         axes.set_xlim(low, high)
-        if len(roofs) + len(points) > 8:  # beside the axes so many would leave them narrow
+        if len(roofs) + len(points) > 8:  # a long legend beside the axes would narrow them
             figure.set_figheight(4.0)
             figure.legend(loc="outside upper left", ncols=2)
         else:

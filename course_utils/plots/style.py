@@ -1,7 +1,7 @@
-"""What all figures share: palette, look, caption, and how a figure gets into the notebook.
+"""What all figures share: palette, style, caption, and output to the notebook.
 
-The colours are Okabe and Ito's, which survive colour-blindness; markers, line styles and hatches repeat what they say,
-for print in grey.
+The palette is Okabe and Ito's, made for colour-blind readers; markers, line styles and hatches repeat the colours'
+information, for print in grey.
 """
 
 import base64
@@ -17,8 +17,8 @@ from ..hardware.sharing import others_at_work
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-# The schedules of a pipeline look alike in every figure; blue and orange are forward and backward there. So do rules of
-# servers.
+# Pipeline schedules and parameter-server rules keep one colour in all figures; in pipelines, blue and orange are
+# forward and backward.
 OWN_COLOURS = {
     "naive": COLOURS[2],
     "GPipe": COLOURS[4],
@@ -42,14 +42,14 @@ STYLE = {
 
 
 def pale(colour):
-    """A light shade of a colour, on which black letters can be read."""
+    """Return a light shade of a colour, on which black text is legible."""
     from matplotlib.colors import to_rgb
 
     return tuple(0.6 + 0.4 * part for part in to_rgb(colour))
 
 
 def keys(names, shade=lambda colour: colour):
-    """Patches for a legend: the i-th name with the i-th colour, in this shade, and the i-th hatch."""
+    """Return patches for a legend: the i-th name with the i-th colour, shaded, and the i-th hatch."""
     from matplotlib.patches import Patch
 
     return [
@@ -59,7 +59,7 @@ def keys(names, shade=lambda colour: colour):
 
 
 class new_figure:
-    """A figure with labelled axes and the machine below it, in the course's style."""
+    """A figure with labelled axes and the machine in its caption, in the course's style."""
 
     def __init__(self, xlabel, ylabel, title, height=2.8, source=""):
         self._labels, self._height, self._source = (xlabel, ylabel, title), height, source
@@ -68,7 +68,7 @@ class new_figure:
         import matplotlib.pyplot as plt
 
         caption = self._source or _caption()
-        # Taken back also where something here raises: there is no __exit__ then.
+        # Undo the style if this block raises: __exit__ is not called then.
         with contextlib.ExitStack() as stack:
             stack.enter_context(plt.rc_context(STYLE))
             figure, axes = plt.subplots(figsize=(6.4, self._height), layout="constrained")
@@ -91,7 +91,7 @@ def _caption():
 
 
 def draw_prediction(axes, prediction):
-    """Draw a star at each {x: y} of the student's; of a y that is None only the line below the figure speaks."""
+    """Draw the student's {x: y} as stars; if y is None, the caption says that no prediction was made."""
     look = {"marker": "*", "markersize": 13, "color": COLOURS[4], "markeredgecolor": "black", "linestyle": ""}
     for place, value in (prediction or {}).items():
         if value is None:
@@ -101,9 +101,7 @@ def draw_prediction(axes, prediction):
 
 
 def tick_units(axes, units):
-    """Say the ticks of an axis in bytes as 64 KiB or 1 MiB, seconds as 10 µs or 1 ms, bytes/s as 10 GB/s;
-    `units` as in `lines`.
-    """
+    """Format ticks in bytes as 64 KiB, in seconds as 10 µs, in bytes/s as 10 GB/s; `units` as in `lines`."""
     scales = {"bytes": (2**10, ("B", "KiB", "MiB", "GiB", "TiB"), 0), "seconds": (1000, ("ns", "µs", "ms", "s"), 3)}
     scales["bytes/s"] = 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"), 0
     for axis, unit in units.items():
@@ -125,7 +123,7 @@ _taker = contextvars.ContextVar("_taker", default=None)
 
 @contextlib.contextmanager
 def handed_over():
-    """Figures that this thread shows inside, in a notebook that is watched, go into the list that this gives."""
+    """Yield a list that collects the figures shown by this thread in this block, in a watched notebook."""
     bundles = []
     token = _taker.set(bundles)
     try:
@@ -135,7 +133,7 @@ def handed_over():
 
 
 def show(figure, alt):
-    """Put the figure into the notebook (elsewhere nowhere), with its alternative text; then forget it."""
+    """Show the figure in the notebook with its alternative text, and close it; outside a notebook, only close it."""
     import matplotlib.pyplot as plt
     from IPython.display import Image, display
 
@@ -152,9 +150,9 @@ def show(figure, alt):
 
 
 def _element(png, alt, caption):
-    """The figure as HTML: of an image/png JupyterLab makes an element without alternative text.
+    """Return the figure as HTML, because JupyterLab shows an image/png without its alternative text.
 
-    Not for a recorded notebook, which other programs show, too, that may leave out an image in HTML.
+    This is not for recorded notebooks: other programs that show them may omit an image in HTML.
     """
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     return (
@@ -164,9 +162,9 @@ def _element(png, alt, caption):
 
 
 def _png(figure):
-    """The figure as PNG with a palette: a third of the bytes, and notebooks keep their figures in git.
+    """Return the figure as PNG with a palette: a third of the bytes, since notebooks keep figures in git.
 
-    MAXCOVERAGE keeps the colour of a thin line; the default would draw it in the grey of its neighbours.
+    MAXCOVERAGE keeps the colour of a thin line; the default method would make it grey.
     """
     from PIL import Image
 

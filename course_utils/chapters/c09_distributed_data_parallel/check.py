@@ -16,7 +16,7 @@ from ...parallel.messages import Traffic
 
 def _small_net(*, buffers=False):
     torch.manual_seed(9)
-    exact = {"dtype": torch.float64}  # from the start: what comes of float32 is rounded
+    exact = {"dtype": torch.float64}  # float64 from the start, not float32 converted
     net = nn.Sequential(nn.Linear(6, 5, **exact), nn.Tanh(), nn.Linear(5, 3, **exact))
     if buffers:
         net.append(nn.BatchNorm1d(3, **exact)).append(nn.Linear(2, 2, **exact).requires_grad_(False))
@@ -35,8 +35,7 @@ def _gradients(model):
 
 # ---- 9.1 ----------------------------------------------------------------------------------------------------------
 
-# Samples of each rank, in two calls. Of two whole numbers' tensors / makes one of float32: their shares are exact in
-# it.
+# Numbers of samples per rank, in two calls. Dividing integer tensors gives float32, in which these shares are exact.
 _BATCHES = ((1, 7), (10, 6)), ((5, 3, 8), (490, 13, 9)), ((2, 7, 1, 6), (1, 1, 1, 5))
 
 
@@ -123,7 +122,7 @@ def _move_the_mean(model):
     model[3].running_mean += 1
 
 
-_STARTS = (  # ranks, what is odd, the odd rank, whether it is odd in its parameters, the change, what to ask
+_STARTS = (  # ranks, what differs, odd rank, expected answer, change, hint
     (4, "rank 2 has one bias, a frozen one, changed by 0.000001", 2, 2, _nudge_last, "are all parameters compared?"),
     (4, "all ranks are alike", None, None, None, "there is nobody to name"),
     (4, "rank 0 is the odd one", 0, 0, _nudge_last, "with whom is each rank compared?"),
@@ -139,7 +138,8 @@ _STARTS = (  # ranks, what is odd, the odd rank, whether it is odd in its parame
     ),
     (3, "all ranks are alike", None, None, None, "there is nobody to name"),
     (3, "rank 2 is the odd one", 2, 2, _next_number, "does it work on 3 ranks?"),
-    (7, "all ranks are alike", None, None, None, "there is nobody to name"),  # 7 equal numbers may have another mean
+    # The mean of 7 equal numbers may be rounded to another number.
+    (7, "all ranks are alike", None, None, None, "there is nobody to name"),
     (7, "rank 4 is the odd one", 4, 4, _nudge_last, "does it work on 7 ranks?"),
 )
 
@@ -171,13 +171,13 @@ def _find_in_cases(find_odd_rank):
         model = _small_net(buffers=True)
         with torch.no_grad():
             if change is _swap_two:
-                # sums are exact in any order, and do not tell
+                # Round, so that sums are exact in any order and equal after the swap.
                 model[0].bias.copy_((model[0].bias * 1024).round() / 1024)
             if dist.get_rank() == rank:
                 change(model)
         with unchanged(model=model):
             answers.append(find_odd_rank(model))
-    # NumPy's, or a tensor
+    # NumPy integers and tensors become ints.
     return [operator.index(answer) if hasattr(answer, "dtype") else answer for answer in answers]
 
 
@@ -209,7 +209,7 @@ def _judge_buckets(make_buckets):
 
 
 def _indices(answer):
-    """`answer` as a list of ints; None, if it is something else."""
+    """Return `answer` as a list of ints, or None if it is something else."""
     try:
         return [operator.index(i) for i in answer]
     except TypeError:
@@ -245,7 +245,7 @@ def check_9_4(shard):
 
 
 def _judge_shards(shard):
-    dist.destroy_process_group()  # `shard` is told its rank; one that asks for it would hear 0 of 1 and not know why
+    dist.destroy_process_group()  # `shard` must use its arguments, not the rank of a group
     with forbid("torch.utils.data.distributed", instead="write the order and its division without it"):
         for num_samples, world_size in _SHARES:
             with case(f"{num_samples} samples on {world_size} rank{'s' * (world_size > 1)}"):
@@ -264,7 +264,7 @@ def _shards(shard, num_samples, world_size, epoch):
     for rank, answer in enumerate(answers):
         is_list = isinstance(answer, (list, tuple)) and shards[rank] is not None
         expect(is_list, f"rank {rank} was given {short(answer)}, not a list of indices")
-    torch.manual_seed(3)  # what the program has drawn before must not matter
+    torch.manual_seed(3)  # earlier random draws of the program must not matter
     again = [_indices(shard(num_samples, rank, world_size, epoch)) for rank in range(world_size)]
     expect(again == shards, "the same call gave two answers: the order must follow from the epoch alone")
     return shards
@@ -280,7 +280,7 @@ def _judge_division(shards, num_samples, world_size):
     expect(all(0 <= index < num_samples for index in seen), f"there are indices outside 0…{num_samples - 1}")
     missing = num_samples - len(set(seen))
     why = "are they all cut from the same order?"
-    if len(set(seen)) == len(seen):  # nobody overlaps, so the missing ones were cut off
+    if len(set(seen)) == len(seen):  # no duplicates, so the missing samples were cut off
         why = "what about the last few?"
     elif all(sorted(indices) == sorted(shards[0]) for indices in shards):
         why = "all ranks have the same"
@@ -301,15 +301,13 @@ def _judge_order(epochs, world_size):
 
 # ---- 9.5 ----------------------------------------------------------------------------------------------------------
 
-# different micro-batches in each step, and how often each is in the list
+# (number of different micro-batches, how often each is in the list) for each step
 _STEPS = ((4, 1), (3, 1), (1, 1), (2, 1), (2, 2))
 _SAMPLES, _LR = 24, 0.3
 
 
 def check_9_5(accumulate_step):
-    """`accumulate_step(ddp_model, optimizer, micro_batches)` makes one step of the mean loss,
-    with one synchronisation.
-    """
+    """`accumulate_step(ddp_model, optimizer, micro_batches)` makes one step of the mean loss, synchronising once."""
     seen = run(_accumulate, accumulate_step, world_size=2)
     model = _small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR, momentum=0.5)
@@ -380,7 +378,7 @@ def _accumulate(accumulate_step):
         micro_batches = list(zip(x.chunk(different), y.chunk(different))) * times
         with unchanged(micro_batches=micro_batches, model=model, allow=("values", "grad")), Traffic() as traffic:
             accumulate_step(model, optimizer, micro_batches)
-        # DDP's own all-reduces are among them; it broadcasts by itself when it arranges its buckets anew.
+        # The first ones are DDP's own all-reduces. DDP also broadcasts when it rebuilds its buckets.
         others = [name for name, _ in traffic.collectives if name != "broadcast"][len(messages) :]
         states.append(
             {
@@ -400,7 +398,7 @@ _BASE_LR, _EPOCHS, _BATCH_SIZE, _NUM_IMAGES = 0.01, 2, 8, 48
 
 
 class _Recorded(torch.utils.data.Dataset):
-    """Samples that remember in which order they were asked for."""
+    """A dataset that records the order in which its samples are read."""
 
     def __init__(self):
         generator = torch.Generator().manual_seed(96)
@@ -417,7 +415,7 @@ class _Recorded(torch.utils.data.Dataset):
 
 
 def check_9_6(train):
-    """`train(dataset, base_lr, loss_fn, save, report)` has none of the five faults left."""
+    """`train(dataset, base_lr, loss_fn, save, report)` is free of the five faults."""
     for world_size in (2, 4):
         with case(f"on {world_size} ranks"):
             seen = run(_observe, train, world_size=world_size)
@@ -506,7 +504,7 @@ def _observe(train):
         seen.setdefault("start", parameters)
         seen["steps"] += 1
         seen["rates"].append(optimizer.param_groups[0]["lr"])
-        seen["losses"].append(latest)  # whoever evaluates loss_fn once more, for a report, does not shift the others
+        seen["losses"].append(latest)  # extra calls of loss_fn, for a report, do not shift this list
         seen["optimizer"] = optimizer
 
     def loss_fn(output, target):

@@ -1,13 +1,11 @@
-"""Data parallelism, drawn: what replicas do in a step, when their messages leave, and when they really left."""
+"""Figures of data parallelism: a step of the replicas, and when their gradients are sent, in theory and measured."""
 
 from ...plots.charts import timeline
 from ...plots.style import COLOURS, HATCHES, MARKERS, STYLE, keys, pale, show
 
 
 def replicas(alt, num_ranks=4):
-    """Draw one step: equal parameters, a gradient from each rank's own images,
-    one all-reduce, the same mean for all.
-    """
+    """Draw one step: equal parameters, each rank's gradient from its own images, an all-reduce, the same mean."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyBboxPatch
 
@@ -49,9 +47,7 @@ def replicas(alt, num_ranks=4):
 
 
 def _draw_box(axes, x, y, ranks, num_ranks):
-    """A box with the symbols of the ranks whose images are in it;
-    grey where it is the same on all and belongs to none.
-    """
+    """Draw a box with the symbols of the ranks whose images contribute; grey if none do."""
     from matplotlib.patches import Rectangle
 
     colour = pale(COLOURS[ranks[0] % 7]) if len(ranks) == 1 else "0.92" if not ranks else "white"
@@ -62,12 +58,12 @@ def _draw_box(axes, x, y, ranks, num_ranks):
 
 
 def schedule(layers, buckets, waits=False, latency=3.0):
-    """When a backward pass over `layers` computes and sends, in units of the drawing.
+    """Return when a backward pass over `layers` computes and sends, as (computing, sending), in units of the drawing.
 
-    `layers` is {name: (time of its backward pass, time that its gradient takes on the link)}, in the order of the
-    backward pass; `buckets` lists the names that travel together, in the order in which they leave. A message takes
-    `latency` longer than its gradients do. It leaves when the last of them is ready and the link is free; with `waits`,
-    when the whole backward pass is over. Returns (computing, sending), each a list of (begin, end, name).
+    `layers` is {name: (time of its backward pass, time of its gradient on the link)}, in the order of the backward
+    pass. `buckets` lists the names sent together, in the order of sending. A message takes `latency` longer than its
+    gradients. It starts when its last gradient is ready and the link is free; with `waits`, after the whole backward
+    pass. Both results are lists of (begin, end, name).
     """
     computing, now = [], 0.0
     for name, (work, _) in layers.items():
@@ -82,8 +78,7 @@ def schedule(layers, buckets, waits=False, latency=3.0):
     return computing, sending
 
 
-# A network of four layers, and four ways to send its gradients: the buckets, and whether they wait for the backward
-# pass.
+# A network of four layers, and four ways to send its gradients: (buckets, whether they wait for the backward pass).
 _LAYERS = {"fc2": (1, 0.5), "fc1": (2, 3), "conv2": (5, 1), "conv1": (4, 0.5)}
 _WAYS = {
     "one message each, at the end": ([[name] for name in _LAYERS], True),
@@ -94,9 +89,7 @@ _WAYS = {
 
 
 def ways_to_send(alt, latency=3.0):
-    """Draw the `schedule` of four ways to send gradients, one below the other:
-    the backward pass, its messages below it.
-    """
+    """Draw the `schedule` of four ways to send gradients, each with its messages below its backward pass."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
@@ -134,9 +127,7 @@ def ways_to_send(alt, latency=3.0):
 
 
 def backward_passes(passes, alt, title=""):
-    """Draw {way: the spans of each rank}, spans as `measure.overlap.backward_spans` returns them:
-    two rows for each rank.
-    """
+    """Draw {way: spans of each rank}, from `measure.overlap.backward_spans`, in two rows per rank."""
     kinds = ("computing", "all-reduce")
     rows = {
         f"{way}, rank {rank}: {kind}": [span for span in spans if span[2] == kind]

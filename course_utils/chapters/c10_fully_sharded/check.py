@@ -24,14 +24,15 @@ def _flat(tensors):
 
 
 def _padded(flat, world_size):
-    """The parts of a flat tensor, a row for each rank."""
+    """Return the padded parts of a flat tensor, one row per rank."""
     length = -(-flat.numel() // world_size)
     return F.pad(flat, (0, length * world_size - flat.numel())).view(world_size, length)
 
 
 def _expect_shard(shard, truth, num_numbers, world_size, num_bytes):
-    """Return `shard` if it is like `truth`, flat and in memory of its own, of `num_bytes`;
-    its numbers are judged elsewhere.
+    """Return `shard`; raise Wrong unless it is flat, has the shape and dtype of `truth`, and owns its memory.
+
+    `num_bytes` is the size of its storage. Its values are checked elsewhere.
     """
     if isinstance(shard, torch.Tensor):
         expect(shard.dim() == 1, f"the shard is {short(shard)}: one flat row of numbers is asked")
@@ -76,7 +77,7 @@ def check_10_1(flatten_pad_shard):
 
 
 def _judge_shards(flatten_pad_shard):
-    dist.destroy_process_group()  # the answer is told its rank; one that asks for it would hear 0 of 1
+    dist.destroy_process_group()  # the answer must use its arguments, not the rank of a group
     for (what, make), world_size in itertools.product(_LISTS.items(), (4, 3, 2, 1, 7)):
         for rank in range(world_size):
             with case(f"with {what}"), case(f"rank {rank} of {world_size}"):
@@ -129,7 +130,7 @@ def _shard_on(flatten_pad_shard, gpu):
 
 # ---- 10.2 ---------------------------------------------------------------------------------------------------------
 
-_CLIPS = {  # {ranks: (numbers of each shard, ((what kind of gradient, its scale on each rank, max_norm), …))}
+_CLIPS = {  # {ranks: (numbers per shard, ((kind of gradient, scale per rank, max_norm), …))}
     3: (
         (4, 3),
         (
@@ -249,7 +250,7 @@ def _judge_norm(told, own, gradients, norm, max_norm):
 
 # ---- 10.3 ---------------------------------------------------------------------------------------------------------
 
-# {ranks: ((dtype, widths), …)}; layer i goes from widths[i] to widths[i + 1], and each has another pair of them
+# {ranks: ((dtype, widths), …)}; the weight of layer i has the shape (widths[i + 1], widths[i])
 _NETWORKS = {
     2: ((torch.float64, (4, 5, 3)), (torch.float64, (5, 5, 5))),
     3: ((torch.float64, (5, 7, 3, 6, 4, 9)), (torch.float32, (3, 8))),
@@ -258,7 +259,7 @@ _NETWORKS = {
 
 
 def check_10_3(forward_prefetched):
-    """`forward_prefetched(shards, shapes, x)` computes a sharded network, with the next layer's weights under way."""
+    """`forward_prefetched(shards, shapes, x)` computes a sharded network, gathering the next layer's weights early."""
     for world_size, networks in _NETWORKS.items():
         for (dtype, widths), ranks in zip(networks, zip(*run(_forward, forward_prefetched, world_size=world_size))):
             for rank, seen in enumerate(ranks):
@@ -330,9 +331,9 @@ def _judge_forward(seen, weights, x, world_size):
 
 
 def _judge_order(seen, num_layers):
-    first = {event: i for i, event in reversed(list(enumerate(seen["events"])))}  # where each event came first
+    first = {event: i for i, event in reversed(list(enumerate(seen["events"])))}  # index of first occurrence
     for layer in range(1, num_layers):
-        computed = first.get(("compute", layer - 1))  # None: by an operation that is not watched
+        computed = first.get(("compute", layer - 1))  # None: not recorded
         when = f"when layer {layer - 1} computed, the gather of layer {layer} had"
         expect(
             computed is None or first["gather", layer] < computed,
@@ -349,14 +350,14 @@ def _judge_order(seen, num_layers):
 
 # ---- 10.4 ---------------------------------------------------------------------------------------------------------
 
-_SHAPES = ((3, 4), (5,), (2, 3), ())  # 24 numbers: 8 a rank on three, and with the last alone 7, 6 and 1
-_REDUCTIONS = (  # ranks, shapes, {parameter: ranks without its gradient}, what is special
+_SHAPES = ((3, 4), (5,), (2, 3), ())  # 24 numbers: 8 per rank on 3 ranks
+_REDUCTIONS = (  # ranks, shapes, {parameter: ranks without its gradient}, detail
     (3, _SHAPES, {}, ""),
     (3, _SHAPES, {1: (0, 1, 2)}, "on every rank"),
     (3, _SHAPES, {0: (1,), 2: (0, 2), 3: (1,)}, "on some ranks"),
     (3, _SHAPES, dict.fromkeys(range(4), (0, 1, 2)), "on every rank"),
     (3, _SHAPES, dict.fromkeys(range(4), (1,)), "on rank 1 alone"),
-    (3, ((7,), (3, 2), (1,)), {1: (2,)}, "on rank 2"),  # 14 numbers: 5 a rank, one of padding
+    (3, ((7,), (3, 2), (1,)), {1: (2,)}, "on rank 2"),  # 14 numbers: 5 per rank, one of padding
     (3, ((2,),), {}, ""),  # fewer numbers than ranks
     (3, ((3, 4), (5,)), {}, "in float32"),
     (2, ((3, 5), (4, 2)), {}, "transposed in memory"),
@@ -365,9 +366,7 @@ _REDUCTIONS = (  # ranks, shapes, {parameter: ranks without its gradient}, what 
 
 
 def check_10_4(reduce_scatter_gradients):
-    """`reduce_scatter_gradients(parameters)` returns this rank's shard of the mean gradient,
-    and frees the gradients.
-    """
+    """`reduce_scatter_gradients(parameters)` returns this rank's shard of the mean gradient and frees the gradients."""
     for world_size in (2, 3, 1):
         reductions = [reduction for reduction in _REDUCTIONS if reduction[0] == world_size]
         for reduction, seen in zip(reductions, zip(*run(_reduce, reduce_scatter_gradients, world_size=world_size))):
@@ -392,7 +391,7 @@ def _words(reduction):
 
 
 def _gradients(reduction, rank, or_zeros=False):
-    """This rank's gradients; None, or zeros, where one is missing."""
+    """Return this rank's gradients, with None, or zeros with `or_zeros`, for missing ones."""
     _, shapes, missing, how = reduction
     dtype = torch.float32 if how == "in float32" else torch.float64
     gradients = [_numbers(*shape, seed=10 * k + rank, dtype=dtype) for k, shape in enumerate(shapes)]
@@ -404,7 +403,7 @@ def _gradients(reduction, rank, or_zeros=False):
 def _reduce(reduce_scatter_gradients):
     rank, everything = dist.get_rank(), []
     for reduction in (reduction for reduction in _REDUCTIONS if reduction[0] == dist.get_world_size()):
-        # what has no gradient on any of 3 ranks
+        # parameters without a gradient on all 3 ranks
         frozen = [len(reduction[2].get(k, ())) == 3 for k in range(len(reduction[1]))]
         zeros = _gradients(reduction, rank, or_zeros=True)
         parameters = [
@@ -452,7 +451,7 @@ def _judge_reduction(seen, held):
 
 # ---- 10.5 ---------------------------------------------------------------------------------------------------------
 
-_STEPS = (  # parameters of each unit, ranks
+_STEPS = (  # numbers of parameters per unit, ranks
     ((16, 12, 20, 8), 4),
     ((16,), 2),
     ((100, 10, 10, 10), 4),
@@ -469,7 +468,7 @@ _STEPS = (  # parameters of each unit, ranks
 
 
 def check_10_5(peak_bytes):
-    """`peak_bytes(numels, world_size, reshard)` returns the bytes of a rank at the worst moment of a step."""
+    """`peak_bytes(numels, world_size, reshard)` returns a rank's peak memory during a step, in bytes."""
     run(_judge_peaks, peak_bytes)
     return f"{2 * len(_STEPS)} steps, the largest unit first, in the middle and last: the bytes at their worst moments."
 
@@ -517,9 +516,7 @@ def _judge_peak(answer, numels, N, reshard):
 
 
 def _peak(numels, N, reshard, *, backward=("whole", "shard", "free"), reduced=0, stay=False, length=None):
-    """The bytes at the worst moment, by going through a step event by event;
-    the last four arguments are for mistakes.
-    """
+    """Return the peak memory in bytes, from a simulation of a step; the keyword-only arguments imitate mistakes."""
     shards = [length(n) if length else -(-n // N) for n in numels]
     gathered, moments = set(), []
     for unit in range(len(numels)):

@@ -1,17 +1,15 @@
-"""Sharded training, drawn: what a rank gathers, uses and frees in a step,
-and what it was seen to hold in a real one.
-"""
+"""Figures of sharded training: what a rank gathers, uses and frees in a step, in theory and measured."""
 
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 _PHASES = ("forward", "backward", "Adam")
-_FREE = 0.15  # how long freeing takes: the valleys are to be seen
+_FREE = 0.15  # time of freeing, so that the valleys are visible
 
 
 def schedule(num_units=3):
-    """One step in unit times: (messages, computing, whole), each [(begin, end, unit, what)].
+    """Return one step in unit times, (messages, computing, whole), each [(begin, end, unit, what)].
 
-    `whole` says how long a unit's parameters and gradients are there in full. A unit of -1 stands for all of them.
+    `whole` has the spans in which a unit's full parameters or gradients exist. Unit -1 stands for all units.
     """
     messages, computing, whole, now = [], [], [], 0
     for unit in range(num_units):
@@ -29,7 +27,7 @@ def schedule(num_units=3):
 
 
 def held(num_units=3, num_ranks=4):
-    """[(time, what a rank holds of parameters and gradients from then on)] of the `schedule`, in units' parameters."""
+    """Return [(time, parameters and gradients that a rank holds from then on)], in sizes of a unit's parameters."""
     _, computing, whole = schedule(num_units)
     reduced = [end for _, end, _, what in whole if what == "gradients"]
     times = sorted({0, computing[-1][1], *(time for begin, end, _, _ in whole for time in (begin, end))})
@@ -40,9 +38,7 @@ def held(num_units=3, num_ranks=4):
 
 
 def sharded_step(alt, num_units=3, num_ranks=4):
-    """Draw an idea: a step in which every unit is gathered, used and freed, as one rank sees it,
-    and what it holds meanwhile.
-    """
+    """Draw a sketch of a step in which each unit is gathered, used and freed, as one rank sees it, and its memory."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
@@ -83,7 +79,7 @@ def sharded_step(alt, num_units=3, num_ranks=4):
 
 
 def _draw_unit(axes, unit, whole, end, num_ranks):
-    """A row of two tracks, parameters and gradients: a box while they are there in full, a thin strip for the shard."""
+    """Draw two tracks, parameters and gradients: a box while they exist in full, a thin strip for the shard."""
     top = 1.7 + 1.9 * unit
     reduced = max(finish for _, finish, _, what in whole if what == "gradients")
     for i, (kind, begin) in enumerate((("parameters", 0), ("gradients", reduced))):
@@ -95,9 +91,7 @@ def _draw_unit(axes, unit, whole, end, num_ranks):
 
 
 def memory_over_step(steps, alt, title=""):
-    """Draw {name: a step as `measure.alive.watch_step` returns it} side by side:
-    MB after each operation, its phases named.
-    """
+    """Draw {name: a step from `measure.alive.watch_step`} side by side: MB after each operation, with its phases."""
     top = 1.3 * max(max(step.num_bytes) for step in steps.values()) / 1e6
     with new_figure("", "", title, height=2.7) as (figure, axes):
         axes.remove()

@@ -1,4 +1,4 @@
-"""Weights that are gathered from shards: when each comes, when it is used, and how many are in memory at once."""
+"""Record when weights are gathered from shards and used, and how many are in memory at once."""
 
 import weakref
 
@@ -11,17 +11,16 @@ _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "mul", "linear", "m
 
 
 class Weights(Collectives):
-    """Notes ("gather", layer), ("wait", layer) and ("compute", layer) in their order, and how many weights were alive
-    at most.
+    """Record ("gather", layer), ("wait", layer) and ("compute", layer) in order, and the most weights alive at once.
 
-    Gathers come in the layers' order; by its shape, which no other layer has, a weight is known where it is computed
-    with.
+    Gathers must come in the order of the layers. In computations, a weight is recognised by its shape; if several
+    layers share a shape, the last one is recorded.
     """
 
     def __init__(self, shapes):
         super().__init__()
         self._layers = {frozenset(shape): layer for layer, shape in enumerate(shapes)}
-        self._holders = {}  # {storage: (layer, weak reference)}; a buffer that is used again changes hands
+        self._holders = {}  # {storage: (layer, weak reference)}; a reused buffer gets a new layer
         self.events, self.most_alive, self._num_gathers = [], 0, 0
 
     def started(self, name, tensors):
@@ -49,5 +48,5 @@ class Weights(Collectives):
             for tensor in tree_leaves(args):
                 layer = self._layers.get(frozenset(tensor.shape[-2:])) if isinstance(tensor, torch.Tensor) else None
                 if layer is not None:
-                    self._note("compute", layer, [tensor])  # it may be a copy of what was gathered
+                    self._note("compute", layer, [tensor])  # may be a copy of the gathered weight
         return super().__torch_dispatch__(function, types, args, kwargs)

@@ -6,11 +6,11 @@ import random
 from ...checks.expect import case, expect, expect_error, expect_number, expect_whole, explain, same, short, unchanged
 from ...checks.judge import run
 
-_CLOSE = 1e-6  # a tensor's float32 is right too, and no wrong answer comes so near
+_CLOSE = 1e-6  # accepts float32; no wrong answer is this close
 
 
 def _rounded(got, truth):
-    """`got`, if it is `truth` rounded to some digits; as a suspect."""
+    """Return `got` if it is `truth` rounded to 0 to 4 digits, else None; for suspects."""
     return next((got for digits in range(5) if got == round(truth, digits)), None)
 
 
@@ -18,8 +18,9 @@ def _rounded(got, truth):
 
 
 def _first(is_worse, order=sorted):
-    """The rule that finds the first batch size, in an order, whose (mean, deviation, runs) is worse
-    than the smallest's.
+    """Return a rule that finds the first batch size, in `order`, that is worse than the smallest one.
+
+    `is_worse` compares two (mean, deviation, runs).
     """
 
     def rule(table):
@@ -47,7 +48,7 @@ def _pooled(a, b):
 
 
 _is_worse = _beyond(_standard_error)
-_MISREAD = {  # reason: the rule of one who does this
+_MISREAD = {  # {reason: the rule with this mistake}
     "the dict is in no particular order: go up from the smallest batch": _first(_is_worse, list),
     "it is the last such batch, or the largest; the first is asked for":
         _first(_is_worse, lambda t: sorted(t, reverse=True)),
@@ -90,8 +91,9 @@ _EDGES = (
 
 
 def _tables():
-    """Tables of errors as chapter 11's, in no order; no difference lies within 0.5 % of two
-    standard errors, many within 2 %.
+    """Return 150 tables of errors like chapter 11's, with batch sizes in random order.
+
+    No difference is within 0.5 % of two standard errors; many are within 2 %.
     """
     chance, tables = random.Random(11), list(_EDGES)
     while len(tables) < 150:
@@ -101,7 +103,7 @@ def _tables():
             table[size] = (round(error, 3), round(chance.uniform(0.2, 3), 3), chance.randint(3, 20))
             error = max(0.5, error + chance.choice((-1, 0.1, 0.5, 1, 2)))
         base, close = table[min(table)], chance.choice(sizes[1:])
-        if len(tables) % 4 == 0:  # a little less than two, or more
+        if len(tables) % 4 == 0:  # just below or above two standard errors
             at = base[0] + chance.choice((1.975, 2.025)) * _standard_error(table[close], base)
             table[close] = (round(at, 3), *table[close][1:])
         ratios = [
@@ -114,9 +116,7 @@ def _tables():
 
 
 def check_11_1(find_break):
-    """`find_break(table)` returns the first batch size whose error is really larger than the
-    smallest one's, or None.
-    """
+    """`find_break(table)` returns the first batch size with a significantly larger error than the smallest, or None."""
     run(_judge_break, find_break)
     return "150 tables, with breaks and without: each was read as two standard errors say."
 
@@ -169,7 +169,7 @@ _SCHEDULES = (  # num_steps, base, peak, warmup, cooldown
 
 
 def check_11_2(trapezoid):
-    """`trapezoid(step, num_steps, base, peak, warmup, cooldown)` is the rate of an update, counted from 0."""
+    """`trapezoid(step, num_steps, base, peak, warmup, cooldown)` returns the rate of an update, counted from 0."""
     run(_judge_trapezoid, trapezoid)
     return f"{len(_SCHEDULES)} schedules, with warm-up and cool-down and without, are right at each update."
 
@@ -178,7 +178,7 @@ def _judge_trapezoid(trapezoid):
     for num_steps, base, peak, warmup, cooldown in _SCHEDULES:
         with case(f"num_steps={num_steps}, base={base}, peak={peak}, warmup={warmup}, cooldown={cooldown}"):
             rates = {}
-            for step in [*range(num_steps), *reversed(range(num_steps))]:  # in any order, and more than once
+            for step in [*range(num_steps), *reversed(range(num_steps))]:  # twice, to find an answer that keeps state
                 rate = expect_number(
                     trapezoid(step, num_steps, base, peak, warmup, cooldown), f"the rate of update {step}"
                 )
@@ -255,7 +255,7 @@ _TOO_LARGE = ((100, 16, 8, 3, 0.1, 1.0), (15, 16, 1, 3, 0.1, 1.0), (31, 4, 8, 1,
 
 
 def check_11_3(plan_run):
-    """`plan_run(...)` returns the updates, the hours and the dollars of a run, all ranks together."""
+    """`plan_run(...)` returns the updates, hours and dollars of a run, for all ranks together."""
     run(_judge_plan, plan_run)
     return f"{len(_RUNS)} runs planned and priced, and a batch larger than the data refused."
 
@@ -345,7 +345,7 @@ _SPECIAL = (  # num_servers, backward_s, wait_s, answer, reason
 
 
 def check_11_4(link_that_hides):
-    """`link_that_hides(num_bytes, num_servers, backward_s, wait_s)` is the link's speed in Gbit/s."""
+    """`link_that_hides(num_bytes, num_servers, backward_s, wait_s)` returns the link's speed in Gbit/s."""
     run(_judge_link, link_that_hides)
     return f"{len(_LINKS)} links and {len(_SPECIAL)} special cases are right."
 

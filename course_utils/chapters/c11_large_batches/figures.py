@@ -1,4 +1,4 @@
-"""Chapter 11's picture: small steps of gradient descent, and the large one that is to replace them."""
+"""Figures of chapter 11: small steps of gradient descent, the large step that replaces them, and test errors."""
 
 import statistics
 
@@ -7,15 +7,14 @@ from ...plots.style import COLOURS, MARKERS, STYLE, draw_prediction, new_figure,
 
 SMALL_RATE, NUM_STEPS = 0.15, 4
 START = (-1.0, 0.55)
-# What a small batch adds to the gradient of each small step; a large batch's gradient is their mean, which has none.
+# Noise in the gradient of each small step. Its mean is zero, so the large batch's gradient has none.
 NOISE = ((0.0, 1.1), (-0.2, -1.5), (0.3, 1.2), (-0.1, -0.8))
-# curvature along x and y
+# {title: (curvature along x, along y)}
 VALLEYS = {"The gradient changes little on the way": (1.0, 0.6), "It changes much": (1.0, 4.5)}
 
 
 def large_steps(alt):
-    """Draw four small steps, one of the same rate and one of four times the rate: in a gentle valley and in a steep
-    one.
+    """Draw four small steps, one step at their rate and one at four times it, in a gentle and in a steep valley.
 
     The paths are gradient descent on (a x² + b y²) / 2, computed, not sketched; the small steps have noisy gradients.
     """
@@ -49,9 +48,7 @@ def large_steps(alt):
 
 
 def descend(a, b, rate, noise=((0.0, 0.0),)):
-    """The places (x, y) of gradient descent on (a x² + b y²) / 2 from START, that one included:
-    a step for each noise.
-    """
+    """Return the points (x, y) of gradient descent on (a x² + b y²) / 2, from START on, one step per noise."""
     places = [START]
     for noise_x, noise_y in noise:
         x, y = places[-1]
@@ -63,12 +60,10 @@ TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), source=""):
-    """Draw {place: {recipe: [test error of each seed, in %]}}: a point a run, a bar at the median; the axis is
-    logarithmic.
+    """Draw {place: {recipe: [test error of each seed, in %]}}: a point per run, a bar at the median, a log axis.
 
-    `guessing` is the error of one who guesses. `prediction` is one place in a list, or None in it if the student named
-    none;
-    `source` says where the runs are from, if not from this machine.
+    `guessing` is the error of random guessing. `prediction` has one place, or None if the student made no prediction.
+    `source` names the origin of the runs, if not this machine.
     """
     with new_figure(xlabel, "test error (%)", title, height=3.4, source=source) as (figure, axes):
         recipes = list(dict.fromkeys(recipe for found in errors.values() for recipe in found))

@@ -60,9 +60,7 @@ def _is_float32(truth):
 
 
 def _try_pair(autograd_pair):
-    """What is to be held against what: (found, truth, suspects, what is said, what is asked), in
-    the order of their weight.
-    """
+    """Return comparisons for `explain`, (found, truth, suspects, said, otherwise), the most important first."""
     with forbid(*_READY_MADE, instead="call the collectives of dist yourself"):
         pair = expect_row(autograd_pair(), 2, "what autograd_pair returned", of="the two functions")
         expect(all(map(callable, pair)), f"autograd_pair returned {short(pair)}, not the two functions")
@@ -75,7 +73,7 @@ def _try_pair(autograd_pair):
 
 
 def _of_each_rank(shape, seed, dtype=torch.float64):
-    """What every rank holds of its own, known to all; matrices are transposed in memory."""
+    """Return the tensors of all ranks, the same on every rank; matrices are transposed in memory."""
     numbers = torch.randn(
         dist.get_world_size(), *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     ).to(dtype)
@@ -83,7 +81,7 @@ def _of_each_rank(shape, seed, dtype=torch.float64):
 
 
 def _call(function, name, x):
-    """What `function` makes of x, and the collectives that it called for that."""
+    """Return `function(x)` and the names of the collectives that it called."""
     with unchanged(**{f"the tensor given to {name}": x}), Collectives() as called:
         y = function(x)
     called.expect_waited()
@@ -93,7 +91,7 @@ def _call(function, name, x):
 
 
 def _pull_back(y, x, gradient, name):
-    """x's gradient for the `gradient` of y, and the collectives that were called for it."""
+    """Return the gradient of x for the `gradient` of y, and the names of the collectives called for it."""
     expect(
         y.requires_grad,
         f"what {name} returned has no autograd graph: backward() would end there. Is it the operation's apply?",
@@ -153,7 +151,7 @@ def _silence(called, what, direction):
 
 
 def _called_twice(to_ranks, total):
-    """What a second call returns has nothing to do with what the first one did; nor has a second backward pass."""
+    """Check that neither a second call nor a second backward pass changes earlier results."""
     one, other = (torch.full((3,), number, dtype=torch.float64, requires_grad=True) for number in (1.0, 2.0))
     first, copied = total(one), to_ranks(one)
     with unchanged(**{"what the first of two sum_over_ranks returned": first}):
@@ -166,7 +164,7 @@ def _called_twice(to_ranks, total):
 
 
 def _shared(to_ranks, total):
-    """y = x + to_ranks(x): autograd hands the same gradient to both summands."""
+    """Check y = x + to_ranks(x): autograd passes the same gradient tensor to both summands."""
     rank, pulls = dist.get_rank(), _of_each_rank((3, 2), 124)
     pulls[0] *= 0.0
     x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
@@ -191,9 +189,7 @@ def _without_gradients(to_ranks, total):
 
 
 def _in_a_network(to_ranks, total):
-    """A layer, then an MLP split over ranks, twice through the same functions:
-    all gradients are the whole network's.
-    """
+    """Check a layer and an MLP split over ranks, applied twice: gradients must equal the whole network's."""
     rank, N = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(125)
     stem, up, down = (nn.Linear(a, b, bias=False).double().weight for a, b in ((5, 4), (4, 6 * N), (6 * N, 4)))
@@ -226,7 +222,7 @@ def _in_a_network(to_ranks, total):
 
 
 class _Network:
-    """`K` stages, `M` micro-batches that count differently, and what one process makes of them."""
+    """`K` stages, `M` micro-batches with unequal weights, and their results in a single process."""
 
     def __init__(self, K, M):
         torch.manual_seed(126)
@@ -234,8 +230,8 @@ class _Network:
         self.xs, self._ys = (torch.randn(M, 2, 5, dtype=torch.float64) for _ in range(2))
         self._weights = torch.rand(M, dtype=torch.float64) + 0.5
         parameters = [p for stage in self.stages for p in stage.parameters()]
-        self.given, self.carried = {}, {}  # {task: its stage's input}, {task: what its stage sends on}
-        self.losses, self.gradients = [], []  # of each micro-batch; gradients by stage
+        self.given, self.carried = {}, {}  # {task: its stage's input}, {task: the tensor that it sends}
+        self.losses, self.gradients = [], []  # [micro-batch], [micro-batch][stage]
         for m in range(M):
             held = [self.xs[m].clone().requires_grad_()]
             for stage in self.stages:
@@ -253,7 +249,7 @@ class _Network:
         return self._weights[m] * F.mse_loss(output, self._ys[m])
 
     def expect_gradients(self, stage, found):
-        """Raise Wrong if `found`, a stage's gradients, are not the sums over micro-batches."""
+        """Raise Wrong unless `found`, a stage's gradients, are the sums over micro-batches."""
         expect(all(gradient is not None for gradient in found), "a p.grad is None afterwards")
         of_each = [list(gradients[stage]) for gradients in self.gradients]
         total = [sum(gradients) for gradients in zip(*of_each)]
@@ -271,7 +267,7 @@ class _Network:
         )
 
     def expect_loss(self, found):
-        """Raise Wrong if it is not the sum of the losses."""
+        """Raise Wrong unless `found` is the sum of the losses."""
         found = expect_number(found, "what came back")
         suspects = {
             "that is their mean": sum(self.losses) / len(self.losses),
@@ -298,7 +294,7 @@ def check_12_2(run_any):
 
 
 def _run_schedules(run_any, M):
-    """The number of the first schedule in which this rank's stage is refused, and the reason; or (0, None)."""
+    """Return the number of the first schedule that fails on this rank's stage, and the reason, or (0, None)."""
     stage, K = dist.get_rank(), dist.get_world_size()
     network = _Network(K, M)
     named = {"naive": pipeline.naive, "GPipe": pipeline.gpipe, "1F1B": pipeline.one_forward_one_backward}
@@ -353,7 +349,7 @@ def _judge_schedule(run_any, schedule, network, number, K):
         output.register_hook(lambda gradient: do(Task(number, m, "backward")))
         outputs.append(weakref.ref(output.untyped_storage()))
         most[0] = max(most[0], sum(memory() is not None for memory in outputs))
-        # a loop's variables still hold the last one
+        # Leave out the last one: loop variables still hold its tensors.
         done = [task.micro_batch for task in did if task.phase == "backward"][:-1]
         stale[0] = max(stale[0], neighbours.num_kept(done))
 
@@ -376,7 +372,10 @@ def _judge_schedule(run_any, schedule, network, number, K):
 
 
 def _expect_little_kept(tasks, number, most, stale, neighbours, num_micro_batches):
-    """`most` outputs were kept at once, and of received tensors `stale` after their micro-batch's backward."""
+    """Raise Wrong if too many outputs were kept at once, or received tensors after their backward.
+
+    `most` is the number of outputs, `stale` that of received tensors.
+    """
     allowed = max(pipeline.peak_activations(tasks)[number:])
     expect(
         most <= allowed + 1,
@@ -395,7 +394,7 @@ def _words(task):
 
 
 def check_12_3(run_1f1b):
-    """`run_1f1b(stage, num_micro_batches, inputs, loss_of, like)`, without deadlock."""
+    """`run_1f1b(stage, num_micro_batches, inputs, loss_of, like)` runs 1F1B without deadlock."""
     for K, M in ((2, 4), (3, 5), (4, 2), (1, 3)):
         network = _Network(K, M)
         for stage, (gradients, result, held) in enumerate(run(_run_1f1b, run_1f1b, M, world_size=K)):
@@ -442,20 +441,18 @@ def _run_1f1b(run_1f1b, M):
         with Messages() as messages:
             result = run_1f1b(stage, M, inputs, network.loss_of if rank == K - 1 else None, like)
         messages.expect_waited()
-    wait_for_the_others()  # whoever is wrong says so when all have come to their end
+    wait_for_the_others()  # results are judged once all ranks have ended
     return [p.grad for p in stage.parameters()], result, held["most"]
 
 
 # ---- 12.4 ---------------------------------------------------------------------------------------------------------
 
-# by the ranks' own clocks, of which nobody waits a real second
+# Seconds on the ranks' simulated clocks; nothing really waits.
 _TRAVEL_S, _SECONDS = 0.25, {"forward": 1.0, "backward": 2.0}
 
 
 def check_12_4(measure_bubble):
-    """`measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches)` returns the predicted
-    and the measured bubble.
-    """
+    """`measure_bubble(tasks, wait_for, run, num_stages, num_micro_batches)` returns predicted and measured bubble."""
     for K, M, name in (
         (2, 4, "gpipe"),
         (3, 3, "one_forward_one_backward"),
@@ -482,7 +479,7 @@ def check_12_4(measure_bubble):
 def _measure(measure_bubble, M, name):
     rank, K = dist.get_rank(), dist.get_world_size()
     tasks = [task for task in getattr(pipeline, name)(K, M) if task.stage == rank]
-    # ranks come at different times, as after a launch
+    # Ranks start at different times, as after a launch.
     clocks = Clocks(measure_bubble, now=3.0 * (rank == 0), apart=1e8 * (1 + rank))
     calls, spans = [], []
 
@@ -502,7 +499,7 @@ def _measure(measure_bubble, M, name):
     def work(task):
         note("run", task)
         begin = clocks.now
-        clocks.now += _SECONDS[task.phase] * (K - rank)  # unequal stages: the formula is not the measurement
+        clocks.now += _SECONDS[task.phase] * (K - rank)  # unequal, so that the formula does not hold
         spans.append((begin, clocks.now))
         tell(str(task), clocks.now)
 

@@ -1,4 +1,4 @@
-"""Clocks of several ranks: how far apart are they, so that what the ranks measured can go on one axis?"""
+"""Compare the clocks of two ranks, so that their measurements can be put on one time axis."""
 
 import time
 
@@ -7,11 +7,11 @@ import torch.distributed as dist
 
 
 def compare(fast_by_s=0.0, num_rounds=50):
-    """Called by rank 0 and rank 1 alike: the seconds that rank 1's clock is ahead, and how far that may be out.
+    """Return the seconds by which rank 1's clock is ahead, and the largest possible error.
 
-    A ping-pong: rank 1 answers with the time on its clock, and rank 0 takes that for the middle of the round trip. The
-    quickest trip errs least, by half its length at most. `fast_by_s` puts rank 1's clock forward, to try the method.
-    Returns (ahead_s, error_s) on rank 0 and None on rank 1.
+    Rank 0 and rank 1 both call this. It is a ping-pong: rank 1 answers with its time, which rank 0 takes for the middle
+    of the round trip. The fastest trip has the smallest error, at most half its duration. `fast_by_s` advances rank 1's
+    clock, to test the method. Returns (ahead_s, error_s) on rank 0 and None on rank 1.
     """
     rank, told, trips = dist.get_rank(), torch.zeros(1, dtype=torch.float64), []
     for _ in range(num_rounds):

@@ -1,6 +1,4 @@
-"""A stage's neighbours in a pipeline, played: they send as early as their own tasks let them,
-and nobody has to wait.
-"""
+"""Simulated neighbours of a pipeline stage: they send as early as their own tasks allow, and never block."""
 
 import weakref
 
@@ -11,11 +9,11 @@ from ...parallel.pipeline.schedules import Task, needs
 
 
 class Neighbours:
-    """`receive` and `send` for one stage of a schedule. `carried` is {task: the tensor that it sends on}."""
+    """`receive` and `send` for one stage of a schedule; `carried` is {task: the tensor that it sends}."""
 
     def __init__(self, schedule, stage, num_stages, carried):
         self._schedule, self._stage, self._num_stages, self._carried = schedule, stage, num_stages, carried
-        self._sent, self._received = {}, []  # {task: a gradient and a copy}; and (task, weak reference to the memory)
+        self._sent, self._received = {}, []  # {task: (gradient, copy)}, [(task, weak ref to storage)]
 
     def receive(self, phase):
         source = self._neighbour(f'receive("{phase}")', phase, {"forward": -1, "backward": 1})
@@ -52,7 +50,7 @@ class Neighbours:
             said=f"what {call} was given is not right",
             otherwise=f"is it {what}, for that micro-batch?",
         )
-        self._sent[task] = (tensor, tensor.clone()) if phase == "backward" else ()  # an output must not live on
+        self._sent[task] = (tensor, tensor.clone()) if phase == "backward" else ()  # keeps no output alive
 
     def _neighbour(self, call, phase, steps):
         expect(phase in steps, f'{call}: the phase of a message is "forward" or "backward"')
@@ -61,7 +59,7 @@ class Neighbours:
         return neighbour
 
     def _possible(self):
-        """The tasks that all other stages can do, with what this one has sent."""
+        """Return all tasks that the other stages can complete, given what this stage has sent."""
         done, before = {None, *self._sent}, None
         while before != len(done):
             before = len(done)
@@ -73,11 +71,11 @@ class Neighbours:
         return done
 
     def num_kept(self, micro_batches):
-        """How many received tensors of these micro-batches are still in memory."""
+        """Return how many received tensors of these micro-batches are still in memory."""
         return sum(task.micro_batch in micro_batches and memory() is not None for task, memory in self._received)
 
     def expect_all_sent(self, tasks):
-        """Raise Wrong if the result of one of `tasks` was not sent, to the neighbour that needs it."""
+        """Raise Wrong if a result of `tasks` was not sent, or if a gradient changed after it was sent."""
         for task in tasks:
             expect(
                 task in self._sent or task not in self._carried,

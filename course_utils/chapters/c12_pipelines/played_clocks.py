@@ -1,4 +1,4 @@
-"""Clocks that go on only while a rank works or waits, by as much as a check says: what is measured is then exact."""
+"""Simulated clocks that advance only by amounts that a check sets, so that measurements are exact."""
 
 import time
 import timeit
@@ -11,10 +11,11 @@ _CLOCKS = "perf_counter", "monotonic", "time", "clock_gettime"
 
 
 class Clocks(Collectives):
-    """A rank's clocks, which show `apart` seconds more than `now`; in a collective a rank waits until the last has
-    come, and leaves it a moment after the rank before it.
+    """A rank's simulated clocks; they show `now` + `apart` seconds.
 
-    Those are the clocks of `time`, under whichever name `answer` has them; `were_read` says whether one was.
+    In a collective, a rank waits for the last rank; ranks leave it a moment apart, in rank order. The clocks replace
+    those of `time` and `timeit`, also under names imported into the module of `answer`. `were_read` tells whether one
+    was read.
     """
 
     def __init__(self, answer, now, apart):
@@ -31,7 +32,7 @@ class Clocks(Collectives):
             before = getattr(module, name)
             self._before.append((module, name, before))
             setattr(module, name, read)
-            # from time import …
+            # for `from time import …`
             self._names.update({key: read for key, value in self._names.items() if value is before})
         return self
 

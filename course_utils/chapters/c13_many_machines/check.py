@@ -80,16 +80,14 @@ def _judge_environment(found, rank, node, local, gpus):
 # ---- 13.2 ---------------------------------------------------------------------------------------------------------
 
 _NUM_STEPS, _BATCH = 9, 12
-# Attempts: how many ranks, which of them is killed, and in its how manyth forward pass. Two go through: the second of
-# them finds nothing left to do. Five cannot share a batch equally.
+# (number of ranks, rank to kill, at which of its forward passes). The last two attempts finish; the second of them has
+# no steps left to do. Five ranks cannot share a batch equally.
 _ATTEMPTS = (5, 4, 4), (2, 0, 3), (3, None, None), (1, None, None)
 
 
 def check_13_2(train_elastic):
-    """`train_elastic(model, optimizer, images, labels, num_steps, path)` goes on from `path` with
-    any number of ranks.
-    """
-    history = []  # (ranks, from step, to step) of the attempts so far
+    """`train_elastic(model, optimizer, images, labels, num_steps, path)` resumes from `path` on any number of ranks."""
+    history = []  # (ranks, first step, end step) of past attempts
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.ckpt"
         for attempt, (num_ranks, killed, when) in enumerate(_ATTEMPTS):
@@ -109,7 +107,7 @@ def check_13_2(train_elastic):
 
 
 def _goes_through(train_elastic, path, begin, num_ranks, killed, when, history):
-    """Run one attempt and judge what came back; or return False after the kill."""
+    """Run one attempt and judge its results; return False if its rank was killed."""
     try:
         results = run(_train_until_killed, train_elastic, path, killed, when, world_size=num_ranks)
     except WorkerError as error:
@@ -157,13 +155,14 @@ def _judge_results(train_elastic, results, history):
 
 
 def _judge_saved(train_elastic, path, num_ranks, begin, killed, step, history):
-    """How many steps are in the file, told by its parameters; the kill in `step` may have come
-    while the last was being saved.
+    """Return the number of steps in the file, recognised by its parameters.
+
+    The kill in `step` may have interrupted the last save. Raises Wrong if the file is missing or wrong.
     """
     expect(path.exists(), f"rank {killed} was killed in step {step}, and no file was there: when is it saved?")
     try:
         states = torch.load(path, weights_only=True)["states"].values()
-    except Exception:  # whatever torch says of another file
+    except Exception:  # torch's errors for other files vary
         raise Wrong("the file at path is none of checkpoint.save's") from None
     models = [list(state.values()) for state in states if "0.weight" in state]
     expect(models, "the model is not in the checkpoint")
@@ -193,7 +192,7 @@ def _make():
 
 
 def _mistakes(found, histories):
-    """{reason: `found`, if it is what comes of one of the attempts' `histories` with this mistake, else None}."""
+    """Return {reason: a function that returns `found` if this mistake leads to it in one of `histories`, else None}."""
     mistakes = {
         "is the optimizer's state loaded?": [{"forgets": True}],
         "was the last saved step made again?": [{"shift": -1}],
@@ -226,7 +225,8 @@ def _share(size, num_ranks):
 
 
 def _imitate(history, forgets=False, anew=False, shift=0, weigh=_share, alone=False, drops=False):
-    """The parameters after attempts as those of `history`, or with a mistake;
+    """Return the parameters after the attempts in `history`, correctly or with a mistake.
+
     `weigh` gives the factor of a rank's mean loss.
     """
     (model, optimizer), (images, labels) = _make(), _data()
@@ -248,7 +248,7 @@ def _imitate(history, forgets=False, anew=False, shift=0, weigh=_share, alone=Fa
 
 _JOBS = (2, 3, 20), (1, 2, 5), (3, 1, 90)  # nodes, workers on each, minutes
 _IN_TASK = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
-# Stand-ins for what Slurm has on the first of a job's nodes. They start real processes, all on this machine.
+# Stand-ins for Slurm's commands on a job's first node; they start real processes, all on this machine.
 _SRUN = """
 import os, subprocess, sys
 given, options = sys.argv[1:], []
@@ -277,9 +277,7 @@ _STANDINS = {
 
 
 def check_13_3(batch_file):
-    """`batch_file(nodes, workers_per_node, minutes, program)` returns a file for sbatch that starts
-    each worker by srun.
-    """
+    """`batch_file(nodes, workers_per_node, minutes, program)` returns a file for sbatch; srun starts each worker."""
     run(_judge_batch_files, batch_file)
     return (
         f"{len(_JOBS)} files: read as Slurm would, and run{_taken_by_slurm()}: each worker found its own six variables."
@@ -305,7 +303,7 @@ def _judge_batch_files(batch_file):
 
 
 def _judge_directives(text, nodes, share, minutes):
-    """Read the file as sbatch does: its own lines up to the first command."""
+    """Check the #SBATCH lines, which sbatch reads only above the first command."""
     expect(isinstance(text, str), f"{short(text)} came back, and the file's text is asked")
     expect(text.startswith("#!"), "the first line must name the shell, #!/bin/bash: sbatch refuses a file without it")
     lines = text.splitlines()
@@ -336,7 +334,10 @@ def _judge_directives(text, nodes, share, minutes):
 
 
 def _seconds(text):
-    """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, with days and a dash in front."""
+    """Return the seconds of a Slurm time: [days-]hours:minutes:seconds, minutes:seconds or minutes.
+
+    With days, minutes and seconds may be missing. Raises Wrong for another text.
+    """
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     expect(match, f"--time={text} is no time of Slurm's")
     days, *parts = match.groups()
@@ -349,7 +350,7 @@ def _seconds(text):
 
 
 def _judge_run(text, folder, nodes, share, number):
-    """Run the file as the first node would, with a srun that starts its tasks on this machine; return the port."""
+    """Run the file as a job's first node would, with a stand-in for srun, and return the MASTER_PORT."""
     for name, content in _STANDINS.items():
         (folder / name).write_text(content)
         (folder / name).chmod(0o755)
@@ -423,7 +424,7 @@ def _judge_tasks(tasks, nodes, share):
 
 
 def _hand_in(text, folder):
-    """Where there is a Slurm, have it read the file; that the cluster has no such nodes is not the answer's fault."""
+    """Let this machine's Slurm, if any, check the file; nodes that it does not have are no error."""
     if not _slurm_answers():
         return
     done = subprocess.run(["sbatch", "--test-only", folder / "job.sbatch"], capture_output=True, text=True, timeout=5)
@@ -463,8 +464,9 @@ def _judge_groups(make_groups):
 
 
 class _new_groups_watched:
-    """Ranks meet at each call of dist.new_group, and at the end: where they do not all make the
-    same group, nobody stands still.
+    """Raise Wrong if the ranks' calls of dist.new_group differ, instead of a deadlock.
+
+    The ranks meet at each call and at the end of the block.
     """
 
     def __enter__(self):
@@ -526,6 +528,6 @@ def _judge_group(group, shape, axis):
 
 
 def _lines(mesh, axis, rank):
-    """The ranks of the line along `axis` of the mesh on which `rank` lies."""
+    """Return the ranks on the line along `axis` of the mesh through `rank`."""
     lines = mesh.movedim(axis, -1).reshape(-1, mesh.shape[axis])
     return next(line for line in lines.tolist() if rank in line)

@@ -1,6 +1,4 @@
-"""Nodes of a cluster and the groups that their ranks form, drawn:
-which messages stay inside a node, and which leave it.
-"""
+"""Figures of nodes and process groups: which messages stay inside a node, and which leave it."""
 
 from ...plots.style import COLOURS, STYLE, pale, show
 
@@ -8,8 +6,9 @@ _NEAR, _FAR = COLOURS[0], COLOURS[1]  # inside a node, between nodes
 
 
 def hops_of(groups, num_gpus):
-    """[(from, to, whether it leaves its node)] of the rings that connect each of `groups`, lists of ranks;
-    a node has `num_gpus`.
+    """Return the hops, (from, to, whether it leaves the node), of a ring over each of `groups`, lists of ranks.
+
+    A node has `num_gpus` ranks.
     """
     hops = []
     for ranks in groups:
@@ -19,11 +18,10 @@ def hops_of(groups, num_gpus):
 
 
 def nodes(panels, alt, num_nodes=2, num_gpus=4):
-    """Draw {title: [groups, each a list of ranks]}: a row is a node, a circle a rank, an arrow goes to the next of its
-    group.
+    """Draw {title: [groups, each a list of ranks]}: a row per node, a circle per rank, arrows along each group's ring.
 
-    Ranks are numbered node by node. Arrows that leave a node are thicker and in another colour; a rank without an arrow
-    is in no group with another. An idea, not a measurement.
+    Ranks are numbered node by node. Arrows between nodes are thicker and in another colour; a rank without arrows is
+    alone in its groups. This is a sketch, not a measurement.
     """
     import matplotlib.pyplot as plt
 
@@ -65,9 +63,7 @@ def _draw_nodes(axes, num_nodes, num_gpus, is_first):
 
 
 def _draw_hop(axes, src, dst, leaves):
-    """An arrow between two places, (node, local rank); it bends where the way back, or another
-    rank, lies on the straight line.
-    """
+    """Draw an arrow between two places, (node, local rank), bent if it would cover another arrow or rank."""
     (node, column), (to_node, to_column) = src, dst
     is_neighbour = abs(column - to_column) == 1 and node == to_node
     bend = 0.0 if is_neighbour or (leaves and column != to_column) else 0.25 if leaves else 0.33

@@ -15,7 +15,7 @@ from ...parallel.parameter_server import Asynchronous, Client, Plan, serve
 
 # ---- 14.1 ---------------------------------------------------------------------------------------------------------
 
-_SHARES, _NUM_STEPS = (5, 3), 4  # images of the two workers in a step
+_SHARES, _NUM_STEPS = (5, 3), 4  # images of each of the two workers in a step
 _BATCH, _NUM_SERVERS = sum(_SHARES), 2
 
 
@@ -46,7 +46,7 @@ def _train(work_step):
         return _serve({name: p for name, p in model.named_parameters() if owner[name] == rank})
     torch.manual_seed(rank)
     for p in model.parameters():
-        nn.init.normal_(p)  # what a worker begins with is nobody's business
+        nn.init.normal_(p)  # a worker's initial parameters must not matter
     for x, y in _data():
         x, y = (each.split(_SHARES)[rank - _NUM_SERVERS] for each in (x, y))
         with unchanged(x=x, y=y, owner=owner):
@@ -88,13 +88,14 @@ def _data():
 
 
 def _imitate(weigh=lambda n: n / _BATCH, is_stale=False, accumulates=False, pushes_parameters=False):
-    """The servers' parameters after the steps, or what they would be with a mistake;
-    `weigh` gives the factor of n images' mean.
+    """Return the servers' parameters after all steps, correctly or with a mistake.
+
+    `weigh` gives the factor for the mean loss of n images.
     """
     model = _make_model()
     parameters = list(model.parameters())
     optimizer, kept = _make_optimizer(parameters), [[torch.zeros_like(p) for p in parameters] for _ in _SHARES]
-    own = []  # what stale workers compute with: their own first parameters
+    own = []  # parameters of stale workers: their initial ones
     for rank in range(_NUM_SERVERS, _NUM_SERVERS + len(_SHARES)):
         torch.manual_seed(rank)
         own.append(_make_model())
@@ -117,7 +118,7 @@ def _imitate(weigh=lambda n: n / _BATCH, is_stale=False, accumulates=False, push
 
 # ---- 14.2 ---------------------------------------------------------------------------------------------------------
 
-_ASKED = (  # steps of the one that asks, of the others, and tau
+_ASKED = (  # steps of the asking worker, steps of the others, tau
     (0, (0, 0), 0), (1, (0, 1), 0), (1, (1, 1), 0), (3, (5, 9), 0), (2, (0, 2), 2), (3, (0, 9), 2), (3, (1, 9), 2),
     (7, (4, 7), 2), (7, (5, 6), 2), (12, (12, 2), 9), (12, (12, 2), 10), (5, (), 0), (4, (9,), 1),
     (100, (0, 40), 99), (100, (1, 40), 99),
@@ -125,7 +126,7 @@ _ASKED = (  # steps of the one that asks, of the others, and tau
 
 
 def check_14_2(may_begin):
-    """`may_begin(step, clocks, tau)` is the rule of bounded delay."""
+    """`may_begin(step, clocks, tau)` implements the rule of bounded delay."""
     run(_judge_answers, may_begin)
     for tau in (0, 2):
         with case(f"3 workers that sleep by chance, tau = {tau}"):
@@ -194,8 +195,9 @@ _DEALT = (
 
 
 def check_14_3(bytes_in):
-    """`bytes_in(key_bytes, num_servers, num_workers)` counts what enters the busiest server, a
-    worker, and a process of a ring.
+    """`bytes_in` counts the bytes that enter the busiest server, a worker, and a process of a ring.
+
+    Its arguments are `key_bytes, num_servers, num_workers`.
     """
     run(_judge_bytes, bytes_in)
     return f"{len(_DEALT)} plans: the bytes into servers, workers and rings are right."

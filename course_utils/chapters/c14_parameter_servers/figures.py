@@ -15,13 +15,13 @@ from ...plots.style import (
 )
 
 _PULL, _PUSH = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
-_KEYS = (2, 2, 3, 4)  # places in the palette: the first two keys lie on server 0
+_KEYS = (2, 2, 3, 4)  # palette indices; keys 0 and 1 are on server 0
 
 
 def push_and_pull(alt, num_workers=3):
-    """Draw two servers, with two keys each, above workers that have a copy of all four, numbered by ranks.
+    """Draw two servers with two keys each, above workers with copies of all four keys, numbered by rank.
 
-    An idea, not a measurement.
+    This is a sketch, not a measurement.
     """
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
@@ -69,10 +69,10 @@ def _process(axes, x, y, title, held):
 
 
 def who_waits(charts, until, alt):
-    """Draw {title: [(worker, step, begin, end)]} one below the other up to the time `until`: a box a step, white where
-    a worker waits.
+    """Draw {title: [(worker, step, begin, end)]} below one another up to time `until`: a box per step.
 
-    Steps and workers, which are numbered from 0, are drawn with numbers from 1: rank 0 is the server.
+    White means that a worker waits. Steps and workers are numbered from 0 here and from 1 in the figure, where rank 0
+    is the server.
     """
     with new_figure(
         "",
@@ -107,9 +107,7 @@ def who_waits(charts, until, alt):
 
 
 def staleness(charts, alt, title=""):
-    """Draw {name: ([staleness of fast workers' gradients], [of the slow one's])} side by side, as shares of the
-    gradients of each kind.
-    """
+    """Draw {name: (staleness of fast workers' gradients, of the slow one's)}, two lists, in per cent, side by side."""
     highest = max(max(fast + slow) for fast, slow in charts.values())
     with new_figure("", "", title, height=2.7) as (figure, axes):
         axes.remove()
@@ -129,10 +127,10 @@ def staleness(charts, alt, title=""):
 
 
 def medians(runs, places, xlabel, ylabel, alt, title="", **settings):
-    """Draw {name: [a run's points (x, y), in order of x]}: at each of `places` the median over runs, with the range.
+    """Draw {name: [points (x, y) of each run, in order of x]}: median and range over runs at each of `places`.
 
-    A run's value at a place is that of its last point up to there. A line ends where the first of its runs ends.
-    `settings` are those of `lines`.
+    A run's value at a place is that of its last point up to it. A line ends with its shortest run. `settings` are those
+    of `lines`.
     """
     series = {}
     for name, curves in runs.items():
@@ -148,5 +146,5 @@ def medians(runs, places, xlabel, ylabel, alt, title="", **settings):
 
 
 def _value_at(points, x):
-    """The y of the last of `points`, (x, y) in order of x, up to `x`."""
+    """Return the y of the last of `points`, (x, y) in order of x, up to `x`."""
     return points[bisect.bisect_right(points, x, key=lambda point: point[0]) - 1][1]

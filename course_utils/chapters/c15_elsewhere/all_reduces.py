@@ -1,4 +1,4 @@
-"""How long an all-reduce takes: Horovod's, gloo's, and the ring that chapter 08 writes. A worker, for `launch`."""
+"""Time the all-reduces of Horovod, of gloo and of chapter 08's ring, in workers of `launch`."""
 
 import os
 
@@ -6,9 +6,10 @@ from ...frameworks.meeting import meet_for_horovod
 
 
 def seconds(folder, sizes, cycle_ms=None):
-    """{way: the median of each of `sizes`, in bytes}; `folder` as for meet_for_horovod. Every rank calls it alike.
+    """Return {way: median seconds for each of `sizes`, in bytes}; every rank must call this.
 
-    `cycle_ms`: how often Horovod's ranks ask one another what is ready, in milliseconds; 1 by its own choice.
+    `folder` is as for meet_for_horovod. `cycle_ms` is the interval in milliseconds at which Horovod's ranks negotiate
+    what is ready; None leaves Horovod's default, 1.
     """
     if cycle_ms is not None:
         os.environ["HOROVOD_CYCLE_TIME"] = str(cycle_ms)
@@ -21,7 +22,7 @@ def seconds(folder, sizes, cycle_ms=None):
     from ...parallel import ring
 
     hvd.init()
-    dist.init_process_group("gloo")  # beside Horovod: launch has set torchrun's variables, too
+    dist.init_process_group("gloo")  # uses torchrun's variables, which launch has set
     found = {"Horovod": [], "chapter 08's ring": [], "gloo": []}
     for size in sizes:
         x = torch.zeros(size // 4)

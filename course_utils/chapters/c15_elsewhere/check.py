@@ -1,6 +1,4 @@
-"""Checks of chapter 15: a loop in Horovod's calls, TensorFlow's cluster in a variable, the script
-whose replicas drift apart.
-"""
+"""Checks of chapter 15: a Horovod training loop, TensorFlow's TF_CONFIG, the script whose replicas drift apart."""
 
 import ast
 import contextlib
@@ -34,13 +32,13 @@ from .horovod import Horovod
 # ---- 15.1 ---------------------------------------------------------------------------------------------------------
 
 _NUM_STEPS, _BATCH, _LR = 4, 64, 0.3
-_LOSSES = 1e-6  # on its way to the other ranks a loss may have been of torch's default dtype
+_LOSSES = 1e-6  # a loss may have been sent as float32
 _REAL = "horovod.torch"
 
 
 @dataclass(frozen=True)
 class _Start:
-    """What the ranks begin with; those of `trained` have made steps before, with the optimizers that they bring."""
+    """How the ranks start; those of `trained` have made steps, so that their optimizers have state."""
 
     what: str
     num_ranks: int
@@ -57,9 +55,7 @@ _STARTS = (
 
 @dataclass(frozen=True)
 class _Trained:
-    """What came of a rank: `used` numbers the images that went through its model, `calls` names
-    what it called of Horovod's.
-    """
+    """A rank's results; `used` has the numbers of its images, `calls` the names of the Horovod functions called."""
 
     losses: list
     parameters: list
@@ -68,9 +64,7 @@ class _Trained:
 
 
 def check_15_1(train_horovod):
-    """`train_horovod(model, optimizer, images, labels, num_steps)` trains with Horovod, and returns
-    a loss for each step.
-    """
+    """`train_horovod(model, optimizer, images, labels, num_steps)` trains with Horovod and returns each step's loss."""
     for start in _STARTS:
         with case(start.what):
             found = run(_train, train_horovod, start, world_size=start.num_ranks)
@@ -89,11 +83,14 @@ def _train(train_horovod, start):
 
 
 class _NotStarted(Exception):
-    """In a worker: Horovod itself does not begin, whatever the answer is."""
+    """Horovod itself does not start in the worker, whatever the answer is."""
 
 
 def _train_with_horovod(train_horovod, start):
-    """As `_train` on each rank, with Horovod itself. Raises RuntimeError where it was built and does not start."""
+    """Train on all ranks with Horovod itself, as `_train` does with the stand-in, and return the results.
+
+    Raises RuntimeError if Horovod was built and does not start.
+    """
     try:
         with tempfile.TemporaryDirectory() as folder, unannounced():
             on = frameworks.Environment(_REAL)
@@ -112,7 +109,7 @@ def _train_in_horovod(train_horovod, start, folder):
         frameworks.meet_for_horovod(folder)
         import horovod.torch as hvd
 
-        hvd.init()  # the answer's own call comes second, and does nothing
+        hvd.init()  # the answer's own call then does nothing
     except Exception as error:
         raise _NotStarted(f"{type(error).__name__}: {error}") from error
     return _train_watched(train_horovod, start, hvd.rank(), [])
@@ -136,7 +133,7 @@ def _train_watched(train_horovod, start, rank, calls):
 
 def _data():
     generator = torch.Generator().manual_seed(151)
-    images = torch.randn(_NUM_STEPS * _BATCH + 100, 6, generator=generator, dtype=torch.float64)  # 100 are for no step
+    images = torch.randn(_NUM_STEPS * _BATCH + 100, 6, generator=generator, dtype=torch.float64)  # 100 are unused
     return images, torch.randint(4, (len(images),), generator=generator)
 
 
@@ -188,7 +185,7 @@ def _judge_training(train_horovod, ranks, start):
 
 
 def _judge_images(used, share):
-    """Whether the ranks share each step's images equally; `used` has the numbers of those that each rank used."""
+    """Raise Wrong unless the ranks share each step's images equally; `used` has each rank's image numbers."""
     for rank, numbers in enumerate(used):
         expect(None not in numbers, f"rank {rank} put images through its model that it was not given")
         has_all = len(used) > 1 and len(set(numbers)) == _BATCH * _NUM_STEPS
@@ -222,7 +219,10 @@ def _judge_parts(parts, images):
 
 
 def _mistakes(found, start, parts, calls):
-    """{reason: `found`, if it is what comes of a mistake, perhaps besides that of a lost momentum, else None}."""
+    """Return {reason: a function that returns `found` if this mistake leads to it, else None}.
+
+    Each mistake is tried with and without the momentum of earlier steps.
+    """
     num_ranks, knows = start.num_ranks, ": what does the optimizer that DistributedOptimizer returns know of it?"
     mistakes = {
         "the momentum of rank 0's earlier steps is gone" + knows * ("DistributedOptimizer" in calls): {},
@@ -272,11 +272,9 @@ def _imitate(
     ends_alike=False,
     is_late=False,
 ):
-    """(losses, parameters) of each rank after training on the images `parts[step][rank]`, as it should be or with a
-    mistake.
+    """Return (losses, parameters) of each rank after training on `parts[step][rank]`, correctly or with a mistake.
 
-    The ranks begin with the parameters of rank `begin`, and their optimizers with the state of rank `state`; None:
-    their own.
+    The ranks start with the parameters of rank `begin` and the optimizer state of rank `state`; None means their own.
     """
     (images, labels), ranks, losses = _data(), [], []
     for rank in range(len(parts[0])):
@@ -442,7 +440,7 @@ _HINTS = {
 
 
 def check_15_3(wrong_script):
-    """`wrong_script()` returns the letter of the script that is wrong, and the word for why."""
+    """`wrong_script()` returns the letter of the wrong script, and the word for its fault."""
     run(_judge_script, wrong_script)
     return "that one it is: after its first step the replicas differ, and no error says so."
 

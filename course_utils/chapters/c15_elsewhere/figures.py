@@ -1,9 +1,9 @@
-"""TensorFlow's strategies, drawn: which processes there are, what computes in them, and where the variables lie."""
+"""Figure of TensorFlow's strategies: their processes, devices and variables."""
 
 from ...plots.style import COLOURS, STYLE, pale, show
 
-# (title, processes); a process: (name, height of its top, devices, variables: None, "each" for a copy a device, or
-# "one").
+# (title, processes). A process is (name, row, devices, variables); variables are None, "one", "each" for a copy per
+# device, or "parts" for a part per device.
 _STRATEGIES = (
     ("tf.device", [("", 0, 2, "parts")]),
     ("Mirrored", [("", 0, 2, "each")]),
@@ -11,11 +11,11 @@ _STRATEGIES = (
     ("MultiWorkerMirrored", [("worker 0", 0, 1, "each"), ("worker 1", 1, 1, "each")]),
     ("ParameterServer", [("worker 0", 0, 1, None), ("worker 1", 1, 1, None), ("server", 0.5, 0, "one")]),
 )
-_HIGH = 1.55  # from one row of processes to the next
+_HIGH = 1.55  # between rows of processes
 
 
 def strategies(alt):
-    """Draw what each strategy makes of one program: frames are processes, circles devices, squares variables."""
+    """Draw the processes of each strategy as frames, its devices as circles, its variables as squares."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -40,7 +40,7 @@ def strategies(alt):
 
 
 def _draw(axes, x, title, processes):
-    """One strategy from `x` on; its width."""
+    """Draw one strategy with its left edge at `x`, and return its width."""
     with_server = any(devices == 0 for *_, devices, _ in processes)
     width = 2.9 if with_server else 1.95
     axes.text(x, -0.5, title, fontsize=8, ha="left", va="bottom")
@@ -62,7 +62,7 @@ def _draw(axes, x, title, processes):
 
 
 def _fill(axes, left, wide, top, devices, variables, several):
-    """Devices and variables of a process."""
+    """Draw the devices and variables of a process."""
     middle = top + 0.55
     if variables == "one" and devices:
         _variables(axes, left + wide / 2, middle + 0.3)

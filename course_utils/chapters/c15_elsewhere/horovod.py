@@ -1,4 +1,4 @@
-"""Horovod's calls for PyTorch, played among a check's workers: `import horovod.torch` finds them, built or not."""
+"""A stand-in for Horovod's PyTorch module, among a check's workers; `import horovod.torch` imports it."""
 
 import contextlib
 import functools
@@ -12,24 +12,23 @@ import torch.distributed as dist
 
 from ...checks.expect import Wrong
 
-_AVERAGE, _SUM, _MIN, _MAX, _PRODUCT = 0, 1, 3, 4, 5  # Horovod's numbers
+_AVERAGE, _SUM, _MIN, _MAX, _PRODUCT = 0, 1, 3, 4, 5  # Horovod's values
 _COMBINE = {_AVERAGE: torch.add, _SUM: torch.add, _MIN: torch.minimum, _MAX: torch.maximum, _PRODUCT: torch.mul}
 _BEFORE_INIT = "init", "is_initialized", "shutdown"
 
 
 class Compression:
-    """Horovod's names for how gradients travel; each is the dtype, None for their own."""
+    """Horovod's compression options: the dtype in which gradients are sent, None for their own."""
 
     none, fp16 = None, torch.float16
 
 
 class Horovod:
-    """Inside, `import horovod.torch as hvd` finds a stand-in that does what Horovod 0.28.1 does for a training loop.
+    """Make `import horovod.torch as hvd` import a stand-in that acts as Horovod 0.28.1 does in a training loop.
 
-    `calls` has the names of its functions that this rank called, in order. The ranks are on nodes of `per_node` each.
-    The worker has no process group from then on, as one of Horovod's has none. The ranks meet in each collective and at
-    the end of the block: where they come to different ones all of them raise Wrong with the same words, and nobody
-    stands still.
+    `calls` has the names of the functions that this rank called, in order. A node has `per_node` ranks. The worker's
+    process group is destroyed, because workers of Horovod have none. The ranks meet in each collective and at the end
+    of the block; if they call different ones, all of them raise the same Wrong, and there is no deadlock.
     """
 
     def __init__(self, per_node):
@@ -62,9 +61,7 @@ class Horovod:
             self.exchange("the end of your function")
 
     def exchange(self, what, value=None, shapes=""):
-        """Return the values of all ranks, in their order, when all have come to the same, `what`,
-        and with the same `shapes`.
-        """
+        """Return the values of all ranks, in rank order; raise Wrong if `what` or `shapes` differ between ranks."""
         number = next(self._number)
         self._store.set(f"Horovod's meeting {number}, rank {self.rank}", cloudpickle.dumps((what, shapes, value)))
         everyone = [
@@ -82,24 +79,24 @@ class Horovod:
         return [value for *_, value in everyone]
 
     def exchange_tensors(self, what, tensors):
-        """Return the tensors of all ranks, a list for each."""
+        """Return the tensors of all ranks, a list for each. Raises ValueError if a tensor is not contiguous."""
         if not all(tensor.is_contiguous() for tensor in tensors):
             raise ValueError("Horovod sends contiguous tensors only")
         shapes = " and ".join(
             f"{list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors
         )
-        copies = [tensor.detach().clone() for tensor in tensors]  # or their whole storage would travel
+        copies = [tensor.detach().clone() for tensor in tensors]  # pickling a view would send its whole storage
         return self.exchange(what, copies, shapes)
 
     def reduce(self, what, tensors, op, compression=None, factor=1.0):
-        """Return the tensors combined over all ranks and multiplied by `factor`, in new ones."""
+        """Return new tensors: those of all ranks, combined and multiplied by `factor`."""
         sent = [tensor if compression is None else tensor.to(compression) for tensor in tensors]
         combined = [functools.reduce(_COMBINE[op], each) for each in zip(*self.exchange_tensors(what, sent))]
         factor = factor / self.size if op == _AVERAGE else factor
         return [(result * factor).to(tensor.dtype) for result, tensor in zip(combined, tensors)]
 
     def fill(self, what, tensors, root):
-        """Put the numbers of rank `root` into the tensors of all ranks."""
+        """Copy the tensors of rank `root` into those of all ranks. Raises ValueError if there is no such rank."""
         if root not in range(self.size):
             raise ValueError(f"there is no rank {root!r} to broadcast from: there are {self.size}")
         for tensor, other in zip(tensors, self.exchange_tensors(f"{what} from rank {root}", tensors)[root]):
@@ -110,18 +107,18 @@ class Horovod:
         def call(*args, **kwargs):
             self.calls.append(function.__name__)
             if not self.is_on and function.__name__ not in _BEFORE_INIT:
-                raise ValueError("Horovod has not been initialized; use hvd.init().")  # its own words
+                raise ValueError("Horovod has not been initialized; use hvd.init().")  # Horovod's message
             return function(*args, **kwargs)
 
-        call.__code__ = call.__code__.replace(co_name=function.__name__)  # where a rank is said to wait
+        call.__code__ = call.__code__.replace(co_name=function.__name__)  # the name in reports of waiting ranks
         return call
 
 
 class _Functions:
-    """What the module has, with the arguments that Horovod's own take."""
+    """The functions of the module, with the arguments of Horovod's own."""
 
     def __init__(self, horovod):
-        # {handle: (tensor to fill, its numbers)}
+        # _under_way: {handle: (tensor to fill, result)}
         self._horovod, self._under_way, self._number = horovod, {}, itertools.count()
 
     def init(self, comm=None, process_sets=None):
@@ -230,13 +227,14 @@ class _Functions:
         self._horovod.fill("broadcast_parameters", tensors, root_rank)
 
     def broadcast_optimizer_state(self, optimizer, root_rank, model=None):
-        if not optimizer.state:  # Horovod gives it one with a step whose gradients are zeros, and does so here
+        # As in Horovod, a step with zero gradients creates the state.
+        if not optimizer.state:
             for p in _parameters(optimizer):
                 p.grad = torch.zeros_like(p)
             (super(_Averaging, optimizer) if isinstance(optimizer, _Averaging) else optimizer).step()
         states = [optimizer.state[p] for p in _parameters(optimizer) if optimizer.state.get(p)]
         if not states:
-            return  # nor are the options sent then
+            return  # Horovod then sends no options either
         places = [(state, key) for state in states for key in state]
         tensors = [state[key] for state, key in places if isinstance(state[key], torch.Tensor)]
         self._horovod.fill("broadcast_optimizer_state", tensors, root_rank)
@@ -257,7 +255,7 @@ class _Functions:
             if {id(p) for group in optimizer.param_groups for p in group["params"]} - {id(p) for _, p in named}:
                 raise ValueError("named_parameters lacks a parameter of the optimizer")
         own = type(optimizer)
-        averaging = type(own.__name__, (_Averaging, own), {})(optimizer.param_groups)  # whose state is empty
+        averaging = type(own.__name__, (_Averaging, own), {})(optimizer.param_groups)  # with empty state, as in Horovod
         averaging._begin(self._horovod, op, compression, backward_passes_per_step)
         return averaging
 
@@ -267,7 +265,7 @@ class _Functions:
 
 
 class _Differentiable(torch.autograd.Function):
-    """A function of a tensor, and of its gradient on the way back."""
+    """Apply a function to a tensor, and in the backward pass to its gradient."""
 
     @staticmethod
     def forward(ctx, tensor, function):
@@ -280,14 +278,14 @@ class _Differentiable(torch.autograd.Function):
 
 
 class _Averaging:
-    """What stands before an optimizer's own class in the one of DistributedOptimizer.
+    """The class that DistributedOptimizer puts before the optimizer's own class.
 
-    Gradients meet in `step` at the latest.
+    `step` averages the gradients, except in `skip_synchronize`.
     """
 
     def _begin(self, horovod, op, compression, passes):
         self._horovod, self._op, self._compression = horovod, op, compression
-        # {parameter: backward passes since the last step}
+        # _num_passes: {parameter: backward passes since the last step}
         self._passes, self._num_passes, self._is_skipping = passes, {}, False
         for p in _parameters(self) if horovod.size > 1 else ():
             p.register_post_accumulate_grad_hook(self._count)

@@ -1,8 +1,8 @@
-"""What each framework does with one variable, one gradient and eight samples: workers, for `launch`.
+"""What each framework does with one variable, one gradient and eight samples, in workers of `launch`.
 
-In every process a variable starts at the number of its rank, its gradient is that number, and samples 0 to 7 are handed
-out in batches of four. Each returns {"rank", "replicas", "start", "gradient", "samples"} as they are afterwards. DDP's
-hands out the samples by DistributedSampler, Horovod's by a slice, since it has nothing of its own.
+In each process, a variable starts at the number of its rank, its gradient is that number, and samples 0 to 7 are
+distributed, in batches of four. Each function returns {"rank", "replicas", "start", "gradient", "samples"} as they are
+afterwards. DDP uses DistributedSampler; Horovod has no sampler of its own, so a slice is used.
 """
 
 import json
@@ -14,7 +14,7 @@ NUM_SAMPLES = 8
 
 
 def ddp():
-    """With launch's own process group."""
+    """Use DistributedDataParallel, in launch's process group."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -37,7 +37,7 @@ def ddp():
 
 
 def horovod(folder):
-    """`folder` as for meet_for_horovod."""
+    """Use Horovod; `folder` is as for meet_for_horovod."""
     meet_for_horovod(folder)
     import horovod.torch as hvd
     import torch
@@ -57,7 +57,7 @@ def horovod(folder):
 
 
 def multi_worker(ports):
-    """TensorFlow's MultiWorkerMirroredStrategy; `ports` of all workers."""
+    """Use TensorFlow's MultiWorkerMirroredStrategy; `ports` has the ports of all workers."""
     index = int(os.environ["RANK"])
     workers = [f"127.0.0.1:{port}" for port in ports]
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
@@ -70,7 +70,7 @@ def multi_worker(ports):
     samples = [number for part in data for number in strategy.experimental_local_results(part)[0].numpy().tolist()]
 
     @tf.function
-    def average():  # as a program would have it; a sum, it turns out
+    def average():  # returns the sum over the replicas
         return strategy.reduce("sum", strategy.run(lambda: tf.constant(float(index))), axis=None)
 
     return {"rank": strategy.cluster_resolver.task_id, "replicas": strategy.num_replicas_in_sync,

@@ -1,7 +1,7 @@
-"""One rank of a job of any size, in this process: its messages go nowhere, and its tensors have shapes but no values.
+"""Simulate one rank of a job of any size in this process, without messages and with tensors without data.
 
-The job is built and run by the same code as a real one, so its bytes can be counted as in a real one. torch's private
-parts for this are used here and nowhere else.
+The code that builds and runs the job is that of a real one, so its bytes can be counted. torch's private API for this
+is used only here.
 """
 
 import contextlib
@@ -16,11 +16,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 @contextlib.contextmanager
 def any_rank(rank, world_size):
-    """Be `rank` of `world_size` inside the `with` block; it gives the context in which tensors have no values.
+    """Make this process `rank` of `world_size` in this block, and yield a context in which tensors have no data.
 
-    `init_device_mesh` is called outside that inner context, since a mesh reads its ranks; models and steps are made
-    inside it, as on a real rank. Raises RuntimeError in a worker, which has a rank already, and ValueError for a rank
-    that there cannot be.
+    Call `init_device_mesh` outside that inner context, because a mesh reads its ranks; make models and run steps inside
+    it. Raises RuntimeError in a worker, which has a rank already, and ValueError if `rank` is out of range.
     """
     if dist.is_initialized():
         raise RuntimeError(
@@ -47,7 +46,8 @@ def _with_values(function):
     return call
 
 
-# A mesh that a library makes from others reads which ranks are in it.
+# A mesh made from other meshes reads the values of its ranks.
 _READS_VALUES = [(device_mesh.DeviceMesh, "__init__")]
-if hasattr(device_mesh, "_MeshLayout"):  # from torch 2.10 on a mesh is made from others by arithmetic on their layouts
+# Since torch 2.10, such a mesh is computed from the other meshes' layouts.
+if hasattr(device_mesh, "_MeshLayout"):
     _READS_VALUES.append((device_mesh._MeshLayout, "remap_to_tensor"))

@@ -14,7 +14,7 @@ from ...planner import Cluster, Method, Network, plan, transformer
 
 # ---- 19.1 ---------------------------------------------------------------------------------------------------------
 
-# parameters, num_gpus, memory, kept, recomputed, largest: each of the answers, one at the limit, and none.
+# (parameters, num_gpus, memory, kept, recomputed, largest): jobs for each answer, one at the limit, one too large.
 _JOBS = {
     "1.3 billion parameters on 8 GPUs of 80 GB": (1.3e9, 8, 80e9, 20e9, 3e9, 60e6),
     "3 billion parameters on 8 GPUs of 40 GB": (3e9, 8, 40e9, 22e9, 4e9, 90e6),
@@ -27,8 +27,9 @@ _NAMES = ("replicas", "shard optimizer", "shard all", "shard all, recompute")
 
 
 def check_19_1(choose):
-    """`choose(parameters, num_gpus, memory, kept, recomputed, largest)` returns the first method
-    that fits, and its bytes.
+    """`choose` returns the name of the first method that fits, or None, and its bytes.
+
+    Its arguments are `parameters, num_gpus, memory, kept, recomputed, largest`.
     """
     run(_judge_choices, choose)
     return f"{len(_JOBS)} jobs: the first method that fits, and its bytes."
@@ -124,7 +125,7 @@ def _made():
 
 
 def _truth():
-    """The parameters after training on one device, and the bytes that they, their gradients and Adam's state take."""
+    """Return the parameters after training on one device, and {kind: bytes} for all of _HELD."""
     model, x, y = _made()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(_NUM_STEPS):
@@ -196,7 +197,7 @@ def _judge_rate(rate, took_s):
 
 
 def _judge_together(method, rows):
-    """What two ranks hold and move, beside what one device holds."""
+    """Compare what two ranks hold and send with what one device holds."""
     truth, bytes_of = rows[0][1], dict(zip(_HELD, zip(*([ours[kind] for kind in _HELD] for ours, _, _ in rows))))
     for kind, sizes in bytes_of.items():
         whole = truth[kind]
@@ -246,7 +247,7 @@ def _judge_moved(method, moved, whole):
 # ---- 19.3 ---------------------------------------------------------------------------------------------------------
 
 _NODE = Cluster("A100-80")
-_ROWS = {  # of Narayanan and others (2021): hidden, layers, heads, tensor, pipeline, data
+_ROWS = {  # Narayanan et al. 2021: hidden, layers, heads, tensor, pipeline, data, recomputed
     "1.7 billion parameters, 32 GPUs": (2304, 24, 24, 1, 1, 32, True),
     "18.4 billion parameters, 256 GPUs": (6144, 40, 48, 8, 1, 32, True),
     "145.6 billion parameters, 1,536 GPUs": (12288, 80, 96, 8, 8, 24, True),
@@ -256,14 +257,14 @@ _TERMS = ("forward products", "backward products", "products again", "the rest",
 
 
 def check_19_3(wrong_term):
-    """`wrong_term(job, lines)` returns the name of the line that is wrong, and its right seconds."""
+    """`wrong_term(job, lines)` returns the name of the wrong line, and its right value in seconds."""
     cases = [(what, name) for what, row in _ROWS.items() for name in _TERMS if not (name == "bubble" and row[4] == 1)]
     run(_judge_terms, wrong_term, cases)
     return f"in {len(cases)} plans of published jobs the wrong term was found, and mended."
 
 
 def _job(hidden, num_layers, heads, tensor, pipeline, data, recomputed):
-    """A stage of equal blocks of a published job, in the exercise's words."""
+    """Return one stage of equal blocks of a published job, as the exercise's dict."""
     method = Method(
         data, tensor, pipeline, checkpointing="full" if recomputed else "none", precision="fp16", overlap=False
     )
@@ -300,13 +301,13 @@ def _right(job):
 
 
 def _mistaken(name, job, right):
-    """The seconds that a planner with a usual mistake has in that line."""
+    """Return the seconds in that line from a planner with a common mistake."""
     return {
-        "forward products": right["forward products"] * job["matrix"],  # at the peak
+        "forward products": right["forward products"] * job["matrix"],  # at peak FLOP/s
         "backward products": right["backward products"] / 2,
         "products again": 0.0 if job["recomputed"] else right["forward products"],
         "the rest": right["the rest"] * job["memory"],
-        "messages": right["messages"] / 2,  # a reduce-scatter alone
+        "messages": right["messages"] / 2,  # only a reduce-scatter
     }[name]
 
 

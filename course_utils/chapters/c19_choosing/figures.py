@@ -1,13 +1,12 @@
-"""Predictions beside what was measured: one point for each, by how much the prediction is off."""
+"""Figure of predictions against measurements: one point for each relative error."""
 
 from ...plots.style import COLOURS, MARKERS, new_figure, show
 
 
 def agreement(errors, alt, title="", band=0.1, source=""):
-    """Draw {who measured: [prediction / measurement − 1, …]}, a row each from the top down; `band` is shaded on both
-    sides of 0.
+    """Draw {who measured: [prediction / measurement − 1, …]}, one row each from the top; ±`band` is shaded.
 
-    `source` says where the measurements are from, if not from this machine.
+    `source` names the origin of the measurements, if not this machine.
     """
     xlabel = "prediction above (+) or below (−) the measurement, %"
     with new_figure(xlabel, "", title, height=1.1 + 0.32 * len(errors), source=source) as (figure, axes):

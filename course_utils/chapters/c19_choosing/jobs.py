@@ -1,4 +1,4 @@
-"""What a rank holds in a training step, and which of four causes makes several ranks slower than one."""
+"""What a rank holds in a training step, and which of four causes makes several ranks slow."""
 
 import torch
 import torch.distributed as dist
@@ -9,10 +9,10 @@ from ...measure import alive, memory, turns
 
 
 def held(model, x, y):
-    """Train `model` (this rank's, as it is wrapped or sharded) with Adam for two steps on its own `x, y`.
+    """Train `model`, as wrapped or sharded on this rank, with Adam for two steps on this rank's `x, y`.
 
     Returns the bytes that this rank holds: {"parameters", "gradients", "optimizer state", "activations", "peak": …}.
-    Each but the last is what there is of it after a step, or after its forward pass. Every rank calls it alike.
+    Activations are counted after the forward pass, the first three after a step. Every rank must call this.
     """
     optimizer, activations = torch.optim.Adam(model.parameters()), []
 
@@ -30,7 +30,7 @@ def held(model, x, y):
 
 
 def training_step(model, x, y, num_parts=1):
-    """A function that trains `model` with Adam for one step on `x, y`, in so many micro-batches."""
+    """Return a function that trains `model` with Adam for one step on `x, y`, in `num_parts` micro-batches."""
     optimizer = torch.optim.Adam(model.parameters())
 
     def step():
@@ -43,12 +43,12 @@ def training_step(model, x, y, num_parts=1):
 
 
 def causes(model, x, y, load=lambda: None, rounds=4):
-    """Why DDP on these ranks may be slower than it could be: {cause: the share of the time that it takes, from 0 up}.
+    """Return why DDP on these ranks is slower than it could be: {cause: share of the time that it takes, from 0}.
 
-    `x, y` is the whole batch, the same on all ranks; `load()` stands for what brings a rank its share of it. Each share
-    is that of a comparison of its own: with the same step without loading; with this rank's share of the time for the
-    whole batch; with the same step without messages; of the mean rank with the slowest. Every rank calls it alike.
-    All are timed in turn, `rounds` times.
+    `x, y` is the whole batch, the same on all ranks; `load()` loads a rank's share of it. Each share comes from one
+    comparison: a step with loading and without; a step on this rank's share and its part of the time of the whole
+    batch; a step with messages and without; the mean rank and the slowest. Every rank must call this. All steps are
+    timed in turn, `rounds` times.
     """
     num_ranks = dist.get_world_size()
     mine = [tensor.chunk(num_ranks)[dist.get_rank()] for tensor in (x, y)]
@@ -59,7 +59,7 @@ def causes(model, x, y, load=lambda: None, rounds=4):
         "silent": training_step(model, *mine),
         "whole": training_step(model, x, y),
     }
-    # The quickest of several: whatever interferes only adds time.
+    # Take the minimum, because disturbances only add time.
     took = {
         name: min(timing.seconds) for name, timing in turns.in_turn(ways, rounds=rounds, warmup=1, repeats=1).items()
     }

@@ -1,3 +1,1 @@
-"""What a check sees while an answer runs: the functions that it calls,
-where its tensors are, what it keeps and sends.
-"""
+"""What a check observes while an answer runs: its function calls, devices, messages and collectives."""

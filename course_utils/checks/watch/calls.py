@@ -1,4 +1,4 @@
-"""Which functions an answer calls: a task that forbids a library is watched, and its source is not read."""
+"""Record which functions an answer calls, for example to forbid a library, without reading its source."""
 
 import contextlib
 import sys
@@ -8,11 +8,10 @@ from ..expect import expect
 
 @contextlib.contextmanager
 def forbid(*modules, instead):
-    """Raise Wrong if a Python function of one of `modules` (by name, what is below them too) is called inside, by this
-    thread.
+    """Raise Wrong if this thread calls a Python function of one of `modules` or their submodules in this block.
 
     A module may be followed by a function or class: "torch.utils.data.distributed:DistributedSampler". `instead` says
-    what is asked.
+    what the task asks for.
     """
     rules, called = [name.partition(":")[::2] for name in modules], []
 
@@ -39,9 +38,7 @@ def _is_in(module, name):
 
 
 def _is_imported(frame, name):
-    """Whether this happens only because a module of that name, or one below it, is being imported
-    for the first time.
-    """
+    """Return whether the call happens while the module `name`, or a submodule, is first imported."""
     while frame is not None:
         if frame.f_code.co_name == "<module>" and _is_in(frame.f_globals.get("__name__"), name):
             return True
@@ -51,10 +48,9 @@ def _is_imported(frame, name):
 
 @contextlib.contextmanager
 def recorded(*functions):
-    """Give {function's name: [the arguments of each call, by name]} of this thread's calls of these Python functions
-    inside.
+    """Yield {function's name: [arguments of each call, by name]} of this thread's calls in this block.
 
-    Nothing is put around the functions, so a traceback shows none of it.
+    It records Python functions and does not wrap them, so tracebacks stay as they are.
     """
     names = {function.__code__: function.__name__ for function in functions}
     calls = {name: [] for name in names.values()}

@@ -1,4 +1,4 @@
-"""The collectives of a rank: whether it waits for them, and whether all ranks call the same."""
+"""Observe a rank's collectives: whether it waits for them, and whether all ranks call the same ones."""
 
 import inspect
 import traceback
@@ -13,7 +13,8 @@ from ..expect import Wrong, expect
 from .meeting import meet
 from .messages import Messages
 
-# {method: which of its arguments is sent}; the first one is filled. Those with None are only met at.
+# {method: index of the argument that is sent}; argument 0 is filled. With None, ranks are compared and nothing is
+# delayed.
 _SENT = {
     "allreduce": 0, "broadcast": 0, "reduce": 0, "allgather": 1, "_allgather_base": 1, "all_gather_single": 1,
     "reduce_scatter": 1, "_reduce_scatter_base": 1, "reduce_scatter_single": 1, "gather": None, "scatter": None,
@@ -23,12 +24,11 @@ _OF_TWO_TENSORS = {"_allgather_base", "all_gather_single", "_reduce_scatter_base
 
 
 class Collectives(Messages):
-    """A rank's messages and collectives: what a collective brings is put into its tensors by `wait`, and not before.
+    """A rank's messages and collectives; a collective's result reaches its tensors only in `wait`.
 
-    The ranks meet before each collective and at the end of the block. Where they come from different ones, or with
-    tensors that do not fit, all of them raise Wrong with the same words, and nobody stands still. `called` has the
-    functions' names,
-    `in_default` whether all were in the default group.
+    The ranks meet before each collective and at the end of the block. If they call different collectives, or with
+    tensors that do not fit, all of them raise the same Wrong, and there is no deadlock. `called` has the functions'
+    names; `in_default` tells whether all calls used the default group.
     """
 
     def __enter__(self):
@@ -47,16 +47,16 @@ class Collectives(Messages):
             self._meet("the end of your function", "", "")
 
     def say(self):
-        """What this rank tells the others where they meet."""
+        """Return what this rank tells the others when they meet; for subclasses."""
 
     def heard(self, everyone):
-        """What all of them told."""
+        """Receive what each rank has told; for subclasses."""
 
     def started(self, name, tensors):
-        """A collective that fills `tensors` has begun; what is returned is given to `arrived`."""
+        """Handle the start of a collective that fills `tensors`; `arrived` is given the return value."""
 
     def arrived(self, what):
-        """It has been waited for."""
+        """Handle the end of the wait for a collective; `what` is from `started`."""
 
     def expect_waited(self):
         late = any(number in self._under_way for number in self._late)
@@ -89,7 +89,7 @@ class Collectives(Messages):
             buffers = tree_map(_copy, filled)
         else:
             buffers, args = tree_map(torch.empty_like, filled), (tree_map(_copy, args[0]), *args[1:])
-            tree_map(_spoil, filled)  # which may be a view of what is sent
+            tree_map(_spoil, filled)  # may overwrite what is sent, so that was copied
         what = self.started(name, tree_leaves(filled))
         work = call(group, buffers, *args, **options)
 
@@ -113,7 +113,7 @@ class Collectives(Messages):
 
 
 def _called(name):
-    """The function that the student called, and the line."""
+    """Return the name of the function that the student called, and the source line."""
     stack = traceback.extract_stack(limit=40)
     own = cells.innermost([(frame.filename, frame.lineno, frame.name) for frame in stack])
     if own is None:
@@ -128,7 +128,7 @@ def _size(name, args):
 
 
 def _by_rank(told):
-    """What each rank came to, the student's line once."""
+    """Return a text that says what each rank called; each source line appears once."""
     stories, lines = {}, set()
     for rank, (called, size, line) in enumerate(told):
         ranks, _ = stories.setdefault(called + size, ([], "" if line in lines else line))
@@ -163,4 +163,4 @@ def _copy(tensor):
 
 def _spoil(tensor):
     if tensor.is_floating_point():
-        tensor.detach().fill_(torch.nan)  # or what lay in its memory before might by chance be right
+        tensor.detach().fill_(torch.nan)  # old memory could hold the right numbers by chance

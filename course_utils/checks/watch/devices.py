@@ -1,6 +1,4 @@
-"""Where an answer's tensors are: operations that mix devices, and numbers that it fetches from a
-device, which waits for it.
-"""
+"""Observe an answer's devices: operations that mix them, and numbers read from a GPU, which wait for it."""
 
 import traceback
 
@@ -14,10 +12,10 @@ _CPU = torch.device("cpu")
 
 
 class Devices(TorchDispatchMode):
-    """Inside, `fault` is the first operation that mixes devices or fetches a number, in words, with the student's line.
+    """Set `fault` to a description of the first operation that mixes devices or reads a number from a GPU.
 
-    On `meta` some of them raise no error, and an answer may catch what is raised. A CPU tensor without dimensions may
-    meet any other, as PyTorch has it.
+    It names the student's line. On `meta` some such operations raise no error, and an answer may catch the error. As in
+    PyTorch, a CPU tensor without dimensions may be combined with tensors on any device.
     """
 
     def __init__(self):
@@ -42,13 +40,14 @@ class Devices(TorchDispatchMode):
         if home == _CPU:
             return f"{own_line()} brings a tensor from {away} to the CPU: on a GPU the program would wait for it"
         places = sorted({str(t.device) for t in tensors if t.dim() or t.device != _CPU})
-        if len(places) > 1 and operation not in (aten.copy_, aten.index, aten.index_put_):  # an index may be on the CPU
+        # An index may be on the CPU.
+        if len(places) > 1 and operation not in (aten.copy_, aten.index, aten.index_put_):
             return f"{own_line()} mixes tensors on {' and '.join(places)}"
         return None
 
 
 def own_line(error=None):
-    """The innermost line of the student's, in words: of an error's, or of what runs now."""
+    """Return a description of the student's innermost line, in an error's traceback or in the current stack."""
     frames = traceback.extract_tb(error.__traceback__) if error else traceback.extract_stack()
     own = [frame for frame in frames if cells.is_own(frame.filename)]
     return f"line {own[-1].lineno}" + (f" ({own[-1].line})" if own[-1].line else "") if own else "a line"

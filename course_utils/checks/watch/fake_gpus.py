@@ -1,4 +1,4 @@
-"""GPUs that need not exist: an answer that mixes devices is refused on a machine that has only the CPU."""
+"""Fake GPUs: they find an answer that mixes devices, on a machine without a GPU."""
 
 import os
 import re
@@ -15,21 +15,21 @@ _MIXED = re.compile(r"two (different )?devices|comes before it$")
 
 
 def try_on_gpus(call, num_devices=1):
-    """Call `call(devices)`, in which tensors have shapes, dtypes and devices, and no numbers.
+    """Call `call(devices)`, in which tensors have shapes, dtypes and devices, but no data.
 
-    PyTorch refuses to mix these devices as it does with real ones; then Wrong is raised, with the student's line.
-    `call` may expect something itself, such as the device of what comes back. An answer that looks at a number, with
-    `.item()` or an `if`, or talks to the driver, cannot be judged so: the rest of `call` is left out, and nothing is
-    raised. To be called in a check's worker, last of all: for the rest of the process GPUs are hidden. Where PyTorch
-    was built without CUDA nothing is tried.
+    PyTorch refuses to mix these devices, as with real GPUs; then this raises Wrong with the student's line. `call` may
+    have expectations of its own, such as the device of a result. If the answer reads a number, with `.item()` or `if`,
+    or calls the driver, the rest of `call` is skipped and nothing is raised. Call this last in a check's worker: it
+    hides real GPUs for the rest of the process. It does nothing if PyTorch was built without CUDA.
     """
     if not torch.backends.cuda.is_built():
-        return  # some operations would end the process
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or PyTorch would look for a GPU of each number
-    torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # or autocast would switch itself off
-    FakeTensor.numpy = _zeros_in_numpy  # PyTorch refuses it on any device; a worker of its own has no other use for it
-    FakeTensor.new_tensor, FakeTensor.new = _new_tensor, _new  # PyTorch's own forget on which of the GPUs
-    autograd._engine_run_backward = _zero_gradients  # the engine would ask the driver for its streams
+        return  # some operations would crash the process
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # otherwise PyTorch looks for real GPUs
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # otherwise autocast disables itself
+    # PyTorch raises on every device; nothing else in this worker needs the original.
+    FakeTensor.numpy = _zeros_in_numpy
+    FakeTensor.new_tensor, FakeTensor.new = _new_tensor, _new  # PyTorch's versions lose the GPU's index
+    autograd._engine_run_backward = _zero_gradients  # the engine would query the driver
     devices = [torch.device("cuda", i) for i in range(num_devices)]
     with FakeTensorMode(allow_non_fake_inputs=True):
         try:
@@ -42,12 +42,12 @@ def try_on_gpus(call, num_devices=1):
                 f"it works with all tensors on one device, and fails {gpus}{_place(error)}: {first}",
             )
         except AssertionError as error:
-            if not re.match("NYI|Torch not compiled|fake_mode", str(error)):  # without numbers, a driver, or in threads
+            if not re.match("NYI|Torch not compiled|fake_mode", str(error)):  # needs data, a driver or threads
                 raise
 
 
 def put_on(module, device):
-    """Give `module` parameters on such a device, and return it; its `to` would not do it."""
+    """Replace the parameters of `module` with ones on a fake device and return it; `Module.to` cannot do this."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             setattr(part, name, torch.nn.Parameter(torch.empty_like(parameter, device=device)))
@@ -67,7 +67,7 @@ def _new(tensor, *args):
     return tensor.new_tensor(*args) if args and isinstance(args[0], list) else tensor.new_empty(*args or (0,))
 
 
-# in the engine's place
+# Replaces autograd's engine.
 def _zero_gradients(outputs, gradients, retain_graph, create_graph, inputs, *_, accumulate_grad, **__):
     if not accumulate_grad:
         return tuple(torch.zeros_like(tensor) for tensor in inputs)

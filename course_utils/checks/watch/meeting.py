@@ -1,4 +1,4 @@
-"""Ranks that meet without a message: what an answer sends can then not be mixed up with it."""
+"""Exchange values between ranks through the store, so that they cannot be mixed up with an answer's messages."""
 
 import itertools
 import json
@@ -9,16 +9,19 @@ _number = itertools.count()
 
 
 def meet(value):
-    """Return what all ranks say, in their order, when each has called this as often as the others; `value` is plain."""
+    """Return the values of all ranks, in rank order; `value` is plain (JSON).
+
+    Every rank must call this equally often.
+    """
     tell(f"meeting {(number := next(_number))}, rank {dist.get_rank()}", value)
     return [hear(f"meeting {number}, rank {rank}") for rank in range(dist.get_world_size())]
 
 
 def tell(what, value):
-    """Say something, once, to whoever asks for it."""
+    """Put a value into the store under the key `what`."""
     dist.distributed_c10d._get_default_store().set(what, json.dumps(value))
 
 
 def hear(what):
-    """Wait until a rank has told it."""
+    """Wait for the value of the key `what`, and return it."""
     return json.loads(dist.distributed_c10d._get_default_store().get(what))

@@ -1,4 +1,4 @@
-"""The messages of a rank, and whether it waits for them."""
+"""Observe a rank's messages, and whether it waits for them."""
 
 import inspect
 
@@ -12,16 +12,17 @@ _WATCHED = (ProcessGroup, "send"), (ProcessGroup, "recv"), (ProcessGroup, "recv_
 
 
 class Messages(Traffic):
-    """A rank's messages and collectives, as `Traffic` counts them; `expect_waited` refuses one that was not waited for.
+    """Count a rank's messages and collectives as `Traffic` does; `expect_waited` finds those not waited for.
 
-    What arrives is put into its tensor by `wait`, and not before: whoever reads too early then always sees it, not only
-    where the machine is slow. A message that nobody waits for is kept: it arrives, and its ranks do not stand still.
+    A received message reaches its tensor only in `wait`, so reading too early always shows, not only on a slow machine.
+    A message that is not waited for still arrives, so no rank hangs.
     """
 
     def __enter__(self):
-        # Not getattr, which would unbind them from the class.
+        # getattr_static, because getattr would bind them to the class.
         self._before = [(*method, inspect.getattr_static(*method)) for method in _WATCHED]
-        self._under_way, self._has_changed = {}, False  # {id of a Work: (the Work, what to do once it is waited for)}
+        # {id of a Work: (the Work, what to call after its wait)}
+        self._under_way, self._has_changed = {}, False
         self._sent_as, self._received_as = set(), set()  # dtypes
         send, recv, recv_anysource, wait = (function for _, _, function in self._before)
         ProcessGroup.send, Work.wait = self._sending(send), self._waiting(wait)
@@ -47,7 +48,7 @@ class Messages(Traffic):
         def recv_and_put(group, tensors, *others):
             (tensor,) = tensors
             if not tensor.is_contiguous():
-                return recv(group, tensors, *others)  # raises
+                return recv(group, tensors, *others)  # raises an error
             buffer = torch.empty_like(tensor)
             self._received_as |= {tensor.dtype} if tensor.numel() else set()
             work = recv(group, [buffer], *others)
@@ -70,7 +71,7 @@ class Messages(Traffic):
         self._has_changed = self._has_changed or not torch.equal(tensor, sent)
 
     def expect_waited(self):
-        """Raise Wrong if a message was never waited for, or a tensor was changed before the wait for it was over."""
+        """Raise Wrong if a message was not waited for, or its tensor changed before the wait ended."""
         expect(
             not self._under_way,
             "nobody waited for a message of isend or irecv: how does a rank know that it has left, or come?",
@@ -81,7 +82,7 @@ class Messages(Traffic):
         )
 
     def plain(self):
-        """What was counted, in plain values that can leave the worker; messages without content do not count."""
+        """Return the counts as plain values that can be pickled; messages of 0 bytes do not count."""
         return {
             "sent": [(rank, num_bytes) for rank, num_bytes in self.sent if num_bytes],
             "sent_as": self._sent_as,
