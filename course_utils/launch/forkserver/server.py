@@ -5,7 +5,7 @@ anything is safe to fork: it has no threads, no CUDA context and no autograd eng
 
 The forkserver lives as long as the kernel and watches the workers. It kills them, and all processes that they started,
 when asked to or when the kernel has ended. After the imports that a worker needs come others that make workers cheaper.
-During these, a fork of the forkserver, the stand-in, serves the launches; the forkserver takes over once no worker runs.
+During these, a fork of the forkserver, the stand-in, serves launches; the forkserver takes over once no worker runs.
 """
 
 import contextlib
