@@ -1,4 +1,5 @@
 """What is known about the ranks of one launch, however they were started: results, rows, output and exits."""
+
 import contextlib
 import os
 import time

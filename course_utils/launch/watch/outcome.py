@@ -58,9 +58,9 @@ def frames_of_dump(text: str) -> tuple[Frame, ...]:
 
 
 def is_in_torch_distributed(frames: Sequence[Frame]) -> bool:
-    """Return whether a rank with this stack waits for others: torch.distributed is called by the innermost own frame.
+    """Return whether a rank with this stack waits for others: the innermost own frame calls into torch.distributed.
 
-    Looking further out would be wrong: DDP, for one, calls the student's own forward().
+    Frames further out do not count: FSDP, for one, calls the student's own forward().
     """
     own = cells.innermost(frames)
     below = frames if own is None else frames[own + 1 :]

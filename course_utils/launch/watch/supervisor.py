@@ -168,7 +168,7 @@ class Supervisor(Watch):
             self.take_until(lambda: self.interrupted.union(set(waits) - self.alive) >= set(waits), _GRACE_S)
 
     def stop(self) -> bool:
-        """Kill what still runs, show the rest of the output and close all descriptors; return whether all have ended."""
+        """Kill what still runs, show the rest of the output and close everything; return whether all have ended."""
         self.is_stopping = True
         with contextlib.ExitStack() as stack:
             for fd in [*self._stacks.values(), *self._outputs.values()]:
