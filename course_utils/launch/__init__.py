@@ -2,14 +2,18 @@
 
     notebook (the kernel)                                forkserver                      worker, one per rank
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    call: check what is to be run
+    call: check the function and arguments
     here, place: what workers inherit, and a
-    store on 127.0.0.1 for them to meet at
+    TCPStore on 127.0.0.1 for rendezvous
     handle      ── Fork, Signal, Kill ─────────────────▶ server ── fork ────────────────▶ worker
     supervisor  ◀─ Forked, NotForked, Exited ────────────                                 surroundings.restore
                 ◀─ Began, Logged, Returned, Left, Raised ──────────────────────────────── rendezvous.join
     streams     ◀─ one pipe for both output streams ───────────────────────────────────── worker(*args, **kwargs)
-    failure: what became of each rank → WorkerError
+    explain: the outcome of each rank → WorkerError
+
+`launch` forks one process per rank from a warm forkserver, gives each torchrun's environment and a process group, shows
+what the ranks print, and brings back what they return. If a worker fails, so does the cell, and the error names the
+line. No process outlives the launch.
 
 With `on=Nodes(2)` or `on=Slurm(…)` torchrun's agents start the ranks, here or on the nodes of a cluster, and the two
 sides exchange messages through files in a folder that both see:
@@ -20,47 +24,45 @@ sides exchange messages through files in a folder that both see:
     beyond.slurm_job ─ a job of Slurm ─────────────────▶ remote ── torchrun ── fork ───▶ worker(*args, **kwargs)
     follower        ◀─ folder: messages, output, result ────────────────────────────────
 
-`persistent`, for `Ranks` and `%%ranks`, keeps workers between cells: its picture is in `persistent.ranks`. `display`
-shows ranks while they run, and what the variables of a failed one held. In a worker, `listener` hears the notebook,
-`frames` says where it is and what its variables hold, and `prompt` is for debuggers.
+`persistent`, for `Ranks` and `%%ranks`, keeps workers between cells; `persistent.ranks` has a diagram. `display` shows
+ranks while they run, and the variables of a failed one. In a worker, `listener` receives from the notebook, `frames`
+describes its stack and variables, and `prompt` connects debuggers to the notebook.
 
-`forkserver.protocol` has the messages; functions, arguments and results travel beside them as files in memory
+`forkserver.protocol` defines the messages. Functions, arguments and results travel beside them as files in memory
 (`processes.payload`).
-`launch` forks one process per rank from a warm forkserver, gives them torchrun's environment and a process group, shows
-what they print, and brings back what they return. If a worker fails, so does the cell, and the error names the line;
-nothing is left behind.
 
-Why not use what exists? `multiprocessing`'s forkserver runs the script again in every child and keeps its children
-alive when the kernel is killed (they hold the write end of its alive pipe). `torch.distributed.elastic.multiprocessing`
-takes functions from files only, reports failures through files in a folder, and starts an interpreter for each rank,
-which takes seconds.
+Why not use what exists? `multiprocessing`'s forkserver runs the script again in every child, and its children survive
+a killed kernel (they hold the write end of its alive pipe). `torch.distributed.elastic.multiprocessing` takes functions
+from files only, reports failures through files in a folder, and starts an interpreter for each rank, which takes
+seconds.
 
-What we change in Python and torch, and what happens without it, should a later version break it:
+The launcher changes the following in Python and torch. "Without" says what happens if a later version breaks a change.
 
-In a worker, a process of our own:
-- `atexit._clear`: drops the forkserver's exit handlers, torch's above all. Without: 80 ms more at its end.
-- `threading._shutdown`, `atexit._run_exitfuncs`: it ends as an interpreter does, but without destructors, which may
-  hang.
-- `multiprocessing.util.spawnv_passfds`: the resource tracker gets a session of its own. Without: /dev/shm keeps what
-  nobody unlinked.
-- `sys.breakpointhook`, `pdb.Pdb`, `torch.distributed.breakpoint`: a debugger's prompt opens in the notebook. Without:
-  it reads from an empty input and ends the worker.
-- `multiprocessing.process.current_process()._config["tempdir"]`: sockets of DataLoaders lie in the launch's folder.
-- `torch.distributed.init_process_group`, also in `device_mesh`: it is content with the launch's group. Without: a
-  torchrun script's main() fails at that line.
-- `torch.distributed.rendezvous._create_c10d_store`: it finds the launch's store. Without: MASTER_PORT=12355 hangs.
-- `MPLBACKEND`, where the notebook's is the inline one: plt.show() says that a worker has no screen. Without: it prints
-  the name of the figure.
-- `multiprocessing.spawn.get_preparation_data`: a process that a worker starts by spawn knows the worker's names.
-  Without: DataLoader(multiprocessing_context="spawn") over a cell's Dataset fails.
-- glibc's `__nss_configure_lookup`, while it connects: torch looks up the name of 127.0.0.1, for its log. Without: a
-  launch takes 5 s or 10 s longer where the name server does not answer.
-In the notebook, for a moment:
-- the same, for the 3 ms in which it makes its store: a thread that looks up a name just then is told that there is
-  none.
-- SIGINT's handler, during a launch: an interrupt takes effect only when nothing is half done.
-- cloudpickle's `_make_skeleton_class` and `_class_setstate`, as a result is loaded. Without: the result's class is made
-  once more, and overwrites the cell's.
+In a worker, which is a process of our own:
+- `atexit._clear`: drops the forkserver's exit handlers, mainly torch's. Without: a worker takes 80 ms longer to end.
+- `threading._shutdown`, `atexit._run_exitfuncs`: a worker ends as an interpreter does, but runs no destructors, which
+  may hang.
+- `multiprocessing.util.spawnv_passfds`: gives the resource tracker a session of its own. Without: shared memory that
+  nobody unlinked stays in /dev/shm.
+- `sys.breakpointhook`, `pdb.Pdb`, `torch.distributed.breakpoint`: open a debugger's prompt in the notebook. Without:
+  the debugger reads from an empty stdin and ends the worker.
+- `multiprocessing.process.current_process()._config["tempdir"]`: puts sockets of DataLoaders in the launch's folder.
+- `torch.distributed.init_process_group`, also in `device_mesh`: accepts the launch's process group. Without: a torchrun
+  script's main() fails at that line.
+- `torch.distributed.rendezvous._create_c10d_store`: finds the launch's store. Without: MASTER_PORT=12355 hangs.
+- `MPLBACKEND`, if the notebook's is inline: plt.show() says that a worker has no screen. Without: it prints the name of
+  the figure.
+- `multiprocessing.spawn.get_preparation_data`: gives a process that a worker spawns the worker's names. Without:
+  DataLoader(multiprocessing_context="spawn") over a cell's Dataset fails.
+- glibc's `__nss_configure_lookup`, while a worker connects: torch looks up the host name of 127.0.0.1, for its log.
+  Without: a launch takes 5 s or 10 s longer if the name server does not answer.
+
+In the notebook, temporarily:
+- `__nss_configure_lookup` again, for the 3 ms in which the store is made: other threads cannot reach the name server
+  meanwhile.
+- SIGINT's handler, during a launch: delays an interrupt until no operation is half done.
+- cloudpickle's `_make_skeleton_class` and `_class_setstate`, while a result is loaded. Without: the result's class is
+  made a second time, and overwrites the cell's.
 """
 
 import contextlib
@@ -112,14 +114,14 @@ __all__ = [
 _announced: set[str] = set()
 _is_announcing = True
 _is_patient = False
-_going_on: Run | None = None  # the Run in progress; an interrupted one stays
-_latest: weakref.ref[Run] | None = None  # a weak reference, so that it keeps no Run alive
+_going_on: Run | None = None  # the Run in progress, or one that was interrupted
+_latest: weakref.ref[Run] | None = None
 
 
 def latest_run() -> Run | None:
     """Return the Run in progress in this process, else the last one if something still refers to it, else None.
 
-    From another thread, this shows a launch while it runs; after an interrupt, it holds what had arrived by then.
+    Another thread can inspect a launch with it while it runs. After an interrupt, the Run holds what had arrived.
     """
     return None if _latest is None else _latest()
 
@@ -131,30 +133,30 @@ def launch(
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
 
     Each process has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
-    and, unless `backend` is None, a process group: NCCL with a GPU for each rank where there are enough (with gloo for
-    tensors on the CPU), else gloo. An `init_process_group` that asks for the same is content with it, so a torchrun
-    script's main() runs as it is. `__main__` holds what the function refers to, under the notebook's names. Memory that
-    is shared stays so: of a model after `share_memory()` there is one, for all ranks.
+    and, unless `backend` is None, a process group: NCCL with a GPU for each rank if there are enough GPUs (with gloo
+    for tensors on the CPU), else gloo. A call of `init_process_group` that asks for the same uses this group, so a
+    torchrun script's main() runs unchanged. `__main__` holds what the function refers to, under the notebook's names.
+    Shared memory stays shared: after `share_memory()` all ranks use the same model.
 
-    Workers compute by the notebook's settings: warnings' filters, print options and error states of NumPy and torch,
+    Workers take over the notebook's settings: warning filters, print options and error states of NumPy and torch,
     default dtype, deterministic algorithms, matmul precision and anomaly detection. Seeds and numbers of threads are
     their own.
 
     Args:
         worker: any callable, including a function, lambda or method defined in a cell.
-        world_size: number of ranks, up to 64 per core (COURSE_WORKERS_PER_CORE). None: one per GPU where there are
+        world_size: number of ranks, up to 64 per core (COURSE_WORKERS_PER_CORE). None: one per GPU if there are
             several, else one per core, 2 to 4.
-        timeout: seconds from when all ranks have joined; then all are stopped, and the error says where each was.
+        timeout: seconds, counted from when all ranks have joined. Then all are stopped; the error says where each was.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree on the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
         on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)`.
-        keep_going: whether the other ranks go on when one fails; then the Run's `failures` says how it failed.
+        keep_going: whether the other ranks go on when one fails; the Run's `failures` then says how it failed.
 
-    Ranks that are stopped, by an interrupt or when time is up, get a KeyboardInterrupt and one second first: enough for
-    `except` or `finally` to save something.
+    Before ranks are stopped, by an interrupt or at the timeout, each gets a KeyboardInterrupt and one second, in which
+    `except` or `finally` can save something.
 
-    Raises WorkerError if a rank fails (with `keep_going`: if all do) or time is up; ValueError or TypeError for invalid
-    arguments, before anything is started; LauncherError if no worker is to blame; and Interrupted, a
+    Raises WorkerError if a rank fails (with `keep_going`: if all do) or at the timeout; ValueError or TypeError for
+    invalid arguments, before anything is started; LauncherError if the launcher or the system fails; and Interrupted, a
     KeyboardInterrupt.
     """
     call, on = Call(worker, args, kwargs), Here() if on is None else on
@@ -171,7 +173,7 @@ def _run(call, on, world_size, timeout, backend, debug, keep_going):
             )
     if os.environ.get("COURSE_IN_WORKER"):
         raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
-    surroundings.current_folder()  # if it has been deleted, nothing is started
+    surroundings.current_folder()  # raises if it has been deleted
     with contextlib.ExitStack() as stack:
         with refused_briefly():
             call_fd = call.dump(shares_memory=on.shares_memory)
@@ -180,7 +182,7 @@ def _run(call, on, world_size, timeout, backend, debug, keep_going):
         stack.enter_context(interrupts.deferred())
         stack.enter_context(_turn())
         gpus = {}
-        if on.is_here:  # of this node only what ranks on it will use
+        if on.is_here:  # a shared node is reserved only for ranks that run on it
             reserved = sharing.reserve(call.name, world_size, placement.device_type, interrupts.sleep)
             gpus = stack.enter_context(reserved)
         started = time.monotonic()
@@ -193,7 +195,7 @@ def _run(call, on, world_size, timeout, backend, debug, keep_going):
 
 
 def _placed(call, on, world_size, timeout, backend):
-    """Return world_size and placement. Raises ValueError or TypeError for arguments that cannot be."""
+    """Return world_size and placement. Raises ValueError or TypeError for invalid arguments."""
     call.require_callable()
     if not isinstance(on, Place):
         raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {short(on)}")
@@ -236,12 +238,12 @@ def _supervise(run, supervisor, timeout):
             has_ended = supervisor.stop()
         finally:
             run.seconds = time.monotonic() - run.started
-            supervisor.display = None  # which refers to it: a result of gigabytes would outlive its Run
+            supervisor.display = None  # breaks a cycle that would keep large results alive
         if not has_ended:
-            shutdown()  # the forkserver does not answer: end it, and with it every worker
+            shutdown()  # the forkserver does not answer: end it and every worker
     if run.failures:
         failed = [outcome for outcome in supervisor.outcomes if outcome.has_failed]
-        failed.sort(key=lambda outcome: outcome.blames_another)  # the cause first
+        failed.sort(key=lambda outcome: outcome.blames_another)  # causes first
         print(lines_about(failed, too="")[0], *lines_about(failed)[1:], sep="\n")
     if supervisor.rows.note:
         print(supervisor.rows.note)
@@ -250,7 +252,7 @@ def _supervise(run, supervisor, timeout):
 
 
 def _interrupted_where(name, outcomes, begun):
-    """What was interrupted, in words, and the outcomes of ranks that had begun: a job may still wait for its turn."""
+    """Return a text that says what was interrupted, and the outcomes of the ranks that had begun."""
     silent = [
         outcome
         for outcome in outcomes
@@ -288,7 +290,7 @@ def _turn():
 
 @contextlib.contextmanager
 def unannounced() -> Iterator[None]:
-    """Launches inside do not say where their workers run: for workers that nobody asked for, such as a check's."""
+    """Have launches in this block not print where their workers run; for launches that a check makes."""
     global _is_announcing
     before, _is_announcing = _is_announcing, False
     try:
@@ -299,9 +301,9 @@ def unannounced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def patiently() -> Iterator[None]:
-    """Timeouts of launches inside leave out the time in which ranks waited for a core that another program had.
+    """Have timeouts in this block not count the time in which ranks waited for cores that other programs used.
 
-    So no verdict is a busy machine's, and ranks that wait for one another are still told in time. Only on Linux.
+    A busy machine then causes no timeout, but a deadlock still does. Only on Linux.
     """
     global _is_patient
     before, _is_patient = _is_patient, True
@@ -312,7 +314,7 @@ def patiently() -> Iterator[None]:
 
 
 def _announce(placement):
-    """Say once per notebook where a number of workers runs, and which of the student's own modules have changed."""
+    """Print where the workers run, once per notebook for each placement, and which of the student's modules changed."""
     if _is_announcing and placement.note and placement.note not in _announced:
         _announced.add(placement.note)
         print(placement.note)

@@ -1,4 +1,4 @@
-"""The call that each rank is to make: checked, packed for travel once, and kept for `run.export`."""
+"""The call that each rank makes: checked, serialised once for all ranks, and kept for `run.export`."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ _LAUNCHER = os.path.dirname(__file__) + os.sep
 
 
 class NotSendable(TypeError):
-    """Something cannot be sent to another process: `what`, and `reason`, in the words of the error behind it."""
+    """Raised if `what` cannot be sent to another process; `reason` is the text of the underlying error."""
 
     def __init__(self, text: str, what: str, reason: str) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class NotSendable(TypeError):
 
 @contextlib.contextmanager
 def refused_briefly() -> Iterator[None]:
-    """Show a TypeError or ValueError of this block in one sentence with the student's line, without our frames."""
+    """Show a TypeError or ValueError of this block as one sentence and the student's line, without a traceback."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -57,13 +57,13 @@ def require_count(world_size: object) -> None:
 
 
 def short(value: object) -> str:
-    """`repr(value)` where it is short, else what kind of thing it is."""
+    """Return `repr(value)` if it is short, else its type, as in `a Tensor`."""
     text = repr(value)
     return text if len(text) < 60 else f"a {type(value).__name__}"
 
 
 def worker_name(worker: object) -> str:
-    """What a callable is called in messages."""
+    """Return the name of a callable for messages."""
     if isinstance(worker, functools.partial):
         return worker_name(worker.func)
     return getattr(worker, "__name__", type(worker).__name__)
@@ -71,7 +71,7 @@ def worker_name(worker: object) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """`worker(*args, **kwargs)`, for each rank to make."""
+    """The call `worker(*args, **kwargs)`, which each rank makes."""
 
     worker: Callable[..., object]
     args: tuple[Any, ...] = ()
@@ -82,7 +82,7 @@ class Call:
         return worker_name(self.worker)
 
     def require_callable(self) -> None:
-        """Raise TypeError for what is no function."""
+        """Raise TypeError unless the worker is callable."""
         if not callable(self.worker):
             raise TypeError(
                 f"launch needs a function to run in each worker, and was given {short(self.worker)}"
@@ -90,7 +90,7 @@ class Call:
             )
 
     def require_arguments(self) -> None:
-        """Raise TypeError if the function does not take these arguments, or does nothing when it is called."""
+        """Raise TypeError if the function does not take these arguments, or is async."""
         if inspect.iscoroutinefunction(self.worker):
             raise TypeError(
                 f"{self.name} is an async function, which does nothing when it is called; give launch an "
@@ -107,7 +107,7 @@ class Call:
                 ) from None
 
     def dump(self, shares_memory: bool = False) -> int:
-        """Return the descriptor of a payload; shared memory stays shared for ranks that can share it.
+        """Return the file descriptor of a payload; with `shares_memory`, shared memory stays shared.
 
         Raises NotSendable, which names what cannot be sent, and LauncherError if there is no room.
         """
@@ -125,7 +125,7 @@ class Call:
             raise self._not_sendable(error) from None
 
     def _not_sendable(self, error):
-        """The NotSendable that names the argument or the global to blame for `error`, else the function itself."""
+        """Return a NotSendable that names the argument or global that caused `error`, else the function itself."""
         for what, value in self._parts():
             if (reason := unsendable.reason_against(value)) is not None:
                 return NotSendable(
@@ -137,7 +137,7 @@ class Call:
         return NotSendable(f"{self.name} cannot be sent to another process: {error}", self.name, str(error))
 
     def _parts(self):
-        """Yield (words for it, value) of each argument, and of what the function refers to."""
+        """Yield (description, value) of each argument and of each name that the function refers to."""
         yield from ((f"argument {i}", value) for i, value in enumerate(self.args, 1))
         yield from ((f"argument {name}", value) for name, value in self.kwargs.items())
         with contextlib.suppress(TypeError):

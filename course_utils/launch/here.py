@@ -1,4 +1,4 @@
-"""This machine's own workers, forked from the notebook's forkserver, and how many of them it can serve."""
+"""Workers on this machine, forked from the notebook's forkserver, and how many of them it can run."""
 
 import contextlib
 import os
@@ -14,14 +14,15 @@ from .worker import surroundings
 
 _PER_CORE = 64
 _ALLOWS_MORE = "COURSE_WORKERS_PER_CORE"
-_MIB, _TASKS, _DESCRIPTORS = 30, 6, 4  # of each worker: memory of its own, threads, files open in the notebook
+# Per worker: memory of its own, threads, and file descriptors open in the notebook.
+_MIB, _TASKS, _DESCRIPTORS = 30, 6, 4
 _SPARE_DESCRIPTORS = 16
 _PIDS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Here(Place):
-    """What `launch` does without `on=`."""
+    """This machine: where `launch` runs ranks without `on=`."""
 
     shares_memory = can_keep_going = True
 
@@ -48,14 +49,14 @@ class Here(Place):
 
 
 def require_room(world_size: int) -> None:
-    """Raise ValueError, with the reason and what to do, for more workers than this machine can serve."""
+    """Raise ValueError, with the reason and a remedy, if this machine cannot run `world_size` workers."""
     for most, why in _limits():
         if world_size > most:
             raise ValueError(f"world_size is {world_size}, and this machine can serve {max(0, most)} workers: {why}")
 
 
 def _limits():
-    """Yield (most workers, why no more)."""
+    """Yield (maximal number of workers, reason) for each resource."""
     per_core = _whole_number(os.environ.get(_ALLOWS_MORE)) or _PER_CORE
     cores = f"each of its {hardware.num_cores()} cores" if hardware.num_cores() > 1 else "its one core"
     yield (

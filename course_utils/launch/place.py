@@ -1,4 +1,4 @@
-"""Where the ranks of a launch run: what `launch` asks of `Here`, `Nodes`, `Slurm` and chapter 15's `Environment`."""
+"""Where the ranks of a launch run: the interface of `Here`, `Nodes`, `Slurm` and chapter 15's `Environment`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Start:
-    """What a place is to start: `call_fd` is the payload of the call, `gpus` the environment variables that choose the
-    GPUs which a shared node has reserved, if it has.
+    """What a Place is asked to start.
 
-    With `keep_going` the other ranks go on when one fails. With `is_patient` the timeout leaves out the time in which
-    ranks waited for a core that another program had.
+    `call_fd` is the payload of the call. `gpus` holds the environment variables that select the GPUs reserved on a
+    shared node. With `keep_going` the other ranks go on when one fails. With `is_patient` the timeout does not count
+    the time in which ranks waited for cores that other programs used.
     """
 
     name: str
@@ -37,27 +37,30 @@ class Start:
 
 
 class Place:
-    """Where ranks run. `is_here` says whether that is this machine, on which then it is their turn when `ranks` is
-    called; `shares_memory` whether they share the notebook's; `can_keep_going` whether a rank may outlive a failed one.
+    """Where ranks run: the base class.
+
+    `is_here`: the ranks run on this machine, so `launch` reserves GPUs or cores on a shared node before it calls
+    `ranks`. `shares_memory`: they can share the notebook's memory. `can_keep_going`: other ranks can outlive a failed
+    one.
     """
 
     is_here = True
     shares_memory = can_keep_going = False
 
     def world_size(self, asked: int | None) -> int:
-        """The number of workers, where `asked` for a number or None. Raises ValueError for one that cannot be."""
+        """Return the number of workers; `asked` is the student's number or None. Raises ValueError if it cannot be."""
         raise NotImplementedError
 
     def place(self, world_size: int, backend: str | None) -> hardware.Placement:
-        """The hardware.Placement of so many workers with this backend."""
+        """Return the Placement of `world_size` workers with this backend."""
         raise NotImplementedError
 
     def shape(self, world_size: int, placement: hardware.Placement) -> tuple[int, int, int]:
-        """(nodes, workers on each, GPUs on each), for a batch file."""
+        """Return (nodes, workers per node, GPUs per node), for a batch file."""
         raise NotImplementedError
 
     def ranks(self, start: Start) -> contextlib.AbstractContextManager[Watch]:
-        """A context manager that gives the Watch of the ranks of `start`, a Start. It has not started them yet."""
+        """Return a context manager that gives the Watch of the ranks, which are not started yet."""
         raise NotImplementedError
 
 
@@ -67,7 +70,7 @@ def inherited(
     backend: str | None,
     change: Callable[[surroundings.Surroundings], surroundings.Surroundings] = lambda captured: captured,
 ) -> Iterator[tuple[int, surroundings.Surroundings, int]]:
-    """A store for the ranks to meet at, and what they inherit: (its port, the Surroundings, a payload's descriptor)."""
+    """Serve a store for the rendezvous, and yield (its port, the Surroundings, the descriptor of their payload)."""
     with rendezvous.store() as store:
         captured = change(surroundings.capture(start.world_size, start.placement, store.port, start.debug, start.gpus))
         fd = payload.dump((captured, backend))

@@ -1,4 +1,4 @@
-"""The outcome of a launch, as the notebook has it."""
+"""The outcome of a launch, in the notebook."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class Run:
     """The outcome of a launch.
 
-    `results` holds one value per rank (`run[2]` is rank 2's), `logs` what each rank printed, one string per rank (if it
-    is very long, its beginning and end), `seconds` how long the launch took, `placement` where it ran. `failures` is
-    {rank: WorkerError} for ranks that failed while the others went on (`keep_going`); their results are None. `history`
-    records how fast the ranks went and how much memory they held, and `show_history()` draws it.
+    `results` holds one value per rank (`run[2]` is rank 2's). `logs` holds what each rank printed, one string per rank
+    (of a very long one the beginning and end). `seconds` is how long the launch took, `placement` where it ran.
+    `failures` is {rank: WorkerError} for ranks that failed while the others went on (`keep_going`); their results are
+    None. `history` records the speed and memory of the ranks, and `show_history()` draws it.
     """
 
     def __init__(self, call, on, placement, supervisor, started):
@@ -32,11 +32,11 @@ class Run:
     def export(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write three files into `folder` that run this without a notebook, and return their paths.
 
-        NAME.py, for torchrun, holds the text of the worker function and of all that it uses; NAME.arguments holds its
-        arguments and what has no text; NAME.sbatch is a batch file for Slurm. Raises NotSendable if something cannot be
-        written.
+        NAME.py, for torchrun, holds the source of the worker function and of all that it uses. NAME.arguments holds its
+        arguments and what has no source. NAME.sbatch is a batch file for Slurm. Raises NotSendable if something cannot
+        be written.
         """
-        from .beyond.export import export  # late: `python -m course_utils.slurm` must not find that imported
+        from .beyond.export import export  # late, or `python -m course_utils.slurm` would warn
 
         shape: tuple[int, int, int] = self._on.shape(self.world_size, self.placement)
         return export(folder, self._call, *shape, joins=self.placement.backend is not None)
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """What workers have logged so far, as a pandas DataFrame: rank, step, seconds since launch, values."""
+        """What workers have logged so far, as a DataFrame: rank, step, seconds since the launch, values."""
         import pandas as pd
 
         rows = [

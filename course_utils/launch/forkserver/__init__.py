@@ -1,1 +1,1 @@
-"""The process that makes workers by forking itself, how the notebook speaks with it, and where ranks meet."""
+"""The process that forks workers, its protocol with the notebook, and the rendezvous of the ranks."""

@@ -1,4 +1,4 @@
-"""The notebook's grip on its forkserver: start it in the background, ask it for workers, end it."""
+"""The notebook's handle to its forkserver: start it in the background, ask it for workers, end it."""
 
 import atexit
 import contextlib
@@ -39,7 +39,7 @@ class Handle:
         environment[surroundings.MARK] = self._mark
         ours, theirs = socket.socketpair()
         with theirs:
-            # A session of its own: an interrupt of the notebook is not meant for it.
+            # A session of its own, so that Ctrl-C in the notebook's terminal does not reach it.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, interpreter.INIT, str(theirs.fileno()), str(self.owner)],
                 pass_fds=[theirs.fileno()],
@@ -47,7 +47,7 @@ class Handle:
                 stdout=self._stderr,
                 stderr=self._stderr,
                 env=environment,
-                cwd="/",  # the notebook's folder may be deleted, where MKL does not load
+                cwd="/",  # MKL does not load in a deleted folder, as the notebook's may be
                 start_new_session=True,
             )
         self._channel = Channel(ours)
@@ -59,9 +59,9 @@ class Handle:
         return self._process.poll() is None
 
     def send(self, message: Fork | Signal | Kill, fds: Sequence[int] = ()) -> None:
-        """Send Fork (with WorkerFds, of which the worker owns copies), Signal or Kill.
+        """Send Fork (with WorkerFds, which the worker gets copies of), Signal or Kill.
 
-        Raises LauncherError if it has ended.
+        Raises LauncherError if the forkserver has ended.
         """
         try:
             self._channel.send(message, fds)
@@ -69,7 +69,7 @@ class Handle:
             raise self._gone() from None
 
     def receive(self) -> list[Forked | NotForked | Exited]:
-        """Wait for messages and return a list of Forked, NotForked and Exited. Raises LauncherError if it has ended."""
+        """Wait for messages and return them. Raises LauncherError if the forkserver has ended."""
         try:
             messages = [message for message, _ in self._channel.receive()]
         except (EOFError, OSError):
@@ -78,26 +78,26 @@ class Handle:
         return messages
 
     def end(self) -> None:
-        """End the forkserver and every worker it still has. May be called while another thread still uses it."""
+        """End the forkserver and its workers. May be called while another thread uses it."""
         if self.owner != os.getpid():
             return
         with contextlib.suppress(OSError):  # it is gone already
-            self._channel.shutdown()  # closing would not do: this process's forks may hold copies
+            self._channel.shutdown()  # close() is not enough: this process's forks may hold copies
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S if self.has_imported else 0)  # it cannot answer before
+            self._process.wait(_END_S if self.has_imported else 0)  # it cannot answer while it imports
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
         if self._process.returncode:
-            linux.kill_marked(surroundings.MARK, self._mark)  # it could not tidy up
+            linux.kill_marked(surroundings.MARK, self._mark)  # it could not kill its workers
 
     def close(self) -> None:
-        """After `end`, or in a fork of the notebook: close our descriptors."""
+        """Close our descriptors: after `end`, or in a fork of the notebook."""
         self._channel.close()
         self._stderr.close()
 
     def _gone(self):
-        """The LauncherError for a forkserver that has ended; what it leaves is killed."""
+        """Kill what an ended forkserver leaves behind, and return the LauncherError."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         self.end()
@@ -118,11 +118,11 @@ turn = threading.RLock()  # held by the thread that is in a launch
 
 
 def warm() -> Handle:
-    """Start this process's forkserver if there is none. Returns at once; torch is imported in the background."""
+    """Start this process's forkserver if there is none, and return it. It imports torch in the background."""
     global _handle
     with _changing:
         is_useless = _handle is not None and (_handle.owner != os.getpid() or not _handle.is_alive())
-        # else a launch still reads from it, and will say that it is gone
+        # If the turn is taken, a launch still reads from it, and reports that it has ended.
         if _handle is not None and is_useless and turn.acquire(blocking=False):
             try:
                 _handle.end()
@@ -136,7 +136,7 @@ def warm() -> Handle:
 
 
 def current() -> Handle:
-    """For a launch: the forkserver, a new one where libraries would read other settings as they are imported."""
+    """Return the forkserver; start a new one if variables that libraries read at import have changed."""
     handle = warm()
     if handle.began_with != surroundings.read_at_import():
         shutdown()
@@ -145,14 +145,14 @@ def current() -> Handle:
 
 
 def take() -> Handle:
-    """The forkserver, for somebody who keeps and ends it; another one is started for the launches to come."""
+    """Return the forkserver to a caller who then owns and ends it, and start another for later launches."""
     global _handle
     if not turn.acquire(blocking=False):  # a launch in another thread uses it
         return Handle()
     try:
         taken = current()
         with _changing:
-            if _handle is taken:  # else another thread has ended it meanwhile, and whoever uses it is told
+            if _handle is taken:  # else another thread has ended it, and its user gets LauncherError
                 _handle = None
     finally:
         turn.release()
@@ -161,13 +161,13 @@ def take() -> Handle:
 
 
 def shutdown() -> None:
-    """End the forkserver, if there is one, and the launch that goes on, if one does. The next launch starts another."""
+    """End the forkserver, and with it a launch in progress. The next launch starts another."""
     global _handle
     with _changing:
         handle, _handle = _handle, None
     if handle is not None:
         handle.end()
-        with turn:  # a launch in another thread now ends by itself, and still reads from it
+        with turn:  # wait for a launch in another thread, which still reads from it
             handle.close()
 
 

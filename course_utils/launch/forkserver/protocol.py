@@ -1,12 +1,12 @@
-"""What the processes of a launch say to one another: the channel, every message, and the descriptors that travel along.
+"""The protocol between the processes of a launch: the channel, all messages, and the file descriptors sent with them.
 
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
     notebook ◀─ Began, Logged, Reached, Returned, Left, Raised ── worker, each over a channel of its own
-    notebook ── Describe, Locate, Typed, Ask ───────▶ worker, to a thread that listens
+    notebook ── Describe, Locate, Typed, Ask ───────▶ worker, to its listener thread
     notebook ◀─ Described, Located, Asked, Answered ─ worker
 
-Times are time.monotonic(), which all processes of a machine share.
+Times are those of time.monotonic(), which is the same clock in all processes of a machine.
 """
 
 import enum
@@ -23,10 +23,10 @@ from ..worker.consequence import Consequence
 
 
 class WorkerFds(NamedTuple):
-    """A worker's own descriptors, in the order in which they travel with Fork.
+    """A worker's own file descriptors, in the order in which they are sent with Fork.
 
-    A channel to the notebook, the writing end of a pipe for its two output streams, a file for faulthandler, and two
-    payloads, (Surroundings, backend) and (function, args, kwargs). Ranks of an agent have files instead of the channel
+    A channel to the notebook, the write end of a pipe for its two output streams, a file for faulthandler, and two
+    payloads: (Surroundings, backend) and (function, args, kwargs). Ranks of an agent have files instead of the channel
     and the first payload.
     """
 
@@ -37,8 +37,8 @@ class WorkerFds(NamedTuple):
     call: int
 
 
-# `launch` is a number: what is said of an earlier launch is nobody's business any more. `folder` is for a worker's
-# temporary files, or None; it is removed if the notebook dies.
+# `launch` is a number: messages of earlier launches are dropped. `folder` is for the worker's temporary files, or None;
+# the forkserver removes it if the notebook dies.
 class Fork(NamedTuple):
     launch: int
     rank: int
@@ -51,7 +51,7 @@ class Signal(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """Every worker, with all that it started."""
+    """Kill every worker and all processes that it started."""
 
 
 class Forked(NamedTuple):
@@ -63,22 +63,22 @@ class Forked(NamedTuple):
 class NotForked(NamedTuple):
     launch: int
     rank: int
-    reason: str  # the system's words
+    reason: str  # the system's error message
 
 
 class Exited(NamedTuple):
-    launch: int | None  # None of an agent's rank
+    launch: int | None  # None for an agent's rank
     rank: int
-    code: int  # exit code, or minus the signal
+    code: int  # exit code, or minus the signal's number
     time: float
 
 
 class Busy(NamedTuple):
-    """Of a stand-in, to the forkserver that warms up behind it: workers run."""
+    """Sent by a stand-in to the forkserver: workers run, and need the cores."""
 
 
 class Idle(NamedTuple):
-    """None runs any more."""
+    """Sent by a stand-in to the forkserver: no worker runs any more."""
 
 
 class Reached(NamedTuple):
@@ -86,7 +86,7 @@ class Reached(NamedTuple):
 
 
 class Began(NamedTuple):
-    """It has its function, and the process group if there is to be one."""
+    """The rank has its function, and the process group if there is one, and is about to call the function."""
 
 
 class Logged(NamedTuple):
@@ -96,13 +96,13 @@ class Logged(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """With it comes a descriptor: a payload, the result."""
+    """The rank has returned; the descriptor of a payload, its result, comes with the message."""
 
     time: float
 
 
 class Left(NamedTuple):
-    """By sys.exit(0): a rank that is done and has nothing to return."""
+    """The rank has ended by sys.exit(0): it is done, and has no result."""
 
     time: float
 
@@ -113,14 +113,14 @@ class Raised(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Of a rank that persists; with it comes a payload, (function, args, kwargs)."""
+    """Asks a persistent rank for a call; a payload, (function, args, kwargs), comes with the message."""
 
     number: int
     can_be_interrupted: bool
 
 
-# `report` is None where it has returned: then a payload comes along, the result. `collectives` is what its process
-# groups have been through; `is_well` says whether its GPU still works: after some errors no call reaches it any more.
+# `report` is None if the rank has returned; a payload, its result, then comes with the message. `collectives` counts
+# the collectives of each process group. `is_well` is False if its GPU no longer works: some errors break the context.
 class Answered(NamedTuple):
     number: int
     time: float
@@ -130,7 +130,7 @@ class Answered(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """Where are you, and what do your variables hold?"""
+    """Asks a rank for its stack and the values of its variables."""
 
 
 class Described(NamedTuple):
@@ -138,7 +138,7 @@ class Described(NamedTuple):
 
 
 class Locate(NamedTuple):
-    """Where are you? Quicker than Describe, and keeps nothing alive."""
+    """Asks a rank for its stack only: quicker than Describe, and keeps no values alive."""
 
 
 class Located(NamedTuple):
@@ -147,20 +147,20 @@ class Located(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A debugger wants a line."""
+    """A debugger asks for a line of input."""
 
     prompt: str
 
 
 class Typed(NamedTuple):
-    """The line, or None and why there is none."""
+    """The line of input, or None and the reason."""
 
     line: str | None
     refusal: str
 
 
 class Phase(enum.Enum):
-    """How far a rank has come, where its stack alone would not say why it waits."""
+    """How far a rank has come, if its stack alone does not show why it waits."""
 
     RUNS = "runs the worker function"
     ANSWERED = "is past the student's function, which a check has called"
@@ -177,7 +177,7 @@ class _Place(NamedTuple):
 class Frame(_Place):
     """A place in a rank's stack: (file name, line number, function name).
 
-    `locals` is {name: text}: what the function's names held, in words; empty but for the student's own functions.
+    `locals` is {name: description of its value}, empty except for the student's own functions.
     """
 
     locals: dict[str, str]
@@ -190,27 +190,25 @@ class Frame(_Place):
 
 @dataclass(frozen=True)
 class Report:
-    """An exception in a worker, in plain values."""
+    """An exception in a worker, as plain values that can be pickled."""
 
     type_name: str
     message: str
     traceback: str  # as Python prints it, from the worker function on
     frames: tuple[Frame, ...]  # outermost first
-    while_doing: str  # what the launcher was doing if the worker function was not running, else ""
+    while_doing: str  # what the launcher was doing, "" while the worker function ran
     exitcode: int | None = None  # the code given to sys.exit
     type_module: str = "builtins"
-    is_ours: bool = False  # the launcher's fault, or the system's, in what it does before the student's code
+    is_ours: bool = False  # raised before the student's code: the launcher's fault, or the system's
     consequence: Consequence | None = None
-    has_quit: bool = False  # the student has left its debugger for good
+    has_quit: bool = False  # the student has quit its debugger
 
 
-_HEADER = struct.Struct("<IB")  # bytes of the pickle, number of descriptors that come with it
+_HEADER = struct.Struct("<IB")  # length of the pickle in bytes, number of descriptors
 
 
 def frames_in(data: bytes | bytearray) -> Iterator[tuple[Any, int, int]]:
-    """Yield (message, number of descriptors that come with it, bytes up to its end) of each frame
-    that is whole in `data`.
-    """
+    """Yield (message, number of its descriptors, offset of its end in `data`) of each complete frame."""
     begin = 0
     while len(data) >= begin + _HEADER.size:
         length, num_fds = _HEADER.unpack_from(data, begin)
@@ -222,7 +220,7 @@ def frames_in(data: bytes | bytearray) -> Iterator[tuple[Any, int, int]]:
 
 
 def frame(message: object, num_fds: int = 0) -> bytes:
-    """A message as bytes, which say how long they are."""
+    """Return a message as bytes that begin with their length."""
     pickled = pickle.dumps(message)
     return _HEADER.pack(len(pickled), num_fds) + pickled
 
@@ -233,9 +231,9 @@ _FD = struct.Struct("i")
 
 
 class Channel:
-    """One end: pickles in frames over a socket pair.
+    """One end of a socket pair, over which pickles travel in frames.
 
-    A sender's threads take care of their order; one thread receives.
+    Threads that send must use a lock of their own; only one thread may receive.
     """
 
     def __init__(self, end):
@@ -250,7 +248,7 @@ class Channel:
         return not self._bytes
 
     def send(self, message: object, fds: Sequence[int] = ()) -> None:
-        """Send a message, and copies of the descriptors `fds`. Raises OSError if the other end is gone."""
+        """Send a message and copies of the descriptors `fds`. Raises OSError if the other end is closed."""
         data = frame(message, len(fds))
         if fds:
             sent = socket.send_fds(self._socket, [data], fds)
@@ -258,9 +256,9 @@ class Channel:
         self._socket.sendall(data)
 
     def receive(self, wait: bool = True) -> list[tuple[Any, list[int]]]:
-        """Return [(message, descriptors), …], all that one read brings: often none is complete yet, or several are.
+        """Read once and return [(message, descriptors), …] of the messages complete by then, which may be none.
 
-        Raises EOFError once the other end is closed, and BlockingIOError if `wait` is False and nothing is there.
+        Raises EOFError once the other end is closed, and BlockingIOError if `wait` is False and there is no data.
         """
         try:
             data, fds = self._read(0 if wait else socket.MSG_DONTWAIT)
@@ -269,7 +267,7 @@ class Channel:
         if not data:
             raise EOFError
         self._bytes += data
-        self._fds.extend(fds)  # they come with the first byte of their message, so never later than it
+        self._fds.extend(fds)  # they arrive with the first byte of their message, never later
         messages, end = [], 0
         for message, num_fds, end in frames_in(self._bytes):
             messages.append((message, [self._fds.popleft() for _ in range(num_fds)]))
@@ -277,7 +275,7 @@ class Channel:
         return messages
 
     def _read(self, flags):
-        """recvmsg by hand: socket.recv_fds ignores its flags, and its descriptors would be inherited."""
+        """Call recvmsg directly: socket.recv_fds ignores its flags, and its descriptors would be inherited."""
         cloexec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         space = socket.CMSG_SPACE(_MOST_FDS * _FD.size)
         data, ancillary, _, _ = self._socket.recvmsg(_READ_BYTES, space, flags | cloexec)
@@ -293,7 +291,7 @@ class Channel:
         return data, fds
 
     def shutdown(self) -> None:
-        """End the conversation, also for copies of this end that other processes hold."""
+        """Shut the connection down, also for copies of this end that other processes hold."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

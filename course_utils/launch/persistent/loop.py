@@ -1,4 +1,4 @@
-"""What a persistent worker does between its start and its end: it serves one request after another.
+"""The loop of a persistent worker, which serves one request after another.
 
 Its variables live in `__main__`, as a notebook's do in its kernel.
 """
@@ -23,7 +23,7 @@ _given: dict[str, Any] = {}  # {name: value} in `__main__` that came with the no
 
 
 def serve() -> None:
-    """Be a persistent rank: answer every Ask until the notebook is gone."""
+    """Answer every Ask, as a persistent rank, until the notebook has ended."""
     import torch
     import torch.distributed as dist
 
@@ -37,7 +37,7 @@ def serve() -> None:
             message, fds = listener.next()
         except EOFError:
             return
-        if isinstance(message, Ask):  # not a line for a debugger that was interrupted
+        if isinstance(message, Ask):  # else a line typed for a debugger that was interrupted
             _answer(message, *fds)
 
 
@@ -82,7 +82,7 @@ def _answer(ask, request_fd):
 
 
 def _know(names):
-    """Have pickle find in `__main__` the functions and classes of a request; this rank's own variables stay."""
+    """Put a request's functions and classes into `__main__`, where pickle looks, but keep the rank's own variables."""
     main = sys.modules["__main__"].__dict__
     for name, value in names.items():
         if getattr(value, "__module__", None) == "__main__" and callable(value):
@@ -91,12 +91,12 @@ def _know(names):
 
 
 def rejoin(port: int, backend: str) -> None:
-    """Leave the process group, some of whose members are gone, for a new one."""
+    """Leave the process group, some of whose members have ended, and join a new one."""
     import torch.distributed as dist
 
     if dist.is_initialized():
         dist.destroy_process_group()
-    dist.distributed_c10d._world.group_count = 0  # as in a new process; one that it failed to make counts, too
+    dist.distributed_c10d._world.group_count = 0  # as in a new process, since it names the groups
     os.environ["MASTER_PORT"] = str(port)
     rendezvous.join(backend)
 
@@ -104,7 +104,7 @@ def rejoin(port: int, backend: str) -> None:
 def run_cell(source: str, file: str, name: str) -> str | None:
     """Run a cell in this rank's `__main__`, and return the value of its last expression, as text, or None.
 
-    `file` is the file name in its code; messages call it `name`.
+    `file` is the file name in its code objects, `name` its name in messages.
     """
     cells.know(file, source, name)
     body = ast.parse(source, file).body

@@ -26,14 +26,14 @@ def run_in_ranks(line: str, cell: str) -> None:
     """Run this cell in all ranks of `ranks = Ranks(4)`, or, with `%%ranks 0,2`, in some of them.
 
     The ranks keep its variables for the next such cell; the notebook reads them as ranks["name"]. `rank`, `world_size`,
-    `torch` and `dist` are there from the start. Each rank's output and the value of its last expression are shown in a
-    column.
+    `torch` and `dist` are predefined. A column for each rank shows its output and the value of its last expression.
     """
     from IPython import get_ipython
 
     there = ranks.current()
     chosen = chosen_ranks(line, there.world_size)
-    source, file, name = "\n" + cell, f"<%%ranks {next(_cells)}>", _cell_name()  # the line with %%ranks counts, too
+    # The added newline stands for the line with %%ranks, so that line numbers are those of the cell.
+    source, file, name = "\n" + cell, f"<%%ranks {next(_cells)}>", _cell_name()
     cells.know(file, f"%%ranks {line}\n{cell}", name)
     _require_syntax(source, file)
     values = [None] * there.world_size
@@ -48,7 +48,7 @@ def run_in_ranks(line: str, cell: str) -> None:
 
 
 def _cell_name():
-    """`Cell In[3]` of the cell that calls."""
+    """Return the name of the calling cell, as in `Cell In[3]`."""
     frame = sys._getframe(1)
     while frame is not None:
         name = cells.cell_name(frame.f_code.co_filename)
@@ -59,7 +59,7 @@ def _cell_name():
 
 
 def chosen_ranks(line: str, world_size: int) -> list[int]:
-    """The ranks that `0,2` or `1-3` names, in order; "" means all. Raises RanksError."""
+    """Return the ranks that `0,2` or `1-3` names, in order; "" means all. Raises RanksError for anything else."""
     chosen: set[int] = set()
     for part in re.split(r"[,\s]+", line.strip()):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
@@ -84,7 +84,7 @@ def _require_syntax(source, file):
 
 
 def _advice(error, shell):
-    """Advice for a student who expects to find the notebook's variables in the ranks."""
+    """Return advice if a NameError names a variable of the notebook, which the ranks do not have, else ""."""
     missing = re.match(r"name '(\w+)' is not defined", error.message)
     if not error.is_a(NameError) or missing is None:
         return ""

@@ -1,4 +1,4 @@
-"""A pool of persistent workers: their start, their end, and how they are brought back when some of them are lost."""
+"""A pool of persistent workers: their start, their end, and their recovery after a failure."""
 
 import contextlib
 import io
@@ -19,29 +19,29 @@ from ..worker import surroundings
 from . import loop
 from .serving import Serving
 
-_READY_S = 60.0  # until ranks that start, or join a new group, say so
+_READY_S = 60.0  # for ranks to start, or to join a new group
 _MEET_S = 3.0
-_DEAF_S = 5.0  # in which an interrupt does not stop ranks from being brought back
-_NOTHING = loop.evaluate, ("None",)  # to ask of a rank that is to say that it is there
+_DEAF_S = 5.0  # in which an interrupt does not stop the recovery
+_NOTHING = loop.evaluate, ("None",)  # a request that shows that a rank is ready
 
 
 class Pool:
-    """`world_size` processes with a process group. `start`, then ask `serving`, and `close` in any case."""
+    """A pool of `world_size` ranks: call `start`, send requests through `serving`, and always `close`."""
 
     def __init__(self, world_size, placement, debug):
         self.world_size, self._placement, self._debug = world_size, placement, debug
         self.serving, self._handle = None, None
-        self.turn = threading.RLock()  # held by the thread that asks them
-        self._gpus = {}  # the environment variables that choose those reserved
+        self.turn = threading.RLock()  # held by the thread whose request is served
+        self._gpus = {}  # environment variables that select the reserved GPUs
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
 
     def start(self) -> None:
-        """Raises LauncherError or WorkerError where they do not start."""
-        surroundings.current_folder()  # if it has been deleted, nothing is started
+        """Start the ranks. Raises LauncherError or WorkerError if they do not start."""
+        surroundings.current_folder()  # raises if it has been deleted
         stack, placement = self._stack, self._placement
         with self.turn:
             if placement.device_type == "cuda":
-                # Also while they are idle: their memory stays full.
+                # GPUs stay reserved while ranks are idle, since their memory stays in use.
                 turn = sharing.reserve(
                     "Ranks", self.world_size, "cuda", interrupts.sleep, until="it runs ranks.close() or is shut down"
                 )
@@ -53,9 +53,9 @@ class Pool:
 
     @contextlib.contextmanager
     def at_work(self, pause: Callable[[float], object]) -> Iterator[None]:
-        """Within this block they may compute: on a shared node it is their turn. `pause(seconds)` while they wait.
+        """Reserve a shared node's cores for this block, and call `pause(seconds)` while waiting for them.
 
-        Idle ranks on CPU cores hold nobody up, so they take a turn for each request.
+        GPUs stay reserved until `close`. Idle ranks use no cores, so these are reserved for each request.
         """
         if self._placement.device_type == "cuda":
             yield
@@ -79,12 +79,15 @@ class Pool:
         self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), _NOTHING))
 
     def close(self) -> None:
-        """End them and all that they have started. May be called again, and while another thread asks them."""
+        """End the ranks and all processes that they have started.
+
+        May be called again, and while another thread waits for a request.
+        """
         with self._closing:
             stack, self.serving = self._stack.pop_all(), None
         if not self.turn.acquire(blocking=False):
             if self._handle is not None:
-                self._handle.end()  # whoever waits for them now hears that they are gone
+                self._handle.end()  # the thread that waits for a request now gets LauncherError
             self.turn.acquire()
         try:
             stack.close()
@@ -92,9 +95,9 @@ class Pool:
             self.turn.release()
 
     def recover(self, is_interrupted: bool) -> str:
-        """Make all ranks ready for the next request, and return in words what that took.
+        """Make all ranks ready for the next request, and return a text that says what was restarted.
 
-        Raises what stops that.
+        Raises LauncherError, WorkerError or KeyboardInterrupt if that fails.
         """
         serving = self.serving
         serving.deaf_until = time.monotonic() + _DEAF_S
@@ -105,7 +108,7 @@ class Pool:
             lost = sorted({*serving.busy, *serving.gone, *serving.astray})
             if not lost and self._still_meets(serving):
                 return ""
-            if lost and self._placement.backend == "nccl":  # a missing member leaves the others' GPUs waiting
+            if lost and self._placement.backend == "nccl":  # GPUs of the others wait for those lost
                 lost = list(range(self.world_size))
             self._renew(serving, lost)
         finally:
@@ -119,20 +122,23 @@ class Pool:
         )
 
     def _still_meets(self, serving):
-        """Whether each process group still works: messages between two ranks count in some of its members only."""
+        """Return whether each process group still works.
+
+        Unequal counts of collectives alone do not show that it is broken: messages between two ranks count only there.
+        """
         suspects = serving.unequal_groups
         if not suspects:
             return True
-        if self._placement.backend == "nccl":  # a barrier that does not end would hold the GPUs
+        if self._placement.backend == "nccl":  # a barrier that never ends would block the GPUs
             return False
         meet = rendezvous.still_meet, (suspects, _MEET_S)
-        # gloo says on stderr that a member does not come: the student has called no such function
+        # gloo reports on stderr a member that is missing in this barrier, which the student did not call.
         unseen = Output(self.world_size, io.StringIO())
         self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), meet), unseen)
         return all(serving.results)
 
     def _renew(self, serving, lost):
-        """Restart the ranks `lost`, and have all join a new process group."""
+        """Restart the ranks `lost`, and have all ranks join a new process group."""
         port, inherited_fd = self._meeting_anew()
         rejoin = (loop.rejoin, (port, self._placement.backend))
         serving.collectives.clear()
@@ -140,16 +146,16 @@ class Pool:
         self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING))
 
     def _meeting_anew(self):
-        """Make a new store for ranks to meet at; its port, and the descriptor of what ranks inherit that start now."""
+        """Replace the store; return its port, and the descriptor of the Surroundings of ranks that start now."""
         start = Start("Ranks", self.world_size, self._placement, self._call_fd, self._debug, self._gpus)
         self._stores.close()
         port, _, fd = self._stores.enter_context(inherited(start, self._placement.backend))
         return port, fd
 
     def _wait_for_answers(self, serving, requests, output=None):
-        """Ask each rank in {rank: (function, args)}. Raises WorkerError or LauncherError if one does not answer.
+        """Request the calls in {rank: (function, args)} and wait for them; output goes to `output`, or is shown.
 
-        What they print goes to `output`, or is shown.
+        Raises WorkerError or LauncherError if a rank does not answer.
         """
         fds = {}
         try:

@@ -1,13 +1,13 @@
-"""Ranks that persist between cells: workers with a process group, which serve one request after another.
+"""Ranks that persist between cells: workers with a process group that serve one request after another.
 
     notebook                                    forkserver of its own          worker, one per rank
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     Ranks, pool  ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ loop.serve
     serving      ── Ask, with (function, args, kwargs) ──────────────────────▶   function(*args, **kwargs)
                  ◀─ Answered, with its result ────────────────────────────────
-    magic: `%%ranks` asks them to run a cell; columns shows the outcome
+    magic: `%%ranks` has them run a cell; columns shows the outcome
 
-A rank that waits in a collective for one that has failed cannot be interrupted: it is killed and restarted, and all
+A rank that waits in a collective for a failed rank cannot be interrupted. It is killed and restarted, and all ranks
 join a new process group.
 """
 
@@ -35,21 +35,21 @@ _ENDED = "these ranks have ended; make new ones with Ranks(…)"
 
 
 class Ranks:
-    """`world_size` worker processes that persist, with their process group and variables, until `close()`.
+    """Worker processes that persist, with their process group and variables, until `close()`.
 
-    `run(function, …)` calls a function in all of them and returns a list of results; a cell that begins with `%%ranks`,
-    or `%%ranks 0,2`, runs in them; `ranks["loss"]` is the value of a variable or an expression in each, and
-    `ranks["lr"] = 0.1` sets a variable in all of them. `logs` is what each printed in the latest request. As a context
-    manager it ends them with the block. A notebook has one at a time: a new one ends the one before.
+    `run(function, …)` calls a function in all ranks and returns a list of results. A cell that begins with `%%ranks`,
+    or `%%ranks 0,2`, runs in them. `ranks["loss"]` is the value of a variable or an expression in each rank, and
+    `ranks["lr"] = 0.1` sets a variable in all of them. `logs` is what each rank printed in the latest request. As a
+    context manager it ends the ranks with the block. A notebook has one Ranks at a time: a new one ends the one before.
 
     Args:
         world_size, backend, debug: as for `launch`.
         timeout: seconds that one request may take; ranks still running then are stopped.
 
-    Raises ValueError or TypeError for invalid arguments, and LauncherError if the system does not let them start.
+    Raises ValueError or TypeError for invalid arguments, and LauncherError if the system does not let the ranks start.
     """
 
-    __iter__ = None  # else Python would ask for ranks[0], ranks[1], …
+    __iter__ = None  # else iter() would call __getitem__ with 0, 1, …
 
     def __init__(
         self, world_size: int | None = None, *, timeout: float = 120, backend: str = "auto", debug: bool = False
@@ -94,8 +94,8 @@ class Ranks:
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call `function(*args, **kwargs)` in every rank and return a list of its results.
 
-        Raises WorkerError if a rank fails or time is up; NotSendable, LauncherError and Interrupted, as `launch` does;
-        and RanksError if the ranks have ended.
+        Raises WorkerError if a rank fails or at the timeout; NotSendable, LauncherError and Interrupted, as `launch`
+        does; and RanksError if the ranks have ended.
         """
         call = Call(function, args, kwargs)
         with refused_briefly():
@@ -110,9 +110,9 @@ class Ranks:
     def ask(
         self, ranks: Iterable[int], call: Call, name: str, output: Output, display: Columns | None = None
     ) -> list[Any]:
-        """Like `run`, for some of the ranks, whose output goes to `output`; the list has an entry for every rank.
+        """Like `run`, for some of the ranks; the returned list still has an entry for every rank.
 
-        Messages call it `name`. `display`, a Columns, is refreshed meanwhile.
+        What they print goes to `output`. `name` is the request's name in messages. `display` is refreshed meanwhile.
         """
         with (
             briefly_interrupted(f"{name} was interrupted"),
@@ -128,11 +128,11 @@ class Ranks:
                 self._watch(serving, {rank: fd for rank in ranks}, name, display)
             finally:
                 os.close(fd)
-            results, serving.results = serving.results, []  # kept by nobody but the student
+            results, serving.results = serving.results, []  # keep no reference to the results
             return results
 
     def _pause(self, seconds):
-        """Wait a moment for their turn. Raises RanksError if they have ended meanwhile."""
+        """Sleep while waiting for the shared node. Raises RanksError if the ranks have ended meanwhile."""
         if self._pool.serving is None:
             raise RanksError(_ENDED)
         interrupts.sleep(seconds)
@@ -147,7 +147,7 @@ class Ranks:
                     serving.wait_for_others(deadline, spins=self.placement.backend == "nccl")
             except KeyboardInterrupt:
                 is_interrupted = True
-            if serving.have_failed:  # which comes first, also where the wait for the others was interrupted
+            if serving.have_failed:  # a failure is reported first, even after an interrupt
                 error = explain(serving.account(), None, serving.killed_for_memory, "Ranks")
             elif is_interrupted:
                 error = interrupted(f"{name} was interrupted", serving.account())
@@ -183,9 +183,9 @@ class Ranks:
             return f"The ranks could not be recovered ({reason}) and have ended: make new ones with Ranks(…)."
 
     def _require_life(self, output):
-        """The serving. Raises RanksError if the ranks have ended; also if one has ended since, after restarting it.
+        """Return the Serving; what ranks have printed since the last request goes to `output`.
 
-        What they have printed since the last request goes to `output`.
+        Raises RanksError if the ranks have ended, or if a rank has died since the last request and was restarted.
         """
         serving = self._pool.serving
         if serving is None or self._owner != os.getpid():
@@ -205,11 +205,11 @@ class Ranks:
 
     @property
     def logs(self) -> list[str]:
-        """What each rank printed in the latest request (if it is very long, its beginning and end), as a list."""
+        """What each rank printed in the latest request, one string per rank (of a very long one beginning and end)."""
         return [self._output.log(rank) if self._output is not None else "" for rank in range(self.world_size)]
 
     def __getitem__(self, expression):
-        """The value of a variable or an expression in each rank, as a list."""
+        """Return the value of a variable or an expression in each rank, as a list."""
         with refused_briefly():
             if not isinstance(expression, str):
                 raise TypeError(f'ranks["loss"] takes a variable or an expression as a text, not {expression!r}')
@@ -235,7 +235,7 @@ class Ranks:
         return f"<Ranks: {self.world_size}, {state}>"
 
     def close(self) -> None:
-        """End the ranks and all that they have started. May be called more than once."""
+        """End the ranks and all processes that they have started. May be called more than once."""
         global _current
         if self._owner != os.getpid():
             return
@@ -246,7 +246,7 @@ class Ranks:
 
 
 def current() -> Ranks:
-    """This process's Ranks. Raises RanksError if there are none."""
+    """Return this process's Ranks. Raises RanksError if there are none."""
     if _current is None or _current._owner != os.getpid():
         raise RanksError("there are no persistent ranks: run `ranks = Ranks(4)` first")
     return _current

@@ -1,4 +1,4 @@
-"""Watches persistent workers: they serve one request after another, and those that cannot go on are restarted."""
+"""Supervises persistent workers: sends them requests, waits for answers, and restarts those that cannot go on."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN_S = 0.25
 _ANSWER_S = 0.2
-_IDLE_S = 2.0  # without computing, outside torch.distributed, until a rank counts as waiting: DDP waits in backward()
-_IDLE_SHARE = 0.2  # of a core
-_SPINNING_S = 10.0  # at one line, where waiting uses a core, too
-_HEED_S = 0.5  # for an interrupted rank to stop, unless it waits in C++
+# A rank that is idle this long counts as waiting, even outside torch.distributed: DDP waits in backward().
+_IDLE_S = 2.0
+_IDLE_SHARE = 0.2  # of a core, below which a rank is idle
+_SPINNING_S = 10.0  # at one line, until a rank counts as waiting although it uses a core
+_HEED_S = 0.5  # for an interrupted rank to stop; in C++ it cannot
 _DRAIN_S = 0.5
 _END_S = 5.0
 
 
 class _Stay:
-    """A rank that has been found at one place, a Located (None in C code that holds the GIL), and since when."""
+    """How long a rank has been at one place: a Located, or None in C code that holds the GIL."""
 
     def __init__(self, place, pid):
         self.place, self._pid = place, pid
@@ -41,13 +42,13 @@ class _Stay:
         self._cpu_s = _cpu_seconds(pid)
 
     def look(self):
-        """See whether it has used a core since the last look."""
+        """Restart the idle time if the rank has used a core since the last look."""
         now, cpu_s = time.monotonic(), _cpu_seconds(self._pid)
         if cpu_s - self._cpu_s > _IDLE_SHARE * (now - self._idle_since):
             self._idle_since, self._cpu_s = now, cpu_s
 
     def is_long(self, spins):
-        """Whether it waits there for something; `spins` says that it may use a core meanwhile, as NCCL does."""
+        """Return whether the rank counts as waiting; `spins`: waiting may use a core, as NCCL does."""
         now = time.monotonic()
         if self.place is not None and is_in_torch_distributed(self.place.frames):
             return now - self._since >= _LOOK_AGAIN_S
@@ -63,14 +64,14 @@ def _cpu_seconds(pid):
 
 
 class Serving(Supervisor):
-    """Supervises workers that serve requests. `start`, then `request`, and `stop` in any case."""
+    """Supervises workers that serve requests: call `start`, then `request`, and always `stop`."""
 
     def __init__(self, handle, world_size, folder, surroundings_fd, call_fd):
         super().__init__(handle, world_size, folder, surroundings_fd, call_fd)
         self._number, self._asked = 0, ()
-        self.gone = {}  # rank → exit code, or minus the signal, of those that have ended
-        self.astray = set()  # those that live, and will not answer any more
-        self.collectives = {}  # rank → what its process groups have been through
+        self.gone = {}  # rank → exit code, or minus the signal's number, of ranks that have ended
+        self.astray = set()  # ranks that are alive but cannot answer any more
+        self.collectives = {}  # rank → {process group: number of its collectives}
 
     def request(
         self,
@@ -80,10 +81,10 @@ class Serving(Supervisor):
         display: Columns | None = None,
         can_be_interrupted: bool = False,
     ) -> float:
-        """Ask each rank in {rank: payload of (function, args, kwargs)}; return the seconds they had.
+        """Send the calls in {rank: payload of (function, args, kwargs)}; return the time limit in seconds.
 
-        Returns when all have answered, when time is up, or shortly after a first failure. What they print goes to
-        `output`, an Output; `display` is refreshed meanwhile. `can_be_interrupted` says whether `interrupt` stops them.
+        Returns when all have answered, at the timeout, or shortly after a first failure. What ranks print goes to
+        `output`; `display` is refreshed meanwhile. `can_be_interrupted` says whether `interrupt` stops them.
         """
         self.begin_anew()
         self._number += 1
@@ -92,9 +93,9 @@ class Serving(Supervisor):
             display.begin(self.outcomes, self.rows)
         for rank, fd in fds.items():
             self.outcomes[rank].died = self.gone.get(rank)
-            with contextlib.suppress(OSError):  # it has just ended, as we shall hear
+            with contextlib.suppress(OSError):  # it has just ended; Exited will follow
                 self.channels[rank].send(Ask(self._number, can_be_interrupted), [fd])
-        self.forget_memory_kills()  # while they work: it takes a while
+        self.forget_memory_kills()  # slow, so done while they work
         seconds = self.watch(timeout, START_S)
         self.drain()
         return seconds
@@ -114,11 +115,11 @@ class Serving(Supervisor):
 
     @property
     def was_quit(self) -> bool:
-        """Whether a rank has left its debugger for good."""
+        """Whether the student has quit a rank's debugger."""
         return any(outcome.has_quit for outcome in self.asked)
 
     def account(self) -> list[Outcome]:
-        """The outcomes of this request's ranks as they are now; bringing ranks back changes `outcomes` itself."""
+        """Return copies of this request's outcomes as they are now, since recovery changes `outcomes`."""
         self.whereabouts()
         return [copy.copy(outcome) for outcome in self.asked]
 
@@ -128,7 +129,7 @@ class Serving(Supervisor):
 
     def hear(self, rank: int, message: object, fds: Sequence[int] = ()) -> None:
         if not isinstance(message, Answered):
-            if isinstance(message, Raised):  # past all requests: its own account of them has failed
+            if isinstance(message, Raised):  # its request loop itself crashed
                 self.astray.add(rank)
             super().hear(rank, message, fds)
             return
@@ -156,18 +157,18 @@ class Serving(Supervisor):
         return outcome.rank in self.busy
 
     def drain(self) -> None:
-        """Take what has already arrived: output, and news of ranks that have ended."""
-        deadline = time.monotonic() + _DRAIN_S  # a thread of a worker may never stop printing
+        """Handle what has already arrived: output, messages and exits."""
+        deadline = time.monotonic() + _DRAIN_S  # a worker's thread may never stop printing
         while (ready := self.select(0)) and time.monotonic() < deadline:
             self.take(ready)
 
     def wait_for_others(self, deadline: float, spins: bool) -> None:
-        """After a failure, wait until those still computing are done too, or all that are left wait for something.
+        """Wait, after a failure, until the other ranks are done, or all that are left count as waiting.
 
-        `spins` says that who waits may use a core meanwhile, as with NCCL.
+        `spins`: waiting may use a core, as with NCCL.
         """
         stays: dict[int, _Stay] = {}
-        silent: set[int] = set()  # those that have not answered yet
+        silent: set[int] = set()  # ranks that have not answered yet
         while self.busy and time.monotonic() < deadline + self.paused_s:
             for rank, place in self._places(silent).items():
                 if rank in stays and stays[rank].place == place:
@@ -183,9 +184,9 @@ class Serving(Supervisor):
                     self.display.refresh()
 
     def _places(self, silent):
-        """{busy rank: its Located}, None for one in C code that holds the GIL, which is `silent` from then on."""
+        """Return {busy rank: its Located}, with None for ranks that do not answer; these are put into `silent`."""
         for rank in self.busy:
-            if rank not in silent:  # one question is enough
+            if rank not in silent:  # it still has the first question to answer
                 self.locate(rank)
         self.take_until(lambda: all(rank in self.located for rank in self.busy), _ANSWER_S)
         places = {rank: self.located.pop(rank, None) for rank in self.busy}
@@ -195,7 +196,7 @@ class Serving(Supervisor):
 
     @property
     def unequal_groups(self) -> list[str]:
-        """Names of the process groups whose members have been through different numbers of collectives or messages."""
+        """Names of the process groups whose members count different numbers of collectives or messages."""
         counts: dict[str, set[int | None]] = {}
         for each in self.collectives.values():
             for name, count in each.items():
@@ -203,14 +204,17 @@ class Serving(Supervisor):
         return sorted(name for name, found in counts.items() if len(found) > 1)
 
     def interrupt(self) -> None:
-        """Interrupt what is running, as a cell is interrupted, in ranks that do not wait in C++."""
+        """Interrupt busy ranks with SIGINT; those that wait in C++ do not stop."""
         self.prompting.clear()
         if self.busy:
             self.handle.send(Signal(tuple(self.busy), int(signal.SIGINT)))
             self.take_until(lambda: not self.busy, _HEED_S)
 
     def restart(self, ranks: Sequence[int], surroundings_fd: int, call_fd: int) -> None:
-        """Kill those of `ranks` that are still alive, and start all of them again."""
+        """Kill those of `ranks` that are still alive, and start all of `ranks` again.
+
+        Raises LauncherError if a killed rank does not end.
+        """
         self.is_stopping = True
         self._number += 1  # late answers to the last request are ignored
         living = tuple(rank for rank in ranks if rank in self.alive)

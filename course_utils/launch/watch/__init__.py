@@ -1,1 +1,1 @@
-"""The notebook's view of a launch's ranks: messages, output, logged rows, exits, and the error in the end."""
+"""The notebook's view of a launch's ranks: messages, output, logged rows, exits, and the final error."""

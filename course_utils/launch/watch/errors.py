@@ -1,4 +1,4 @@
-"""The errors of a launch, as a student reads them and as programs do: text, and fields."""
+"""The errors of a launch: text for the student, attributes for programs."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ if TYPE_CHECKING:
 
 class _Brief:
     def _render_traceback_(self):
-        # IPython's hook. The frames of the notebook's own process only lead to launch() and help nobody.
+        # IPython's hook. The notebook's own frames only lead to launch(), so they are not shown.
         head, _, rest = str(self).partition("\n")
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *rest.split("\n")]
 
     def add(self, note):
-        """Append `note`, which became known later, to the text; "" adds nothing."""
+        """Append `note` to the text; "" adds nothing."""
         if note:
             self.args = (f"{self}\n\n{note}",)
 
 
 class LauncherError(_Brief, RuntimeError):
-    """The launcher, or the system under it, could not do its work; this says nothing about the worker function."""
+    """Raised if the launcher or the system failed; the worker function is not the cause."""
 
     run: Run | None = None
 
 
 class WorkerError(_Brief, RuntimeError):
-    """A launch whose workers failed. Its text is for people; programs use its attributes.
+    """Raised if workers failed. Its text is for people; programs use its attributes.
 
-    `rank` is the rank to look at first. `type_name` (of the module `type_module`) and `message` are its exception's,
-    "" if it has none; `exitcode` is its process's exit code (minus the signal's number if a signal ended it; None if
-    it was stopped by the launcher), `frames` where it failed or was, as (file name, line number, function), outermost
-    first, each with `locals`, which says in words what variables of a student's function held, and `traceback` its
-    traceback as text ("" if none).
-    `timed_out` says whether the timeout ended them, `has_quit` whether the student left it at its debugger's prompt.
-    `ranks` holds what is known of each rank asked, in order: `returned`, `report`, `died` and, as above, `frames`.
-    `text` is the text without `advice`, which only the caller of `launch` can follow. `run` holds what the ranks had
-    printed, logged and returned by then.
+    `rank` is the rank to look at first. `type_name` (of the module `type_module`) and `message` are those of its
+    exception, "" if it has none. `exitcode` is its process's exit code: minus the signal's number if a signal ended it,
+    None if the launcher stopped it. `frames` is its stack, as (file name, line number, function), outermost first; the
+    `locals` of each frame describe the variables of the student's functions. `traceback` is its traceback as text,
+    "" if there is none.
+
+    `timed_out` says whether the timeout ended the ranks, `has_quit` whether the student quit at a debugger's prompt.
+    `ranks` holds the Outcome of each rank asked, in order: `returned`, `report`, `died` and `frames`. `text` is the
+    text without `advice`, which only the caller of `launch` can follow. `run` holds what the ranks had printed, logged
+    and returned.
     """
 
     def __init__(self, text, cause=None, ranks=(), timed_out=False, advice=""):
@@ -59,18 +60,18 @@ class WorkerError(_Brief, RuntimeError):
         self.traceback = "" if report is None else cells.with_cell_names(report.traceback)
 
     def is_a(self, kind: type[BaseException]) -> bool:
-        """Whether the rank's exception is of the class `kind` itself, not only of one with its name."""
+        """Return whether the rank's exception is of class `kind`; a class of the same name elsewhere is not."""
         return (self.type_module, self.type_name) == (kind.__module__, kind.__name__)
 
 
 class RanksError(_Brief, RuntimeError):
-    """Persistent ranks could not do what was asked: there are none, or not these."""
+    """Raised if persistent ranks do not exist, have ended, or cannot run a request."""
 
 
 class Interrupted(_Brief, KeyboardInterrupt):
-    """A launch that was interrupted, or quit at a debugger's prompt; its text says where the ranks were.
+    """Raised if a launch was interrupted, or quit at a debugger's prompt; the text says where the ranks were.
 
-    `run` holds what they had printed, logged and returned by then, or is None if none had begun.
+    `run` holds what the ranks had printed, logged and returned, or is None if none had begun.
     """
 
     run: Run | None = None
@@ -78,8 +79,8 @@ class Interrupted(_Brief, KeyboardInterrupt):
 
 @contextlib.contextmanager
 def briefly_interrupted(what: str) -> Iterator[None]:
-    """Tell an interrupt that strikes inside in one sentence, `what`; an error that was being told then comes first."""
-    before = sys.exc_info()[1]  # which the caller may be dealing with
+    """Turn an interrupt of this block into Interrupted(`what`), or into the launch error that was being handled."""
+    before = sys.exc_info()[1]  # an error that the caller is handling
     try:
         yield
     except Interrupted:

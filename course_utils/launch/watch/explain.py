@@ -1,7 +1,7 @@
 """Turn what is known about each rank into one error that a student can act on.
 
-The cause is the rank that failed first. An error that only says that a partner has gone is the cause only if there is
-no other, since the partner has its own story.
+The cause is the rank that failed first. An error that only says that another rank has ended is the cause only if there
+is no other error.
 """
 
 import bdb
@@ -41,11 +41,10 @@ _SIGNALS = {
 def explain(
     outcomes: Sequence[Outcome], timeout: float | None = None, killed_for_memory: bool = False, asked_by: str = "launch"
 ) -> WorkerError | LauncherError:
-    """Return the WorkerError for `outcomes`; `timeout`, in seconds, is given if it ended them.
+    """Return the WorkerError for `outcomes`; `timeout`, in seconds, is given if it ended the ranks.
 
-    `asked_by` is what the advice is about, "launch" or "Ranks".
-
-    Return a LauncherError if the first to fail never reached the student's code.
+    `asked_by`, "launch" or "Ranks", is named in the advice. If the first rank to fail never reached the student's code,
+    return a LauncherError.
     """
     if timeout is not None:
         return _explain_timeout(outcomes, timeout, asked_by)
@@ -63,7 +62,7 @@ def explain(
             advice = _MORE_SHARED_MEMORY
     else:
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
-        # gloo aborts in a thread of its own, so the rank that it ends need not have been in a collective itself.
+        # gloo aborts in a thread of its own, so this rank's main thread may have been outside any collective.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(outcome.frames) for outcome in outcomes):
             head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
             advice = _ADVICE.format(asked_by)
@@ -88,7 +87,7 @@ def _explain_lost_connection(cause, others, outcomes, asked_by):
 
 
 def _rule(outcomes):
-    """What ranks have to agree on that wait for one another as these do."""
+    """Return the rule of torch.distributed that these ranks may have broken, as a sentence."""
     called = {frame[2] for outcome in outcomes for frame in outcome.frames if is_in_torch_distributed((frame,))}
     if "new_group" in called:
         return "Every rank must call new_group, also those that are not to be in the group."
@@ -104,7 +103,7 @@ def _explain_timeout(outcomes, timeout, asked_by):
     head = f"no end after {timeout:g} s, so {stopped} stopped"
     lines = lines_about(outcomes)
     rule = _rule(outcomes) if running and not apart else ""
-    if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # they do
+    if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # all are at the same line: not broken
         rule = ""
     return WorkerError(
         "\n\n".join(filter(None, [head, "\n".join(lines), rule])),
@@ -116,7 +115,7 @@ def _explain_timeout(outcomes, timeout, asked_by):
 
 
 def how_it_failed(outcome: Outcome) -> str:
-    """What a rank has raised, or how it died, in words."""
+    """Describe what a rank has raised, or how it died."""
     return _raised(outcome.report) if outcome.report is not None else _died(outcome.died)
 
 
@@ -140,9 +139,9 @@ def _died(code, killed_for_memory=False):
 
 
 def lines_about(outcomes: Iterable[Outcome], too: str = " too") -> list[str]:
-    """Return what became of the ranks: one line for all with the same story, in the order of the first.
+    """Return lines that say what became of the ranks; ranks with the same outcome share a line.
 
-    `too` is "" where no failure has been told before.
+    `too` is "" if no failure has been reported before.
     """
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -154,7 +153,7 @@ def lines_about(outcomes: Iterable[Outcome], too: str = " too") -> list[str]:
 
 
 def _story(outcome, too, of_many=False):
-    """What became of a rank, as the rest of a sentence about it, or about several."""
+    """Return what became of a rank, as the rest of a sentence whose subject is one rank or, `of_many`, several."""
     report = outcome.report
     if outcome.phase is Phase.WAITS_FOR_THREADS:
         return "had returned, but a thread is still running: join it, or make it a daemon thread"
@@ -183,7 +182,7 @@ def in_one_line(text: str, length: int = 120) -> str:
 
 
 def _at(outcome, of_many=False):
-    """Where a rank was, as the rest of a sentence about it, or about several."""
+    """Return where a rank was, as the rest of a sentence whose subject is one rank or, `of_many`, several."""
     was, they = ("were", "they") if of_many else ("was", "it")
     if outcome.phase is Phase.ANSWERED:
         return "had reached the end of your function"
@@ -193,7 +192,7 @@ def _at(outcome, of_many=False):
 
 
 def place_of(frames: Sequence[Frame]) -> str:
-    """Where a rank is, from its Frames: `in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`, or `running`."""
+    """Describe where a rank is: `in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`, or `running`."""
     own = cells.innermost(frames)
     if own is None:
         return "running" if not frames or frames[-1].file.startswith(_LAUNCHER) else f"in {frames[-1].function}"
@@ -204,7 +203,7 @@ def place_of(frames: Sequence[Frame]) -> str:
 
 
 def _trace_of(outcome):
-    """The traceback of a rank that has raised, without its last line, which the heading says; "" if there is none."""
+    """Return a rank's traceback without its last line, which is in the heading; "" if there is none."""
     report = outcome.report
     if report is None or not report.frames:
         return ""
@@ -217,5 +216,5 @@ def _trace_of(outcome):
 
 
 def interrupted(what: str, outcomes: Iterable[Outcome]) -> Interrupted:
-    """Return the Interrupted that says `what`, and where the ranks of these outcomes were."""
+    """Return an Interrupted that says `what` was interrupted, and where the ranks of these outcomes were."""
     return Interrupted("\n\n".join(filter(None, [what, "\n".join(lines_about(outcomes, too=""))])))

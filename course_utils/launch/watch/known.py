@@ -1,4 +1,4 @@
-"""What is known about the ranks of one launch, however they were started: results, rows, output and how each ended."""
+"""What is known about the ranks of one launch, however they were started: results, rows, output and exits."""
 
 import contextlib
 import os
@@ -12,38 +12,39 @@ from .outcome import Outcome, frames_of_dump
 from .rows import Rows
 from .streams import Output
 
-# After a first failure, wait for others to report theirs; longer after a lost connection, which has a cause elsewhere.
+# After a first failure, wait for others to report theirs; longer after a lost connection, whose cause is another rank.
 _SETTLE_S, _SETTLE_LOST_CONNECTION_S = 0.1, 1.0
 
 
 class Watch:
-    """The outcomes of `world_size` ranks. A subclass delivers their messages, and can ask where they are."""
+    """Collects the outcomes of `world_size` ranks; a subclass delivers their messages and asks where they are."""
 
     def __init__(self, world_size, stream=None, keeps_going=False):
-        self.world_size, self.keeps_going = world_size, keeps_going  # without failed ranks, while any is left
-        self.pids = {}  # of the ranks of this machine
-        self.display = None  # a Display, which is refreshed while they run
+        self.world_size, self.keeps_going = world_size, keeps_going
+        self.pids = {}  # {rank: pid} of the ranks on this machine
+        self.display = None  # a Display, refreshed while the ranks run
         self.output = Output(world_size, stream)
         self.begun = set()
         self.is_stopping = False
         self.interrupted = set()  # ranks that have raised while we were stopping them
-        Watch.begin_anew(self)  # not a subclass's, which is not ready yet
+        Watch.begin_anew(self)  # not the subclass's method: it is not initialised yet
 
     def begin_anew(self) -> None:
-        """Forget what ranks have done so far: they are about to serve a request."""
+        """Reset results, rows and outcomes: the ranks are about to serve a request."""
         self.results: list[Any] = [None] * self.world_size
         self._takes_results = True
         self.rows = Rows(self.world_size)
         self.outcomes = [Outcome(rank) for rank in range(self.world_size)]
-        self.located: dict[int, Located] = {}  # the last of each rank
+        self.located: dict[int, Located] = {}  # the latest of each rank
         self.prompting: dict[int, str] = {}  # rank → prompt of its debugger, which waits for a line
-        self.paused_s = 0.0  # spent at debuggers' prompts, which the timeout does not count
+        self.paused_s = 0.0  # seconds that the timeout does not count, as at debuggers' prompts
         self.settled: float | None = None  # when to stop waiting for further failures
 
     def watch(self, timeout: float, start_s: float) -> float:
-        """Watch the ranks until all is over, a first failure has settled, or time is up; return the seconds they had.
+        """Watch the ranks until all have ended, a first failure has settled, or the deadline.
 
-        That is `timeout`, counted from when all had begun, or `start_s` if they never did.
+        Returns the time limit in seconds: `timeout`, counted from when all ranks had begun, or `start_s` if they never
+        did.
         """
         deadline, has_begun, paused_s = time.monotonic() + start_s, False, 0.0
         while not self.is_over:
@@ -62,20 +63,20 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can come."""
+        """Whether no more messages can arrive."""
         raise NotImplementedError
 
     @property
     def is_deaf(self) -> bool:
-        """Whether interrupts have to wait."""
+        """Whether interrupts are delayed."""
         return self.is_stopping
 
     def look(self, until: float) -> None:
-        """Wait for news until `until` at the latest, allowing interrupts meanwhile, and handle it."""
+        """Wait for messages until `until` at the latest, allowing interrupts meanwhile, and handle them."""
         raise NotImplementedError
 
     def hear(self, rank: int, message: object, fds: Sequence[int] = ()) -> None:
-        """Handle a message from `rank`, and the descriptors that came with it."""
+        """Handle a message from `rank`, and close the descriptors that came with it."""
         outcome = self.outcomes[rank]
         if isinstance(message, Logged):
             self.rows.add(rank, message)
@@ -89,7 +90,7 @@ class Watch:
         elif isinstance(message, Left):
             outcome.returned, outcome.time = True, message.time
         elif isinstance(message, Raised):
-            if self.is_stopping:  # it only reports that we interrupt it, or that its partners have ended
+            if self.is_stopping:  # a result of our interrupt, or of the end of other ranks
                 self.interrupted.add(rank)
             else:
                 outcome.time, outcome.report = message
@@ -102,7 +103,7 @@ class Watch:
             self.prompting[rank] = message.prompt
 
     def _take_result(self, rank, fd):
-        """Rebuild a result, which may run a student's code: an interrupt ends that, and leaves the results to come."""
+        """Load a result, which may run the student's code; after an interrupt, this and later results are dropped."""
         outcome = self.outcomes[rank]
         outcome.returned = True
         try:
@@ -121,10 +122,10 @@ class Watch:
             os.close(fd)
 
     def note_end(self, rank: int, code: int, moment: float) -> None:
-        """Note that a rank's process has ended: it died, unless it had returned or raised."""
+        """Record that a rank's process has ended: it died, unless it had returned or raised."""
         outcome = self.outcomes[rank]
         self.prompting.pop(rank, None)
-        if self.is_stopping:  # we ended it
+        if self.is_stopping:  # we killed it
             return
         if not outcome.returned and outcome.report is None:
             outcome.died, outcome.time = code, moment
@@ -132,10 +133,10 @@ class Watch:
             self.note_failure(outcome)
 
     def interrupt_ranks(self) -> None:
-        """Let ranks that are to be stopped save what they have, where that is possible: on this machine."""
+        """Interrupt ranks before they are killed, so that they can save data; only on this machine."""
 
     def locate(self, rank: int) -> None:
-        """Ask `rank` where it is; the answer goes into `located`. Ranks on other machines are not asked."""
+        """Ask `rank` for its stack, which goes into `located`; only on this machine."""
 
     def note_failure(self, outcome: Outcome) -> None:
         if self.display is not None:
@@ -149,9 +150,9 @@ class Watch:
         self.settled = until if self.settled is None else min(self.settled, until)
 
     def ask(self, asked: Sequence[int], signal_ranks: Callable[[Sequence[int]], object], seconds: float) -> None:
-        """Have the ranks `asked` write down where they are, and record it in their outcomes, within about `seconds`.
+        """Have the ranks `asked` dump their stacks, and record these in their outcomes, within about `seconds`.
 
-        `signal_ranks(ranks)` sends them the signal that makes them do so.
+        `signal_ranks(ranks)` sends the signal that makes them dump.
         """
         sizes = {rank: len(self.stacks(rank)) for rank in asked}
         signal_ranks(asked)
@@ -161,7 +162,7 @@ class Watch:
             time.sleep(0.01)
             for rank in list(pending):
                 size = len(self.stacks(rank))
-                if size > sizes[rank] and size == seen[rank]:  # it has answered, and has stopped writing
+                if size > sizes[rank] and size == seen[rank]:  # it has finished writing
                     pending.discard(rank)
                 seen[rank] = size
         for rank in asked:
@@ -169,5 +170,5 @@ class Watch:
                 self.outcomes[rank].dumped = frames_of_dump(self.stacks(rank)[sizes[rank] :])
 
     def stacks(self, rank: int) -> str:
-        """All that faulthandler has written down in `rank`."""
+        """Return all that faulthandler has written in `rank`."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What is known about one rank: its exception, how it died, or where it was when asked; plain data."""
+"""What is known about one rank, as plain data: its exception, how it died, or its stack when asked."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from ... import cells
 from ..forkserver.protocol import Frame, Phase, Report
 from ..worker.consequence import Consequence
 
-# Not Python 3.14's "Current thread's C stack trace", which follows the one in Python.
+# Python 3.14's "Current thread's C stack trace", which follows the Python stack, does not match.
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
 
 
@@ -19,11 +19,11 @@ class Outcome:
     rank: int
     returned: bool = False
     report: Report | None = None  # its exception
-    died: int | None = None  # exit code, or minus the signal, of a process that ended without saying anything
-    time: float = 0.0  # of the above, monotonic seconds
-    dumped: tuple[Frame, ...] = ()  # where it was when asked, according to faulthandler
-    described: tuple[Frame, ...] = ()  # the same, as told by itself, with what its variables held
-    phase: Phase = Phase.RUNS  # how far it had come
+    died: int | None = None  # exit code, or minus the signal's number, if it ended without a message
+    time: float = 0.0  # time.monotonic() of its return, exception or death
+    dumped: tuple[Frame, ...] = ()  # its stack when asked, from faulthandler
+    described: tuple[Frame, ...] = ()  # its stack with variables, from the rank itself
+    phase: Phase = Phase.RUNS
 
     @property
     def has_failed(self) -> bool:
@@ -31,22 +31,22 @@ class Outcome:
 
     @property
     def has_quit(self) -> bool:
-        """Whether the student has left its debugger for good."""
+        """Whether the student has quit its debugger."""
         return self.report is not None and self.report.has_quit
 
     @property
     def has_lost_connection(self) -> bool:
-        """Whether all it can say is that another rank was gone."""
+        """Whether its exception only says that the connection to another rank was lost."""
         return self.report is not None and self.report.consequence is Consequence.LOST_CONNECTION
 
     @property
     def blames_another(self) -> bool:
-        """Whether it failed because another rank was gone."""
+        """Whether it failed because another rank had ended."""
         return self.report is not None and self.report.consequence is not None
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """Where it failed, or was when asked: Frames, outermost first; () where that is not known."""
+        """The stack where it failed, or was when asked: Frames, outermost first; () if not known."""
         return self.report.frames if self.report is not None else self.described or self.dumped
 
 
@@ -58,14 +58,17 @@ def frames_of_dump(text: str) -> tuple[Frame, ...]:
 
 
 def is_in_torch_distributed(frames: Sequence[Frame]) -> bool:
-    """Whether a rank at these frames waits for others: torch calls a student's own forward() from there, too."""
+    """Return whether a rank with this stack waits for others: the innermost own frame calls into torch.distributed.
+
+    Frames further out do not count: FSDP, for one, calls the student's own forward().
+    """
     own = cells.innermost(frames)
     below = frames if own is None else frames[own + 1 :]
     return any("/torch/distributed/" in name for name, _, _ in below)
 
 
 def names_of(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0 and 2`, `ranks 1–3`."""
+    """Return `rank 3`, `ranks 0 and 2` or `ranks 1–3`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):

@@ -1,4 +1,4 @@
-"""What ranks have logged, in bounded memory: of very many rows, every other is kept, then one in four, and so on."""
+"""What ranks have logged, in bounded memory: beyond a limit, every other row is kept, then one in four, and so on."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from ..forkserver.protocol import Logged
 
 _MOST = 100_000
-_MOST_SAMPLES = 2**53  # at once: beyond, a float no longer counts
+_MOST_SAMPLES = 2**53  # in one row; beyond it, floats cannot count by one
 
 
 class Rows:
-    """Rows of `run.metrics`. Iterating gives (rank, Logged), in order of arrival."""
+    """The rows of `run.metrics`; iterating gives (rank, Logged) in order of arrival."""
 
     def __init__(self, world_size):
         self.counts = [0] * world_size  # of all rows of a rank
-        self.samples = [0] * world_size  # the sum of `log(samples=…)`, 0 where it was never given
-        self.latest = [None] * world_size  # the last Logged of a rank
-        self.totals = [None] * world_size  # the last `log(total=…)`: how many steps there will be
+        self.samples = [0] * world_size  # the sum of `log(samples=…)`, 0 if it was never given
+        self.latest = [None] * world_size  # the latest Logged of a rank
+        self.totals = [None] * world_size  # the latest `log(total=…)`: the number of steps
         self._kept, self._every = [], 1
 
     def add(self, rank: int, logged: Logged) -> None:
@@ -45,7 +45,7 @@ class Rows:
 
     @property
     def note(self) -> str:
-        """A note on rows that were not kept, "" if all were."""
+        """A sentence about rows that were not kept, or ""."""
         if self._every == 1:
             return ""
         return f"run.metrics has {len(self):,} of the {sum(self.counts):,} rows that were logged: one in {self._every}"

@@ -1,4 +1,4 @@
-"""Watches the workers of one launch from the notebook's side: messages, output, exits and the timeout."""
+"""Supervises the workers of one launch from the notebook: messages, output, exits and the timeout."""
 
 import contextlib
 import itertools
@@ -21,31 +21,31 @@ from .known import Watch
 from .outcome import Outcome, is_in_torch_distributed
 
 _STACKS_S = 0.5
-_DESCRIBE_S = 0.2  # a rank in C code that holds the GIL cannot say what its variables hold
-_GRACE_S = 1.0  # for a rank to save what it has, in its own `except KeyboardInterrupt` or `finally`
+_DESCRIBE_S = 0.2  # a rank in C code that holds the GIL does not answer
+_GRACE_S = 1.0  # for a rank's own `except KeyboardInterrupt` or `finally` to save data
 _COURTESY_S = 0.3  # for other ranks to reach their breakpoint, or this one its next line
 _STOP_S = 5.0
-_TURNS_S = 0.5  # between two looks at who had a core
-START_S = 120.0  # for the forkserver to import torch from a slow disk, and the ranks to find one another
+_TURNS_S = 0.5  # between two measurements of waiting for cores
+START_S = 120.0  # for importing torch from a slow disk, and for the rendezvous
 
 _launches = itertools.count()
 
 
 class Supervisor(Watch):
-    """The workers of one launch. `start`, then `wait`, and `stop` in any case."""
+    """Supervises the workers of one launch: call `start`, then `wait`, and always `stop`."""
 
     def __init__(self, handle, world_size, folder, surroundings_fd, call_fd, stream=None, keeps_going=False):
         super().__init__(world_size, stream, keeps_going)
         self._launch = next(_launches)
         self.handle, self._folder, self.given_fds = handle, folder, (surroundings_fd, call_fd)
         self.channels, self._stacks, self._outputs = {}, {}, {}
-        self._stacks_begin = {}  # rank → where in the file of its stacks those of this request begin
+        self._stacks_begin = {}  # rank → offset in its file of stacks at which this request begins
         self._selector = selectors.DefaultSelector()
         self._selector.register(handle, selectors.EVENT_READ, (self._read_handle, None))
         self.alive = set()
-        self.deaf_until = 0.0  # to interrupts: what brings ranks back takes a moment
+        self.deaf_until = 0.0  # interrupts are delayed until then, during a recovery
         self._refused = None  # the first NotForked
-        self._turns = None  # counted where the timeout leaves out what they waited for a core
+        self._turns = None  # Turns, if the timeout does not count waiting for cores
         self.forget_memory_kills()
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class Supervisor(Watch):
             self.start_rank(rank)
 
     def forgive_waiting(self) -> None:
-        """Have no timeout count the time in which ranks wanted to run and other programs had the cores."""
+        """Have timeouts not count the time in which ranks waited for cores that other programs used."""
         self._turns = Turns(num_cores())
 
     def start_rank(self, rank: int) -> None:
@@ -75,9 +75,9 @@ class Supervisor(Watch):
         self._selector.register(reader, selectors.EVENT_READ, (self._read_output, rank))
 
     def forget_rank(self, rank: int) -> None:
-        """Close what is left of a rank that has ended."""
+        """Close the descriptors of a rank that has ended."""
         for source in (self.channels[rank], self._outputs[rank]):
-            with contextlib.suppress(KeyError):  # it has been read to its end
+            with contextlib.suppress(KeyError):  # unregistered at its end of file
                 self._selector.unregister(source)
         self.channels.pop(rank).close()
         os.close(self._outputs.pop(rank))
@@ -85,10 +85,10 @@ class Supervisor(Watch):
         self._stacks_begin.pop(rank, None)
 
     def wait(self, timeout: float) -> None:
-        """Return when all ranks have returned and ended; with `keeps_going`, when all have ended and one has returned.
+        """Wait until all ranks have returned and ended; with `keeps_going`, until all have ended and one has returned.
 
-        Raises WorkerError if one fails (with `keeps_going`: if all do) or time, counted from when all had begun, is up;
-        and LauncherError.
+        `timeout` counts seconds from when all ranks had begun. Raises WorkerError if one fails (with `keeps_going`: if
+        all do) or at the timeout; and LauncherError.
         """
         seconds = self.watch(timeout, START_S)
         counts = all if self.keeps_going else any
@@ -101,7 +101,7 @@ class Supervisor(Watch):
 
     def note_failure(self, outcome: Outcome) -> None:
         super().note_failure(outcome)
-        if self.keeps_going and outcome.rank in self.alive:  # a rank that has raised waits to be killed
+        if self.keeps_going and outcome.rank in self.alive:  # it has raised, and waits to be killed
             self.handle.send(Signal((outcome.rank,), int(signal.SIGKILL)))
 
     @property
@@ -133,7 +133,7 @@ class Supervisor(Watch):
             )
 
     def _converse(self):
-        """Let the student type commands to the debugger of one rank, until that rank goes on."""
+        """Pass lines from the student to the debugger of one rank, until that rank continues."""
         since = time.monotonic()
         self.take_until(lambda: self.prompting.keys() >= self.alive, _COURTESY_S)
         rank = min(self.prompting, default=None)  # it may have ended meanwhile
@@ -154,21 +154,21 @@ class Supervisor(Watch):
             self.take(self.select(deadline))
 
     def interrupt_ranks(self) -> None:
-        """Interrupt the ranks as Ctrl-C does a program, and give those a moment that can take it.
+        """Send the ranks SIGINT, and give them a moment to handle it.
 
-        One that waits in C++, for another rank or a GPU, cannot.
+        A rank that waits in C++, for another rank or a GPU, cannot handle it and is not waited for.
         """
-        self.is_stopping = True  # what they raise now is no failure
+        self.is_stopping = True  # exceptions from now on are no failures
         ranks = tuple(rank for rank in self.alive if not self.outcomes[rank].has_failed and rank in self.begun)
         waits = [rank for rank in ranks if not is_in_torch_distributed(self.outcomes[rank].frames)]
         if not waits:
             return
-        with contextlib.suppress(LauncherError):  # the forkserver is gone, and its workers with it
+        with contextlib.suppress(LauncherError):  # the forkserver and its workers have ended
             self.handle.send(Signal(ranks, int(signal.SIGINT)))
             self.take_until(lambda: self.interrupted.union(set(waits) - self.alive) >= set(waits), _GRACE_S)
 
     def stop(self) -> bool:
-        """Kill what still runs, show the rest of the output and close everything. Returns whether all have ended."""
+        """Kill what still runs, show the rest of the output and close everything; return whether all have ended."""
         self.is_stopping = True
         with contextlib.ExitStack() as stack:
             for fd in [*self._stacks.values(), *self._outputs.values()]:
@@ -193,15 +193,15 @@ class Supervisor(Watch):
             while self.alive and time.monotonic() < deadline:
                 self.take(self.select(deadline))
         except LauncherError:
-            self.alive.clear()  # the forkserver is gone, and its workers with it
+            self.alive.clear()  # the forkserver and its workers have ended
 
     def forget_memory_kills(self) -> None:
-        """Have `killed_for_memory` count from now on."""
+        """Have `killed_for_memory` consider only kills from now on."""
         self._memory_kills = linux.count_memory_kills()
 
     @property
     def killed_for_memory(self) -> bool:
-        """Whether the system has killed a process for want of memory since the launch, or the request, began."""
+        """Whether the system's OOM killer has killed a process since the launch, or the request, began."""
         return linux.count_memory_kills() > self._memory_kills
 
     @property
@@ -209,15 +209,15 @@ class Supervisor(Watch):
         return not self.alive
 
     def select(self, deadline: float) -> list[selectors.SelectorKey]:
-        """Wait until `deadline` at the latest for something to `take`, and return it."""
+        """Wait until `deadline` at the latest for readable descriptors, and return their keys, for `take`."""
         seconds = min(max(0, deadline - time.monotonic()), 3600)  # epoll refuses infinity
         return [key for key, _ in self._selector.select(seconds)]
 
     def take(self, ready: Iterable[selectors.SelectorKey]) -> None:
         for key in ready:
-            if key.fileobj in self._selector.get_map():  # an earlier one in the list may have read it to its end
+            if key.fileobj in self._selector.get_map():  # an earlier key may have read it to its end
                 read, rank = key.data
-                with contextlib.suppress(BlockingIOError):  # or may have read all there was
+                with contextlib.suppress(BlockingIOError):  # or have read all its data
                     read(rank, key.fileobj)
 
     def _read_output(self, rank, fd):
@@ -243,19 +243,19 @@ class Supervisor(Watch):
                 self.pids[message.rank] = message.pid
             elif isinstance(message, NotForked):
                 self.alive.discard(message.rank)
-                self._refused = self._refused or message  # not raised here: messages that came with it would be lost
+                self._refused = self._refused or message  # raised by _look, after all messages
 
     def _note_end(self, end):
         self.alive.discard(end.rank)
         self.pids.pop(end.rank, None)
         channel = self.channels[end.rank]
         with contextlib.suppress(BlockingIOError):  # a child of the worker may still hold the other end
-            while channel in self._selector.get_map():  # what it said before it ended
+            while channel in self._selector.get_map():  # messages that it sent before it ended
                 self._read_channel(end.rank, channel)
         self.note_end(end.rank, end.code, end.time)
 
     def whereabouts(self) -> list[Outcome]:
-        """Return the outcomes, after every rank that still computes or waits has written down where it is."""
+        """Have every rank that still runs dump its stack and describe its variables, and return the outcomes."""
         asked = [rank for rank in sorted(self.alive) if self.may_say_where(self.outcomes[rank])]
         if not asked or not self.handle.has_imported:
             return self.outcomes

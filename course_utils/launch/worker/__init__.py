@@ -1,1 +1,1 @@
-"""What runs in a worker: its surroundings, the call, what it says to the notebook, and the debugger's prompt."""
+"""What runs in a worker: its set-up, the call, its messages to the notebook, and the debugger's prompt."""

@@ -1,7 +1,7 @@
-"""Whether an exception in a rank is only what follows from the end of another: told where it was raised, in the rank.
+"""Decides, in the rank, whether an exception only follows from the end of another rank.
 
-A student's own exception never is, whatever its words: only one that PyTorch, or the framework of another
-interpreter, has raised itself.
+Only exceptions that a framework itself has raised (PyTorch, or that of another interpreter) can be consequences; a
+student's own exception never is, whatever its message.
 """
 
 import enum
@@ -18,14 +18,14 @@ _RAISES = {opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE")}
 
 
 class Consequence(enum.Enum):
-    """What an exception says of another rank, if that is all it says."""
+    """How an exception follows from the end of another rank."""
 
     LOST_CONNECTION = "the connection to it was lost, says the framework"
     PARTNER_GONE = "it has gone, says a class of exceptions made for that (`is_consequence`)"
 
 
 def of(error: BaseException) -> Consequence | None:
-    """The Consequence that `error` is, or None if it has a cause of its own."""
+    """Return the Consequence that `error` is, or None if it has a cause of its own."""
     if getattr(type(error), "is_consequence", False):
         return Consequence.PARTNER_GONE
     if not _is_a_frameworks(error):
@@ -36,7 +36,7 @@ def of(error: BaseException) -> Consequence | None:
 
 
 def _is_a_frameworks(error):
-    """Whether a framework has raised it: its C++ code, which raises RuntimeError, too, or its own Python code."""
+    """Return whether a framework has raised `error`: its Python code, or C++ code, which raises RuntimeError too."""
     if type(error) is not RuntimeError and _package(type(error).__module__) not in _FRAMEWORKS:
         return False
     trace = error.__traceback__

@@ -1,7 +1,7 @@
-"""Where a thread is, and what variables of the student's functions hold there, as text that is cheap to make and send.
+"""A thread's stack, and a description of the variables of the student's functions, as text that is cheap to send.
 
 Nothing is copied: a tensor is described by its shape, dtype and device, and by its values only if it is tiny and on the
-CPU. A GPU is not asked for anything, since it may be the one that hangs.
+CPU. No GPU is accessed, since it may hang.
 """
 
 import collections
@@ -18,8 +18,8 @@ from ..forkserver.protocol import Frame
 _NAMES = 40  # of a frame
 _TEXT_CHARS = 120
 _OWN_FRAMES = 10  # the innermost; a recursion has thousands
-_LEVELS = 2  # of containers in one another
-_ITEMS = 6  # of a container, or of a tensor that has at most this many
+_LEVELS = 2  # of nested containers
+_ITEMS = 6  # shown of a container; larger tensors show no values
 _CHARS = 80
 _BITS = 200
 _NOISE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
@@ -44,7 +44,7 @@ def of_traceback(trace: types.TracebackType | None) -> tuple[Frame, ...]:
 
 
 def of_main_thread(with_locals: bool = True) -> tuple[Frame, ...]:
-    """Return the Frames of the main thread, outermost first; for calls from another thread."""
+    """Return the Frames of the main thread, outermost first. Called from another thread."""
     frame, found = sys._current_frames().get(threading.main_thread().ident or 0), []
     while frame is not None:
         found.append((frame, frame.f_lineno))
@@ -62,13 +62,13 @@ def _described(found, with_locals=True):
 
 
 def _held(frame):
-    """{name: text} of a frame's variables, in the order in which the function assigned them.
+    """Return {name: description} of a frame's variables, in the order in which the function assigned them.
 
-    Of a cell those that it mentions: the names of all cells before it live in the same place.
+    For a cell's own frame, return only the names that the cell mentions: it shares its namespace with all other cells.
     """
     try:
         values = dict(frame.f_locals)
-    except Exception:  # an odd namespace; what failed is to be told all the same
+    except Exception:  # an unusual namespace must not hide the error that is being reported
         return {}
     if frame.f_code.co_name == "<module>":
         values = {name: values[name] for name in frame.f_code.co_names if name in values}
@@ -87,13 +87,13 @@ def in_words(value: object) -> str:
     """Describe a value briefly without running any of the student's code, such as a `__repr__`."""
     try:
         text = _words(value, _LEVELS)
-    except Exception:  # a library's half-initialised object, a dict that changes meanwhile
+    except Exception:  # such as a half-initialised object, or a dict that changes meanwhile
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_CHARS else f"{text[: _TEXT_CHARS - 1]}…"
 
 
 def _words(value, levels):
-    """Looks at the exact type: a subclass is the student's, or a library's, and may do anything when it is asked."""
+    """Describe a value by its exact type, since a subclass may override methods with code of its own."""
     kind, torch = type(value), sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
         return _tensor(value)
@@ -143,13 +143,13 @@ def _rest(values):
 
 
 def _tensor(value):
-    """`tensor (2, 3) float32 cpu`, with its values if they are few and on the CPU."""
+    """Return `tensor (2, 3) float32 cpu`, with the values if they are few and on the CPU."""
     import torch
 
     with torch._C.DisableTorchFunctionSubclass():
         text = f"tensor {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} {value.device}"
     if type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cpu" and value.numel() <= _ITEMS:
-        with contextlib.suppress(Exception):  # sparse, freed by FSDP
+        with contextlib.suppress(Exception):  # a sparse tensor, or one freed by FSDP
             return f"{text}: {_numbers(value.detach().tolist())}"
     return text
 

@@ -1,7 +1,7 @@
-"""A worker that goes on in another Python: the same process, with the same pipes, as another interpreter.
+"""A worker that continues in another Python: the same process with the same pipes, but another interpreter.
 
-execve keeps all that the launcher holds a worker by: its number, its group, its descriptors, and that it ends with its
-parent. So what it prints, logs, returns and raises, its interrupt and its end come as from any other worker.
+execve keeps the process id, the process group, the descriptors, and the setting that the process ends with its parent.
+So the launcher handles its output, messages, interrupts and end as those of any other worker.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from ..forkserver.protocol import WorkerFds
 
-# Begins an interpreter with the package of whoever starts it, wherever it lies and whatever lies beside it: run with
-# -P, so that no module beside the notebook is taken for one of Python's. Its first argument is the package's
-# __init__.py.
+# The first lines of a new interpreter's program: they import course_utils from the path of its __init__.py, the first
+# argument, wherever the package lies. Run with -P, so that no module beside the notebook hides one of Python's.
 IMPORT_PACKAGE = """
 import importlib.util, sys
 init = sys.argv[1]
@@ -34,8 +33,8 @@ go_on(sys.argv[2:])
 
 
 def become(python: str, rank: int, folder: str | None, fds: WorkerFds) -> NoReturn:
-    """In a new worker: be the interpreter `python` from here on. Raises OSError where it cannot be run."""
-    fds = fds._replace(output=os.dup(1))  # the worker has taken it for its streams already
+    """Replace this new worker by the interpreter `python`. Raises OSError if it cannot be run."""
+    fds = fds._replace(output=os.dup(1))  # the worker has already moved it to its streams
     for fd in filter(None, fds):
         os.set_inheritable(fd, True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

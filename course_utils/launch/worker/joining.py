@@ -1,7 +1,7 @@
-"""`init_process_group` as a worker calls it: content with the group that is there, or by the launch's store.
+"""`init_process_group` in a worker: it accepts the launch's group if it exists, else makes one at the launch's store.
 
-So a torchrun script's main() runs as it is, a tutorial's too, which sets MASTER_ADDR to localhost and MASTER_PORT to
-12355, where nobody would listen here.
+So a torchrun script's main() runs unchanged. So does a tutorial's that sets MASTER_ADDR to localhost and MASTER_PORT to
+12355, where nothing listens here.
 """
 
 import functools
@@ -16,7 +16,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Joining:
-    """Stands in for torch's `init_process_group` in this worker from the moment that it is made."""
+    """Replaces torch's `init_process_group` in this worker, from its construction on."""
 
     def __init__(self):
         import torch.distributed as dist
@@ -29,14 +29,14 @@ class Joining:
             try:
                 given = self._signature.bind(*args, **kwargs).arguments
             except TypeError:
-                return self._usual(*args, **kwargs)  # which says what is wrong
+                return self._usual(*args, **kwargs)  # raises torch's own TypeError
             if self._ours is not None and dist.is_initialized() and dist.group.WORLD is self._ours:
                 self._be_content(given)
             else:
                 self._join(given)
 
-        # Also for `from torch.distributed import init_process_group` in a cell, which travels by its name, and for
-        # init_device_mesh, which makes the group where there is none.
+        # Also in distributed_c10d, by whose name pickle sends `from torch.distributed import init_process_group` of a
+        # cell, and in device_mesh, where init_device_mesh makes the group if there is none.
         for module in (dist, dist.distributed_c10d, dist.device_mesh):
             module.init_process_group = init_process_group
         rendezvous = sys.modules["torch.distributed.rendezvous"]
@@ -50,14 +50,14 @@ class Joining:
         self._count, self._port = self._count + 1, os.environ["MASTER_PORT"]
         with network.names_from_files():
             if backend == "nccl":
-                # gloo beside it, for the tensors that are on the CPU: the same cell works with and without GPUs.
+                # gloo for tensors on the CPU, so that the same cell works with and without GPUs.
                 self._usual("cpu:gloo,cuda:nccl", device_id=rank_device())
             else:
                 self._usual(backend)
         self._ours = dist.group.WORLD
 
     def _be_content(self, given):
-        """Take the launch's group for the one that is asked for. Raises ValueError if it is another."""
+        """Accept the launch's group for the one asked for. Raises ValueError if they differ."""
         import torch.distributed as dist
 
         if differences := list(_differences(given)):
@@ -73,21 +73,22 @@ class Joining:
         self._has_said = True
 
     def _join(self, given):
-        """Make a group through the launch's store."""
+        """Make a group, at the launch's store unless the arguments or MASTER_ADDR name another."""
         import torch.distributed as dist
 
         if given.get("store") is not None or given.get("init_method") not in (None, "env://"):
-            return self._usual(**given)  # it may name a host that only a name server knows
+            return self._usual(**given)  # may name a host that only a name server knows
         if os.environ.get("MASTER_ADDR") not in _LOOPBACK_NAMES:
-            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # a store elsewhere, which is rank 0's business
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # rank 0 serves a store elsewhere
             return self._usual(**given)
         with network.names_from_files():
             self._usual(**given | self._place(given))
         self._ours = dist.group.WORLD
 
     def _store(self, hostname, port, rank, world_size, timeout, *more):
-        """The store where those meet whom the environment tells to, init_rpc for one: the launch's, whatever port a
-        tutorial has set.
+        """Return the launch's store if the environment names one on this machine, whatever its port.
+
+        Replaces torch's `_create_c10d_store`, which init_rpc, for one, calls.
         """
         import torch.distributed as dist
 
@@ -97,7 +98,7 @@ class Joining:
         return self._usual_store(hostname, port, rank, world_size, timeout, *more)
 
     def _place(self, given):
-        """Arguments for a further group: its own part of the store, where no address of an earlier one is left."""
+        """Return arguments that give each further group a part of the store without addresses of earlier groups."""
         import torch.distributed as dist
 
         self._count += 1
@@ -110,7 +111,7 @@ class Joining:
 
 
 def _differences(given):
-    """Yield in words what is asked for and is not so in the launch's group."""
+    """Yield a text for each argument that the launch's group does not match."""
     import torch
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import BackendConfig
@@ -124,7 +125,7 @@ def _differences(given):
     if backend is not None:
         is_known = ":" in backend or backend.lower() in dist.Backend.backend_list
         wanted = BackendConfig(dist.Backend(backend)).get_device_backend_map() if is_known else {"cpu": backend}
-    # gloo is asked for where tensors are on the CPU; what carries those on GPUs beside it does no harm.
+    # A script that asks for gloo has its tensors on the CPU; that CUDA tensors use NCCL here does no harm.
     if any(here.get(kind) != name for kind, name in wanted.items() if (kind, name) != ("cuda", "gloo")):
         yield f"{backend}, and this launch has {','.join(f'{kind}:{name}' for kind, name in here.items())}"
     if device is not None:

@@ -1,4 +1,4 @@
-"""A thread of a worker that listens to the notebook while the worker computes, or waits in C++ for other ranks."""
+"""A worker's thread that receives the notebook's messages while the worker computes or waits in C++."""
 
 import queue
 import threading
@@ -12,7 +12,7 @@ from . import frames as frames
 class Listener:
     """Answers Describe and Locate itself, and queues other messages for the worker's main thread.
 
-    `send(message)` may be called from any thread. The thread ends with the channel.
+    `send(message)` must be safe to call from any thread. The thread ends when the channel is closed.
     """
 
     def __init__(self, channel, send):
@@ -21,7 +21,7 @@ class Listener:
         threading.Thread(target=self._listen, name="course listener", daemon=True).start()
 
     def next(self) -> tuple[Any, list[int]]:
-        """Wait for a message, and return (message, descriptors). Raises EOFError if the notebook is gone."""
+        """Wait for a message, and return (message, descriptors). Raises EOFError if the notebook has ended."""
         found = self._messages.get()
         if found is None:
             self._messages.put(None)

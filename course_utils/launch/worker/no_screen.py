@@ -1,4 +1,4 @@
-"""matplotlib's backend in the workers of a notebook: they have no screen, and `plt.show()` says so."""
+"""The matplotlib backend of workers, which have no screen: `plt.show()` says so."""
 
 from typing import Any
 
@@ -8,5 +8,5 @@ __all__ = ["FigureCanvas", "show"]
 
 
 def show(*args: Any, **kwargs: Any) -> None:
-    """pyplot's `show`: say where a worker's figures can be seen."""
+    """Print how to see a worker's figures; called by `plt.show()`."""
     print("plt.show() shows nothing in a worker: return the figure, or save it with plt.savefig(…)")

@@ -31,14 +31,14 @@ _IN_THREAD = "breakpoint() opens a prompt only in the main thread of a worker"
 
 
 def read_line(rank: int, prompt: str) -> Typed:
-    """In the notebook: let the student answer `rank`'s prompt, and return the line as Typed. May be interrupted."""
+    """Read the student's answer to `rank`'s prompt, in the notebook, and return it as Typed. May be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         return Typed(None, "breakpoint() needs keyboard input, but this launch runs in a thread of the notebook")
     try:
         with interrupts.allowed():
             return Typed(input(f"[rank {rank}] {prompt}"), "")
     except EOFError:
-        if sys.stdin is not None and sys.stdin.isatty():  # Ctrl-D, which quits in a debugger
+        if sys.stdin is not None and sys.stdin.isatty():  # Ctrl-D, which quits a debugger
             return Typed("EOF", "")
         return Typed(None, _NOBODY)
     except RuntimeError:  # nobody can type: nbconvert, nbval, a script without a terminal
@@ -46,7 +46,7 @@ def read_line(rank: int, prompt: str) -> Typed:
 
 
 def take_over(listener: Listener | None, send: Callable[[object], None]) -> None:
-    """In a worker: make breakpoints and pdb ask the notebook or, without a Listener to hear it, say why they cannot."""
+    """Make a worker's breakpoints and pdb read from the notebook; without a Listener they raise RuntimeError."""
 
     def hook(*_, **__):
         if os.environ.get("PYTHONBREAKPOINT") != "0":
@@ -64,7 +64,7 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
         set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout  # torch 2.11 has the latter
 
         def breakpoint(rank=0, skip=0, timeout_s=3600):
-            """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it goes on.
+            """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it continues.
 
             As in torch, `timeout_s` becomes the timeout of all process groups, unless it is None.
             """
@@ -73,7 +73,7 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
             passed[here] += 1
             if passed[here] <= skip:
                 return
-            if timeout_s is not None:  # a short one would end those that wait while the student reads
+            if timeout_s is not None:  # a shorter timeout would end the ranks that wait
                 for group in list(c10d._world.pg_map):
                     set_timeout(datetime.timedelta(seconds=timeout_s), group)
             if dist.get_rank() == rank:
@@ -86,14 +86,14 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
 
 
 def forget_breakpoints() -> None:
-    """Stop tracing, and drop breakpoints that were set at a prompt: what runs next was not meant."""
+    """Stop tracing, and drop breakpoints set at a prompt: they must not stop the next request."""
     if isinstance(getattr(sys.gettrace(), "__self__", None), _Debugger):
         sys.settrace(None)
     bdb.Breakpoint.clearBreakpoints()
 
 
 class _Debugger(pdb.Pdb):
-    """pdb that reads from the notebook. `then()` is called once, when the rank continues after its first prompt."""
+    """A pdb that reads from the notebook; `then()` is called once, when the rank continues after its first prompt."""
 
     def __init__(self, listener, send, then=None):
         if listener is None:
@@ -101,13 +101,13 @@ class _Debugger(pdb.Pdb):
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(_IN_THREAD)
         super().__init__(stdin=self, stdout=sys.stdout, nosigint=True, readrc=False)
-        self.prompt = ""  # pdb would print it as well
+        self.prompt = ""  # else pdb would print it a second time
         self._listener, self._send_message, self._then = listener, send, then
         self._callers, self._refusal = [], ""
         self._was_interrupted = False
 
     def readline(self):
-        """Act as pdb's standard input: return a line from the notebook."""
+        """Return a line from the notebook, as pdb's standard input."""
         sys.stdout.flush()
         self._send_message(Asked("(Pdb) "))
         message, _ = self._listener.next()
@@ -130,27 +130,27 @@ class _Debugger(pdb.Pdb):
         while stack[-1].f_back is not None:
             stack.append(stack[-1].f_back)
         own = [i for i, caller in enumerate(stack) if cells.is_own(caller.f_code.co_filename)]
-        self._callers = stack[own[-1] + 1 :] if own else []  # of the student's function: the launcher's
+        self._callers = stack[own[-1] + 1 :] if own else []  # the launcher's frames
         super().set_trace(frame, **options)
-        pdb.Pdb._last_pdb_instance = None  # Python 3.14 would take it again for the next prompt
+        pdb.Pdb._last_pdb_instance = None  # else Python 3.14 reuses it for the next prompt
 
     def stop_here(self, frame):
-        if any(frame is caller for caller in self._callers):  # the student's function has come to its end
+        if any(frame is caller for caller in self._callers):  # the student's function has ended
             self.set_continue()
             return False
         return super().stop_here(frame)
 
     def _cmdloop(self):
-        self.cmdloop()  # pdb's own would catch an interrupt, and ask again
+        self.cmdloop()  # pdb's own _cmdloop catches KeyboardInterrupt and asks again
 
     def _error_exc(self, *args):
-        if isinstance(sys.exc_info()[1], KeyboardInterrupt):  # of a command that was typed
+        if isinstance(sys.exc_info()[1], KeyboardInterrupt):  # while a typed command ran
             self._was_interrupted = True
             raise
         super()._error_exc(*args)
 
     def postcmd(self, stop, line):
-        if self._was_interrupted:  # some commands, such as p, let no exception through
+        if self._was_interrupted:  # some commands, such as p, catch all exceptions
             raise KeyboardInterrupt
         return super().postcmd(stop, line)
 
@@ -158,7 +158,7 @@ class _Debugger(pdb.Pdb):
         try:
             super().interaction(frame, *args, **kwargs)
         except bdb.BdbQuit:
-            if frame is None and self._refusal:  # of post_mortem, which is not called by trace_dispatch
+            if frame is None and self._refusal:  # post_mortem does not pass through trace_dispatch
                 raise RuntimeError(self._refusal) from None
             raise
         if self._then is not None and not self.quitting:

@@ -1,6 +1,6 @@
-"""Settings of the notebook's process by which workers compute, too: how numbers are made, shown and warned about.
+"""Settings of libraries that workers take over from the notebook: numerics, print options and warning filters.
 
-What differs from rank to rank or belongs to a machine does not travel: seeds, numbers of threads, default devices.
+Settings that differ between ranks or machines are not taken over: seeds, numbers of threads, default devices.
 """
 
 import sys
@@ -10,27 +10,27 @@ from typing import Any
 
 
 def capture() -> dict[str, Any]:
-    """{name: value} of this process's settings, of the libraries that it has imported."""
+    """Return {name: value} of the settings of the libraries that this process has imported."""
     values = {"warnings": [one for one in warnings.filters if _is_known(one[2])]}
     return values | {name: get() for name, (get, _) in _accessors().items()}
 
 
 def restore(values: Mapping[str, Any]) -> None:
-    """Make `values`, of another process, this one's: those that are not already."""
+    """Apply the settings `values` of another process, where they differ."""
     accessors = _accessors()
     for name, value in values.items():
         if name in accessors and accessors[name][0]() != value:
             accessors[name][1](value)
     filters: Any = warnings.filters
-    for one in reversed(values["warnings"]):  # the first that fits a warning decides
+    for one in reversed(values["warnings"]):  # the first filter that matches decides
         if one not in filters:
-            warnings.simplefilter("default", append=True)  # has warnings forget what it has decided
+            warnings.simplefilter("default", append=True)  # invalidates caches of past decisions
             del filters[-1]
             filters.insert(0, one)
 
 
 def _accessors():
-    """{name: (getter, setter)} for what is imported here."""
+    """Return {name: (getter, setter)} for the libraries imported here."""
     found, numpy, torch = {}, sys.modules.get("numpy"), sys.modules.get("torch")
     if hasattr(numpy, "set_printoptions"):
         found["numpy.printoptions"] = (
@@ -38,7 +38,7 @@ def _accessors():
             lambda value: numpy.set_printoptions(**value),
         )
         found["numpy.err"] = (numpy.geterr, lambda value: numpy.seterr(**value))
-    if hasattr(torch, "set_printoptions"):  # else its import is not complete
+    if hasattr(torch, "set_printoptions"):  # else torch is not imported completely
         shown = torch._tensor_str.PRINT_OPTS
         found |= {
             "torch.printoptions": (lambda: dict(vars(shown)), lambda value: torch.set_printoptions(**value)),
@@ -63,10 +63,10 @@ def _accessors():
 
 
 def _plain(options):
-    """numpy's print options but for the functions among them, which may be anybody's."""
+    """Return numpy's print options without the functions among them, which may not be picklable."""
     return {name: value for name, value in options.items() if name not in ("formatter", "override_repr")}
 
 
 def _is_known(category):
-    """Whether a worker can name this class of warnings without importing more than it has."""
+    """Return whether a worker can load this class of warnings without importing another library."""
     return category.__module__.partition(".")[0] in ("builtins", "numpy", "torch", "__main__")

@@ -1,6 +1,6 @@
-"""What surrounds the workers of one launch: environment, folder, paths, cores, the cells' sources.
+"""What workers take over from the notebook: environment, folder, paths, cores, sources of the cells.
 
-`capture` looks at the notebook's own, `Surroundings.restore` makes them a worker's.
+`capture` records the notebook's, `Surroundings.restore` applies them in a worker.
 """
 
 import atexit
@@ -27,9 +27,9 @@ from ...processes import spawned
 from ..forkserver import rendezvous
 from . import settings
 
-# the variable that says of a process to which forkserver it belongs, however it has cut its ties
+# This environment variable marks all descendants of a forkserver, even in sessions of their own.
 MARK = "COURSE_FORKSERVER"
-# Variables that libraries read once, as they are imported: workers find them only in a forkserver that began with them.
+# Variables that libraries read once, at import: for workers, those with which the forkserver began count.
 _READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_")
 
 
@@ -37,21 +37,21 @@ _READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CAC
 class Surroundings:
     """What a worker takes over from the notebook besides the call itself."""
 
-    environment: dict[str, str] | None  # torchrun's variables included, but for those that differ from rank to rank
+    environment: dict[str, str] | None  # with torchrun's variables that are equal on all ranks
     directory: str
     path: list[str]
-    cores: set[int] | None  # that this process may run on, None where the system does not say
-    sources: dict[str, str]  # file name of a cell → its text, so that tracebacks and inspect find it
-    names: dict[str, str]  # file name of a cell → what the notebook calls it
+    cores: set[int] | None  # CPU affinity, None if the system does not tell
+    sources: dict[str, str]  # file name of a cell → its text, for tracebacks and inspect
+    names: dict[str, str]  # file name of a cell → its name in messages
     settings: dict[str, Any]  # of libraries, for settings.restore
-    authkey: bytes | None = None  # that opens the notebook's managers, for ranks on this machine
-    python: str | None = None  # the interpreter that a worker goes on in, None for the one that it is
+    authkey: bytes | None = None  # of the notebook's managers, for ranks on this machine
+    python: str | None = None  # another interpreter for the workers
 
     def restore(self, own: dict[str, str]) -> None:
-        """In a new worker: take over what the notebook has, and the variables `own`, which differ from rank to rank.
+        """Apply these to a new worker, together with `own`, the environment variables that differ between ranks.
 
-        With `environment` None the worker keeps the one it has; another interpreter keeps its path, after the
-        notebook's own.
+        With `environment` None the worker keeps its environment. Another interpreter also keeps its path, after the
+        notebook's.
         """
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -70,18 +70,18 @@ class Surroundings:
 
 
 def _set_environment(wanted):
-    """Make `wanted` this process's variables; most of them are already, and each that is set costs memory."""
+    """Make `wanted` this process's environment; variables already equal are not set, since setting costs memory."""
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
 
 
 def begin_anew(folder: str | None) -> None:
-    """Undo in a worker what it inherits from the forkserver and no new process has.
+    """Reset in a worker the state that it inherits from the forkserver and that a new process would not have.
 
     `folder` is for multiprocessing's temporary files, or None.
     """
-    # Not the forkserver's exit handlers: torch's take 80 ms, for things that no worker has begun.
+    # Drop the forkserver's exit handlers: torch's take 80 ms, for things that no worker has begun.
     if hasattr(atexit, "_clear"):
         atexit._clear()
     atexit.register(logging.shutdown)
@@ -91,22 +91,23 @@ def begin_anew(folder: str | None) -> None:
     if folder is not None:
         spawned.give_names(folder)
     _leave_shared_memory_to_its_maker()
-    if sys.platform == "linux":  # where Python 3.14 would choose a forkserver, which does not know a cell's classes
+    if sys.platform == "linux":
+        # Python 3.14's default is a forkserver, which does not have the classes of cells.
         multiprocessing.set_start_method("fork", force=True)
 
     import numpy
     import torch
     import torch.distributed as dist
 
-    numpy.random.seed()  # or every worker of every launch would draw the forkserver's numbers
-    with contextlib.suppress(ValueError):  # the environment was read before the fork
+    numpy.random.seed()  # else all workers would draw the same numbers
+    with contextlib.suppress(ValueError):  # torch read the environment before the fork
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))
     dist.set_debug_level_from_env()
     hardware.full_precision()
 
 
 def _leave_shared_memory_to_its_maker():
-    """Have a worker's resource tracker take no care of memory that the worker only opens: it would remove it.
+    """Have the resource tracker not track shared memory that a worker only opens, since it would remove it.
 
     multiprocessing's own children share their parent's tracker; a worker has its own.
     """
@@ -119,7 +120,7 @@ def _leave_shared_memory_to_its_maker():
             resource_tracker.unregister(self._name, "shared_memory")
 
     def unlink(self):
-        if self._is_only_opened:  # which takes it from the tracker's list, too
+        if self._is_only_opened:  # unlink also unregisters
             resource_tracker.register(self._name, "shared_memory")
         usual_unlink(self)
 
@@ -130,21 +131,21 @@ _trackers: list[subprocess.Popen] = []
 
 
 def _spawn_apart(path, args, fds):
-    """multiprocessing's way to start its resource tracker, which here outlives the worker's process group.
+    """Start multiprocessing's resource tracker in a session of its own.
 
-    It removes the shared memory that others have left behind, and is killed with them otherwise.
+    In the worker's process group it would be killed before it removes the shared memory that others left behind.
     """
     process = subprocess.Popen(args, executable=path, pass_fds=fds, start_new_session=True)
-    _trackers.append(process)  # or Popen would complain that nobody waits for it
+    _trackers.append(process)  # else Popen warns when it is garbage-collected
     return process.pid
 
 
 def capture(
     world_size: int, placement: hardware.Placement, port: int, debug: bool, gpus: Mapping[str, str]
 ) -> Surroundings:
-    """Return the Surroundings of all ranks; `gpus` are environment variables that choose GPUs.
+    """Return the Surroundings of all ranks; `gpus` are environment variables that select GPUs.
 
-    Raises FileNotFoundError if the notebook's folder is gone.
+    Raises FileNotFoundError if the notebook's folder has been deleted.
     """
     environment = dict(
         os.environ,
@@ -157,9 +158,9 @@ def capture(
         environment["OMP_NUM_THREADS"] = "1"
     if "inline" in environment.get("MPLBACKEND", ""):
         environment["MPLBACKEND"] = "module://course_utils.launch.worker.no_screen"
-    environment.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler tells of a missing GPU, in every worker
+    environment.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler reports a missing GPU
     if placement.device_type == "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = ""  # or a worker's DataParallel, for one, would take every GPU it finds
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # else DataParallel, for one, would use every GPU
     if debug:
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
@@ -181,15 +182,15 @@ def current_folder() -> str:
 
 
 def read_at_import() -> dict[str, str]:
-    """The environment variables that only a new forkserver would see."""
+    """Return the environment variables whose changes take effect only in a new forkserver."""
     return {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
 
 
 @contextlib.contextmanager
 def folder() -> Iterator[str | None]:
-    """A folder for multiprocessing's sockets, which a DataLoader's killed processes would leave behind, or None."""
+    """Make a folder for multiprocessing's sockets, which killed DataLoader workers leave behind; None if it fails."""
     folder = None
-    with contextlib.suppress(OSError):  # full, read-only: multiprocessing will say so where it needs one
+    with contextlib.suppress(OSError):  # multiprocessing will report it if it needs a folder
         folder = tempfile.mkdtemp(prefix="course-")
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""What cannot be sent to another process, in words: which part of it is to blame, and how it is reached."""
+"""Describes a value that cannot be sent to another process: which part causes that, and how to reach it."""
 
 import contextlib
 import functools
@@ -9,21 +9,22 @@ import types
 from ...processes import payload
 
 _MOST_PARTS, _MOST_STEPS = 1_000, 20
-_NAME = "'s "  # before a name that a function refers to
+_NAME = "'s "  # put before a name that a function refers to
 
 
 def described(value: object) -> str:
-    """Say what `value` is, as `a Trainer whose .parts['a'][1] is a lock`: the part that is to blame, and how it is
-    reached by attributes, items, and what functions refer to.
+    """Describe `value` and the part of it that cannot be sent, as in `a Trainer whose .parts['a'][1] is a lock`.
+
+    The path consists of attributes, items, and names that functions refer to.
     """
     path, blamed = "", value
-    with contextlib.suppress(Exception):  # a student's __getstate__, for one
+    with contextlib.suppress(Exception):  # such as one in a student's __getstate__
         path, blamed = _path_to_blame(value)
     return f"{_kind(value)} whose {path.removeprefix(_NAME)} is {_kind(blamed)}" if path else _kind(value)
 
 
 def sending_back(value: object) -> str:
-    """Say that `value` was on its way back to the notebook, which failed."""
+    """Return what the launcher was doing when it could not send the result `value` to the notebook."""
     return f"sending back its result, {described(value)}: return plain values or tensors"
 
 
@@ -46,7 +47,7 @@ def _path_to_blame(value):
 
 
 def reason_against(value: object) -> Exception | None:
-    """The exception that sending `value` raises, or None."""
+    """Return the exception that sending `value` raises, or None."""
     try:
         payload.require_sendable(value)
     except Exception as error:
@@ -55,7 +56,7 @@ def reason_against(value: object) -> Exception | None:
 
 
 def _parts(value):
-    """Yield (step, part) of all that travels with `value`, as far as is known."""
+    """Yield (path step, part) of all known parts that are sent with `value`."""
     if isinstance(value, dict):
         yield from ((f"[{key!r}]" if len(repr(key)) < 40 else "[…]", part) for key, part in value.items())
     elif isinstance(value, (list, tuple)):

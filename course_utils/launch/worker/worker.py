@@ -1,4 +1,4 @@
-"""What runs in each worker process: take the function, run it, hand back what became of it."""
+"""What runs in each worker process: load the function, call it, send back its result or exception."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .listener import Listener
 if TYPE_CHECKING:
     from ..beyond.folder import FolderChannel
 
-# One that no program has a use for: SIGUSR1 and 2 are a student's, who may save a checkpoint there, as on Slurm.
+# A signal that no program uses. SIGUSR1 and 2 are left to students, who may save a checkpoint on them, as on Slurm.
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _TEXT_CHARS = 1_000  # of a logged text
 _MESSAGE_CHARS = 10_000  # of an exception's message; the rest is cut
-_MOST_LINES = 1_000  # at the beginning of a long traceback, and at its end
+_MOST_LINES = 1_000  # kept at the beginning of a long traceback, and at its end
 
 _Clock = Callable[[], float]
-_Join = Callable[[], object]  # how a rank joins the process group
+_Join = Callable[[], object]  # joins the process group
 _LAUNCHER = str(Path(__file__).parents[1]) + os.sep
 _channel: Any = None  # to the notebook
-listener: Listener | None = None  # hears what it says while the worker runs
+listener: Listener | None = None  # receives from the notebook while the worker runs
 _now = time.monotonic
 _sending = threading.Lock()  # a worker's threads may log
 _steps = itertools.count()
@@ -49,11 +49,11 @@ _steps = itertools.count()
 def log(**values: Any) -> None:
     """Add a row to `run.metrics`: this rank, a step counted from 0 (or `step=`), the time, and `values`.
 
-    Values are numbers, short texts, or tensors of one element. A notebook shows the latest of them while the launch
-    runs; `total=` says how many steps there will be, and `samples=` how many samples this one has taken. Takes a few
-    microseconds and, but for the wait that reading a CUDA tensor means, delays nothing. Does nothing outside `launch`,
-    so that a worker also runs under torchrun. Raises ValueError for a tensor of several elements, and for the names
-    `rank` and `seconds`, and RuntimeError in a process that a rank has forked, such as a DataLoader's worker.
+    Values are numbers, short texts, or tensors of one element. A notebook shows the latest values while the launch
+    runs. `total=` is the number of steps, `samples=` the number of samples in this step. Takes a few microseconds, but
+    reading a CUDA tensor waits for the GPU. Does nothing outside `launch`, so that a worker also runs under torchrun.
+    Raises ValueError for a tensor of several elements and for the names `rank` and `seconds`, and RuntimeError in a
+    process that a rank has forked, such as a DataLoader's worker.
     """
     if _channel is None:
         return
@@ -69,13 +69,13 @@ def log(**values: Any) -> None:
 
 
 def _plain(name, value):
-    """`value` as one of Python's own numbers or texts: the notebook may not know the class that it has here."""
+    """Return `value` as a built-in number or text: the notebook may not have the value's class."""
     if isinstance(value, str):
         return str(value) if len(value) <= _TEXT_CHARS else f"{value[:_TEXT_CHARS]}… ({len(value):,} characters)"
     for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)
-    if hasattr(value, "placements"):  # a DTensor, of which this rank may hold a part
+    if hasattr(value, "placements"):  # a DTensor, of which this rank may hold only a part
         if not all(placement.is_replicate() for placement in value.placements):
             raise ValueError(
                 f"log({name}=…) was given a DTensor of which each rank holds a part ({value.placements[0]}); "
@@ -83,7 +83,7 @@ def _plain(name, value):
             )
         value = value.to_local()
     try:
-        return value.item()  # a tensor, a NumPy scalar
+        return value.item()  # a tensor or NumPy scalar
     except (AttributeError, RuntimeError, ValueError):
         shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
         raise ValueError(
@@ -93,11 +93,11 @@ def _plain(name, value):
 
 
 def main(server_pid: int, rank: int, folder: str | None, fds: WorkerFds) -> None:
-    """Be rank `rank`, from a fresh fork of the forkserver `server_pid` to the end of the process.
+    """Run as rank `rank`, in a new fork of the forkserver `server_pid`, to the end of the process.
 
-    `folder` is for multiprocessing's temporary files, or None; the WorkerFds `fds` are this process's own.
+    `folder` is for multiprocessing's temporary files, or None; `fds` are this process's own.
     """
-    os.setsid()  # a group of its own: killing the group also ends what the worker has started
+    os.setsid()  # a process group of its own, so that its children can be killed with it
     linux.end_with_parent(server_pid)
     linux.name_process(f"rank {rank}")
 
@@ -117,7 +117,7 @@ def main(server_pid: int, rank: int, folder: str | None, fds: WorkerFds) -> None
 
 
 def go_on(arguments: Sequence[str]) -> None:
-    """Be the rank that has become this interpreter, to the end of the process."""
+    """Continue as a rank after execve to this interpreter, to the end of the process."""
     *numbers, folder = arguments
     rank, *own = map(int, numbers)
     fds = WorkerFds(*own)
@@ -129,7 +129,7 @@ def go_on(arguments: Sequence[str]) -> None:
         taken, _ = payload.load(fds.surroundings)
         taken.restore({"RANK": str(rank), "LOCAL_RANK": str(rank)})
         multiprocessing.process.current_process()._config["tempdir"] = folder or None
-        return lambda: None  # its framework has a way of its own to join the others
+        return lambda: None  # its framework joins the other ranks in its own way
 
     serve(Channel(socket.socket(fileno=fds.channel)), fds, surround)
 
@@ -137,12 +137,10 @@ def go_on(arguments: Sequence[str]) -> None:
 def serve(
     channel: Channel | FolderChannel, fds: WorkerFds, surround: Callable[[], _Join], now: _Clock = time.monotonic
 ) -> None:
-    """Be a rank to the end of this process: take over its surroundings, load the call, make it, send back what became
-    of it.
+    """Run as a rank to the end of this process: restore the surroundings, load and make the call, send the outcome.
 
-    `surround()` does the first and returns how to join the process group, a function; `now` is the clock of the
-    messages. Of the WorkerFds `fds` the output, stacks and call are used. A rank that has raised stays until it is
-    killed.
+    `surround()` restores the surroundings and returns the function that joins the process group. `now` is the clock for
+    messages. Of `fds` the output, stacks and call are used. After an exception the process waits until it is killed.
     """
     global _channel, _now, listener
     _channel, _now = channel, now
@@ -154,7 +152,7 @@ def serve(
         faulthandler.enable(fds.stacks, all_threads=False)
         faulthandler.register(STACK_SIGNAL, fds.stacks, all_threads=False)
         join = surround()
-        listener = Listener(channel, send) if isinstance(channel, Channel) else None  # not over files
+        listener = Listener(channel, send) if isinstance(channel, Channel) else None  # files go one way
         prompt.take_over(listener, send)
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call, sys.modules["__main__"].__dict__)
@@ -179,21 +177,21 @@ def serve(
         else:
             send(Raised(now(), report_of(error, doing, is_ours)))
             ending.flush()
-            # Stay, so that the other ranks still wait where they are and not report a lost connection: whoever reads
-            # the error wants to know what they were waiting for. The launcher kills us all.
+            # Stay alive until the launcher kills all ranks: otherwise the others would fail with a lost connection, and
+            # the error could not say what they were waiting for.
             while True:
                 signal.pause()
     _leave()
 
 
 def tell_why_not(channel: Channel | FolderChannel, error: BaseException, now: _Clock = time.monotonic) -> None:
-    """Send `error`, which kept this process from being a rank at all; without it only an exit code would be known."""
-    with contextlib.suppress(OSError):  # the notebook is gone, or its folder is full
+    """Send an `error` that was raised before `serve` could report it; else only an exit code would be known."""
+    with contextlib.suppress(OSError):  # the notebook has ended, or its folder is full
         channel.send(Raised(now(), report_of(error, "starting", is_ours=True)))
 
 
 def wait_for_gpus() -> None:
-    """Wait until the GPUs in use have done all that was asked of them, and say so before, should that never end."""
+    """Synchronise the GPUs in use; send Reached(WAITS_FOR_GPU) before, since that may never end."""
     if hardware.gpus_in_use():
         send(Reached(Phase.WAITS_FOR_GPU))
         hardware.wait_for_gpus()
@@ -205,9 +203,9 @@ def send(message: object, fds: Sequence[int] = ()) -> None:
 
 
 def _be_no_rank():
-    """In a process that a rank has forked: its messages would mix with the rank's, and it hears no answer."""
+    """Detach a process that a rank has forked from the channel: its messages would mix with the rank's."""
     global _channel, _sending
-    _channel, _sending = _NoChannel(), threading.Lock()  # one that no thread of the rank holds
+    _channel, _sending = _NoChannel(), threading.Lock()  # a thread of the rank may hold the old lock
 
 
 class _NoChannel:
@@ -219,26 +217,27 @@ class _NoChannel:
 
 
 def _take_streams(output_fd: int) -> None:
-    """Make one pipe of stdout and stderr, for Python, C code and subprocesses, written to line by line."""
+    """Send stdout and stderr of Python, C code and subprocesses to one pipe, with line buffering."""
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
     os.close(output_fd)
-    streams: Any = sys  # whose __stdout__ and __stderr__ are declared final
+    streams: Any = sys  # typeshed declares __stdout__ and __stderr__ final
     sys.stdout = streams.__stdout__ = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
     sys.stderr = streams.__stderr__ = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
     libc = ctypes.CDLL(None)
-    with contextlib.suppress(ValueError):  # another C library than glibc; its output then comes when the worker ends
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # _IOLBF, line by line
+    with contextlib.suppress(ValueError):  # not glibc: C output then comes when the worker ends
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF, line buffering
 
 
 def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: bool) -> Report:
-    """The Report of an exception. `doing` says what the launcher was doing, "" if the worker function was running; or
-    is a function that says so.
+    """Return the Report of an exception.
+
+    `doing` is what the launcher was doing, "" if the worker function was running; or a function that returns that text.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LAUNCHER):
         trace = trace.tb_next
-    trace = None if doing else cells.from_own(trace)  # what leads there, the launcher's or a check's, teaches nothing
+    trace = None if doing else cells.from_own(trace)  # without frames of the launcher or a check
     described = traceback.TracebackException(type(error), error, trace)
     text = message = _text_of(error)
     if len(text) > _MESSAGE_CHARS:
@@ -258,13 +257,13 @@ def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: boo
 
 
 def _shortened(text):
-    """A traceback in which messages, also of causes, notes and the members of a group, are no longer than is read."""
+    """Shorten a traceback's long lines and drop its middle: causes, notes and exception groups may be very long."""
     lines = [
         line if len(line) <= 2 * _MESSAGE_CHARS
         else f"{line[:_MESSAGE_CHARS]}… ({len(line) - _MESSAGE_CHARS:,} more characters)"
         for line in text.splitlines()
     ]  # fmt: skip
-    if len(lines) > _MESSAGE_CHARS + 2 * _MOST_LINES:  # the exception's own message may have that many
+    if len(lines) > _MESSAGE_CHARS + 2 * _MOST_LINES:  # a message may have _MESSAGE_CHARS lines
         left_out = f"… ({len(lines) - 2 * _MOST_LINES:,} more lines)"
         lines = [*lines[:_MOST_LINES], left_out, *lines[-_MOST_LINES:]]
     return "\n".join(lines)
@@ -272,29 +271,29 @@ def _shortened(text):
 
 def _text_of(error):
     try:
-        return "".join(str(error))  # a plain str, whatever class __str__ returns
+        return "".join(str(error))  # a plain str, even if __str__ returns a subclass
     except Exception:
         return "(its message could not be made)"
 
 
 def _exit_code(code):
-    """The exit code that Python makes of what sys.exit was given."""
+    """Return the exit code that Python uses for the argument of sys.exit."""
     return 0 if code is None else code if isinstance(code, int) else 1
 
 
 def _leave():
-    dist = sys.modules.get("torch.distributed")  # another interpreter may have none
+    dist = sys.modules.get("torch.distributed")  # another interpreter may lack torch
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         send(Reached(Phase.WAITS_FOR_THREADS))
     try:
         if dist is not None and dist.is_initialized() and dist.get_backend() != "gloo":
-            dist.destroy_process_group()  # a GPU may still read from this one's memory; gloo has nothing to wait for
+            dist.destroy_process_group()  # another GPU may still read from this GPU's memory
     finally:
         ending.leave()
 
 
 def leave_fork(error: BaseException | None = None) -> NoReturn:
-    """End a child that the worker forked itself: it is no rank, and what it returns is nobody's result."""
+    """End a child that the worker function forked, and that came back from it: it must send no result."""
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(error)
     ending.flush()
