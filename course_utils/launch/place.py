@@ -14,7 +14,7 @@ from .forkserver import rendezvous
 from .worker import surroundings
 
 if TYPE_CHECKING:
-    from .watch.known import Watch
+    from .watch.common import Watch
 
 
 @dataclass(frozen=True)

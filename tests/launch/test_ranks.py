@@ -282,7 +282,7 @@ def test_interrupted_twice(ranks):
 def test_an_interrupt_while_others_still_compute_does_not_hide_the_failure(ranks):
     ranks.run("""
 def stop():
-    while not ranks._pool.serving.have_failed: time.sleep(0.02)
+    while not ranks._pool.supervisor.have_failed: time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGINT)""")
     kept(ranks)
     ranks.run("threading.Thread(target=stop).start()")
@@ -518,7 +518,7 @@ def test_a_prompt_in_a_cell(ranks):
     )  # before the prompt; 3.13 stops a line earlier
     assert "\n41\n" in outcome.updates[-1]
     assert outcome.updates[-1].endswith("42")
-    assert "loop.py" not in outcome.updates[-1]
+    assert "request_loop.py" not in outcome.updates[-1]
     typed = iter("q")  # once, for all of them
     outcome = ranks.type_into("%%ranks\nbreakpoint()\n1", lambda _: next(typed))
     assert outcome.shown.startswith("Interrupted: Cell In[")

@@ -8,9 +8,9 @@ import time
 
 from ...processes import interrupts
 from ..forkserver.protocol import Exited
+from ..watch.common import Watch
 from ..watch.errors import LauncherError, WorkerError
 from ..watch.explain import explain, lines_about
-from ..watch.known import Watch
 from ..watch.outcome import Outcome
 from .folder import Reader
 

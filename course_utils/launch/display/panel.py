@@ -16,7 +16,7 @@ from .status import statuses
 from .table import as_html, as_text
 
 if TYPE_CHECKING:
-    from ..watch.known import Watch
+    from ..watch.common import Watch
 
 _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2

@@ -14,7 +14,7 @@ from ..watch.outcome import is_in_torch_distributed
 
 if TYPE_CHECKING:
     from ..forkserver.protocol import Logged
-    from ..watch.known import Watch
+    from ..watch.common import Watch
     from .history import History
     from .silence import Silence
 

@@ -10,7 +10,7 @@ from ... import cells
 from ..call import Call
 from ..display.columns import Columns
 from ..watch.errors import RanksError, WorkerError
-from . import loop, ranks
+from . import ranks, request_loop
 
 _cells = itertools.count(1)
 
@@ -39,7 +39,7 @@ def run_in_ranks(line: str, cell: str) -> None:
     values = [None] * there.world_size
     shown = Columns(chosen, there.world_size)
     try:
-        values = there.ask(chosen, Call(loop.run_cell, (source, file, name)), name, shown.output, shown)
+        values = there.ask(chosen, Call(request_loop.run_cell, (source, file, name)), name, shown.output, shown)
     except WorkerError as error:
         error.add(_advice(error, get_ipython()))
         raise

@@ -16,21 +16,21 @@ from ..watch.explain import explain
 from ..watch.outcome import is_in_torch_distributed, names_of
 from ..watch.streams import Output
 from ..worker import surroundings
-from . import loop
-from .serving import Serving
+from . import request_loop
+from .request_supervisor import RequestSupervisor
 
 _READY_S = 60.0  # for ranks to start, or to join a new group
 _MEET_S = 3.0
 _DEAF_S = 5.0  # in which an interrupt does not stop the recovery
-_NOTHING = loop.evaluate, ("None",)  # a request that shows that a rank is ready
+_NOTHING = request_loop.evaluate, ("None",)  # a request that shows that a rank is ready
 
 
 class Pool:
-    """A pool of `world_size` ranks: call `start`, send requests through `serving`, and always `close`."""
+    """A pool of `world_size` ranks: call `start`, send requests through `supervisor`, and always `close`."""
 
     def __init__(self, world_size, placement, debug):
         self.world_size, self._placement, self._debug = world_size, placement, debug
-        self.serving, self._handle = None, None
+        self.supervisor, self._handle = None, None
         self.turn = threading.RLock()  # held by the thread whose request is served
         self._gpus = {}  # environment variables that select the reserved GPUs
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
@@ -70,13 +70,15 @@ class Pool:
         stack.callback(self._handle.end)
         folder = stack.enter_context(surroundings.folder())
         self._stores = stack.enter_context(contextlib.ExitStack())
-        self._call_fd = Call(loop.serve).dump()
+        self._call_fd = Call(request_loop.serve).dump()
         stack.callback(os.close, self._call_fd)
         _, inherited_fd = self._meeting_anew()
-        serving = self.serving = Serving(self._handle, self.world_size, folder, inherited_fd, self._call_fd)
-        stack.callback(serving.stop)
-        serving.start()
-        self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), _NOTHING))
+        supervisor = self.supervisor = RequestSupervisor(
+            self._handle, self.world_size, folder, inherited_fd, self._call_fd
+        )
+        stack.callback(supervisor.stop)
+        supervisor.start()
+        self._wait_for_answers(supervisor, dict.fromkeys(range(self.world_size), _NOTHING))
 
     def close(self) -> None:
         """End the ranks and all processes that they have started.
@@ -84,7 +86,7 @@ class Pool:
         May be called again, and while another thread waits for a request.
         """
         with self._closing:
-            stack, self.serving = self._stack.pop_all(), None
+            stack, self.supervisor = self._stack.pop_all(), None
         if not self.turn.acquire(blocking=False):
             if self._handle is not None:
                 self._handle.end()  # the thread that waits for a request now gets LauncherError
@@ -99,20 +101,22 @@ class Pool:
 
         Raises LauncherError, WorkerError or KeyboardInterrupt if that fails.
         """
-        serving = self.serving
-        serving.deaf_until = time.monotonic() + _DEAF_S
+        supervisor = self.supervisor
+        supervisor.deaf_until = time.monotonic() + _DEAF_S
         try:
-            if is_interrupted or not all(is_in_torch_distributed(serving.outcomes[r].frames) for r in serving.busy):
-                serving.interrupt()
-            serving.drain()
-            lost = sorted({*serving.busy, *serving.gone, *serving.astray})
-            if not lost and self._still_meets(serving):
+            if is_interrupted or not all(
+                is_in_torch_distributed(supervisor.outcomes[r].frames) for r in supervisor.busy
+            ):
+                supervisor.interrupt()
+            supervisor.drain()
+            lost = sorted({*supervisor.busy, *supervisor.gone, *supervisor.astray})
+            if not lost and self._still_meets(supervisor):
                 return ""
             if lost and self._placement.backend == "nccl":  # GPUs of the others wait for those lost
                 lost = list(range(self.world_size))
-            self._renew(serving, lost)
+            self._renew(supervisor, lost)
         finally:
-            serving.deaf_until = 0.0
+            supervisor.deaf_until = 0.0
         if not lost:
             return "The ranks had not run the same collectives, so all have joined a new process group."
         has, its = ("has", "its") if len(lost) == 1 else ("have", "their")
@@ -121,12 +125,12 @@ class Pool:
             "a new process group: anything made with the old one, such as a DDP model, must be made again."
         )
 
-    def _still_meets(self, serving):
+    def _still_meets(self, supervisor):
         """Return whether each process group still works.
 
         Unequal counts of collectives alone do not show that it is broken: messages between two ranks count only there.
         """
-        suspects = serving.unequal_groups
+        suspects = supervisor.unequal_groups
         if not suspects:
             return True
         if self._placement.backend == "nccl":  # a barrier that never ends would block the GPUs
@@ -134,16 +138,18 @@ class Pool:
         meet = rendezvous.still_meet, (suspects, _MEET_S)
         # gloo reports on stderr a member that is missing in this barrier, which the student did not call.
         unseen = Output(self.world_size, io.StringIO())
-        self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), meet), unseen)
-        return all(serving.results)
+        self._wait_for_answers(supervisor, dict.fromkeys(range(self.world_size), meet), unseen)
+        return all(supervisor.results)
 
-    def _renew(self, serving, lost):
+    def _renew(self, supervisor, lost):
         """Restart the ranks `lost`, and have all ranks join a new process group."""
         port, inherited_fd = self._meeting_anew()
-        rejoin = (loop.rejoin, (port, self._placement.backend))
-        serving.collectives.clear()
-        serving.restart(lost, inherited_fd, self._call_fd)
-        self._wait_for_answers(serving, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING))
+        rejoin = (request_loop.rejoin, (port, self._placement.backend))
+        supervisor.collectives.clear()
+        supervisor.restart(lost, inherited_fd, self._call_fd)
+        self._wait_for_answers(
+            supervisor, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING)
+        )
 
     def _meeting_anew(self):
         """Replace the store; return its port, and the descriptor of the Surroundings of ranks that start now."""
@@ -152,7 +158,7 @@ class Pool:
         port, _, fd = self._stores.enter_context(inherited(start, self._placement.backend))
         return port, fd
 
-    def _wait_for_answers(self, serving, requests, output=None):
+    def _wait_for_answers(self, supervisor, requests, output=None):
         """Request the calls in {rank: (function, args)} and wait for them; output goes to `output`, or is shown.
 
         Raises WorkerError or LauncherError if a rank does not answer.
@@ -162,13 +168,13 @@ class Pool:
             for rank, (function, args) in requests.items():
                 fds[rank] = Call(function, args).dump()
             output = output or Output(self.world_size)
-            seconds = serving.request(fds, _READY_S, output)
+            seconds = supervisor.request(fds, _READY_S, output)
             output.finish()
         finally:
             for fd in fds.values():
                 os.close(fd)
-        outcomes = serving.whereabouts()
+        outcomes = supervisor.whereabouts()
         if any(outcome.has_failed for outcome in outcomes):
             raise explain(outcomes)
-        if serving.busy:
+        if supervisor.busy:
             raise explain(outcomes, timeout=seconds)

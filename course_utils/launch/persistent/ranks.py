@@ -2,9 +2,9 @@
 
     notebook                                    forkserver of its own          worker, one per rank
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    Ranks, pool  ── Fork ──────────────────────▶ forkserver ── fork ─────────▶ loop.serve
-    serving      ── Ask, with (function, args, kwargs) ──────────────────────▶   function(*args, **kwargs)
-                 ◀─ Answered, with its result ────────────────────────────────
+    Ranks, pool         ── Fork ───────────────▶ forkserver ── fork ─────────▶ request_loop.serve
+    request_supervisor  ── Ask, with (function, args, kwargs) ───────────────▶   function(*args, **kwargs)
+                        ◀─ Answered, with its result ─────────────────────────
     magic: `%%ranks` has them run a cell; columns shows the outcome
 
 A rank that waits in a collective for a failed rank cannot be interrupted. It is killed and restarted, and all ranks
@@ -27,7 +27,7 @@ from ..watch.errors import LauncherError, RanksError, WorkerError, briefly_inter
 from ..watch.explain import explain, interrupted, lines_about
 from ..watch.outcome import Outcome
 from ..watch.streams import Output
-from . import loop
+from . import request_loop
 from .pool import Pool
 
 _current: "Ranks | None" = None  # this process's Ranks; there is at most one
@@ -121,40 +121,40 @@ class Ranks:
             self._pool.at_work(self._pause),
         ):
             self._output = output
-            serving = self._require_life(output)
+            supervisor = self._require_life(output)
             with refused_briefly():
                 fd = call.dump(shares_memory=True)
             try:
-                self._watch(serving, {rank: fd for rank in ranks}, name, display)
+                self._watch(supervisor, {rank: fd for rank in ranks}, name, display)
             finally:
                 os.close(fd)
-            results, serving.results = serving.results, []  # keep no reference to the results
+            results, supervisor.results = supervisor.results, []  # keep no reference to the results
             return results
 
     def _pause(self, seconds):
         """Sleep while waiting for the shared node. Raises RanksError if the ranks have ended meanwhile."""
-        if self._pool.serving is None:
+        if self._pool.supervisor is None:
             raise RanksError(_ENDED)
         interrupts.sleep(seconds)
 
-    def _watch(self, serving, fds, name, display):
+    def _watch(self, supervisor, fds, name, display):
         deadline = time.monotonic() + self.timeout
         error, is_interrupted = None, False
         try:
             try:
-                seconds = serving.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
-                if serving.busy and serving.have_failed and not serving.was_quit:
-                    serving.wait_for_others(deadline, spins=self.placement.backend == "nccl")
+                seconds = supervisor.request(fds, self.timeout, self._output, display, can_be_interrupted=True)
+                if supervisor.busy and supervisor.have_failed and not supervisor.was_quit:
+                    supervisor.wait_for_others(deadline, spins=self.placement.backend == "nccl")
             except KeyboardInterrupt:
                 is_interrupted = True
-            if serving.have_failed:  # a failure is reported first, even after an interrupt
-                error = explain(serving.account(), None, serving.killed_for_memory, "Ranks")
+            if supervisor.have_failed:  # a failure is reported first, even after an interrupt
+                error = explain(supervisor.account(), None, supervisor.killed_for_memory, "Ranks")
             elif is_interrupted:
-                error = interrupted(f"{name} was interrupted", serving.account())
-            elif serving.busy:
-                error, is_interrupted = explain(serving.account(), seconds, asked_by="Ranks"), True
+                error = interrupted(f"{name} was interrupted", supervisor.account())
+            elif supervisor.busy:
+                error, is_interrupted = explain(supervisor.account(), seconds, asked_by="Ranks"), True
         except BaseException:
-            was_closed = self._pool.serving is None
+            was_closed = self._pool.supervisor is None
             self.close()
             if was_closed:  # by another thread
                 raise RanksError(_ENDED) from None
@@ -162,7 +162,7 @@ class Ranks:
         if error is None:
             return
         if display is not None:
-            display.begin([copy.copy(outcome) for outcome in serving.outcomes], serving.rows)
+            display.begin([copy.copy(outcome) for outcome in supervisor.outcomes], supervisor.rows)
         if isinstance(error, WorkerError) and error.has_quit:
             others = [outcome for outcome in error.ranks if outcome.rank != error.rank]
             error, is_interrupted = interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
@@ -175,7 +175,7 @@ class Ranks:
         try:
             return self._pool.recover(is_interrupted)
         except (Exception, KeyboardInterrupt) as error:
-            was_closed = self._pool.serving is None  # by another thread
+            was_closed = self._pool.supervisor is None  # by another thread
             self.close()
             if was_closed:
                 return f"T{_ENDED[1:]}."
@@ -183,25 +183,25 @@ class Ranks:
             return f"The ranks could not be recovered ({reason}) and have ended: make new ones with Ranks(…)."
 
     def _require_life(self, output):
-        """Return the Serving; what ranks have printed since the last request goes to `output`.
+        """Return the RequestSupervisor; what ranks have printed since the last request goes to `output`.
 
         Raises RanksError if the ranks have ended, or if a rank has died since the last request and was restarted.
         """
-        serving = self._pool.serving
-        if serving is None or self._owner != os.getpid():
+        supervisor = self._pool.supervisor
+        if supervisor is None or self._owner != os.getpid():
             raise RanksError(_ENDED)
-        serving.output = output
+        supervisor.output = output
         try:
-            serving.drain()
+            supervisor.drain()
         except LauncherError:
             self.close()
             raise
-        if serving.gone:
-            ends = "; ".join(lines_about(Outcome(rank, died=code) for rank, code in sorted(serving.gone.items())))
+        if supervisor.gone:
+            ends = "; ".join(lines_about(Outcome(rank, died=code) for rank, code in sorted(supervisor.gone.items())))
             note = self._recover(is_interrupted=False)
-            again = " Run the cell again." if self._pool.serving is not None else ""
+            again = " Run the cell again." if self._pool.supervisor is not None else ""
             raise RanksError(f"Since the last cell {ends}. {note}{again}")
-        return serving
+        return supervisor
 
     @property
     def logs(self) -> list[str]:
@@ -213,13 +213,13 @@ class Ranks:
         with refused_briefly():
             if not isinstance(expression, str):
                 raise TypeError(f'ranks["loss"] takes a variable or an expression as a text, not {expression!r}')
-        return self.run(loop.evaluate, expression)
+        return self.run(request_loop.evaluate, expression)
 
     def __setitem__(self, name, value):
         with refused_briefly():
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"ranks[…] = … sets a variable, and {name!r} is not a variable name")
-        self.run(loop.assign, name, value)
+        self.run(request_loop.assign, name, value)
 
     def __len__(self):
         return self.world_size
@@ -231,7 +231,7 @@ class Ranks:
         self.close()
 
     def __repr__(self):
-        state = "ended" if self._pool.serving is None else self.placement.note
+        state = "ended" if self._pool.supervisor is None else self.placement.note
         return f"<Ranks: {self.world_size}, {state}>"
 
     def close(self) -> None:

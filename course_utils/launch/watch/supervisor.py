@@ -15,9 +15,9 @@ from ...processes.core_time import Turns
 from ..forkserver.protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
 from ..worker import prompt
 from ..worker.worker import STACK_SIGNAL
+from .common import Watch
 from .errors import LauncherError
 from .explain import explain
-from .known import Watch
 from .outcome import Outcome, is_in_torch_distributed
 
 _STACKS_S = 0.5

@@ -63,7 +63,7 @@ def _cpu_seconds(pid):
     return times.user + times.system
 
 
-class Serving(Supervisor):
+class RequestSupervisor(Supervisor):
     """Supervises workers that serve requests: call `start`, then `request`, and always `stop`."""
 
     def __init__(self, handle, world_size, folder, surroundings_fd, call_fd):
