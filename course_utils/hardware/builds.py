@@ -32,7 +32,7 @@ class Build:
 
     @property
     def lock(self) -> str | None:
-        """The file in requirements/ that replaces lines of course.lock; None for PyPI's build, which is in course.lock."""
+        """The file in requirements/ that replaces lines of course.lock; None for PyPI's build, which needs none."""
         return f"cuda{self.cuda}.lock" if self.backend else None
 
 

@@ -96,7 +96,7 @@ class _Ticket:
         self._give_back()
 
     def take(self, wanted):
-        """Take `wanted` resources if they are free and no earlier launch waits for them; else return who blocks them."""
+        """Take `wanted` resources if free and no earlier launch waits for them; else return who blocks them."""
         with _alone(self._folder):
             mine = set(self._resources)
             others = [
