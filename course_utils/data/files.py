@@ -230,7 +230,7 @@ def _move(folder: Path, target: Path) -> None:
     """Move a whole folder into place, so that a killed process leaves all of it or nothing."""
     try:
         folder.rename(target)
-    except OSError:  # the target exists, incomplete or from another process; each file is replaced atomically
+    except OSError:  # the target exists, incomplete or from another process
         for file in [path for path in folder.rglob("*") if path.is_file()]:
             place = target / file.relative_to(folder)
             place.parent.mkdir(parents=True, exist_ok=True)

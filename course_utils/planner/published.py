@@ -91,7 +91,7 @@ def narayanan() -> Iterator[Row]:
 def korthikanti() -> Iterator[Row]:
     """Seconds per step of 22 B and 175 B parameters: fully recomputed, and selectively with a divided sequence."""
     source = "Korthikanti and others, 2022"
-    table = [  # hidden, layers, heads, stages, chunks, batch, micro-batch, seconds with full, with selective
+    table = [  # B parameters, hidden, layers, heads, stages, chunks, batch, micro-batch, s full, s selective
         (22, 6144, 48, 64, 1, 1, 4, 4, 1.42, 1.10),
         (175, 12288, 96, 96, 8, 3, 64, 1, 18.13, 13.75),
     ]
