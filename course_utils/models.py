@@ -1,6 +1,6 @@
-"""The course's networks.
+"""The networks of the course.
 
-None has BatchNorm or dropout, so that any way of splitting the work gives the same numbers.
+None has BatchNorm or dropout, so every way of splitting the work gives the same numbers.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 class LectureNet(nn.Module):
     """The lecture's convolutional network for 3×32×32 images and 10 classes: 120,078 parameters.
 
-    Nearly all of its time goes into the convolutions, nearly half of its parameters sit in one linear layer.
+    Nearly all of its time goes into the convolutions; nearly half of its parameters are in one linear layer.
     """
 
     def __init__(self, hidden_channels=128):
@@ -50,7 +50,7 @@ class DigitsNet(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention of `d // head_dim` independent heads. The layer that adds the heads up has no bias."""
+    """Self-attention with `d // head_dim` independent heads; the output layer has no bias."""
 
     def __init__(self, d, head_dim):
         super().__init__()
@@ -60,7 +60,7 @@ class Attention(nn.Module):
 
     def forward(self, x):  # (b, s, d): b texts of s tokens
         q, k, v = (layer(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.q, self.k, self.v))
-        mixed = F.scaled_dot_product_attention(q, k, v)  # (b, heads, s, head_dim): each head by itself
+        mixed = F.scaled_dot_product_attention(q, k, v)  # (b, heads, s, head_dim): each head separately
         return self.out(mixed.transpose(1, 2).flatten(2))  # (b, s, d)
 
 
@@ -76,7 +76,7 @@ class MLP(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then an MLP four times as wide, each normalised before and added to what it was given."""
+    """Attention, then an MLP of width 4d, each with a LayerNorm before it and a residual connection."""
 
     def __init__(self, d, head_dim):
         super().__init__()
@@ -89,14 +89,14 @@ class TransformerBlock(nn.Module):
 
 
 class Residual(nn.Sequential):
-    """Layers one after the other, whose result is added to what the first was given."""
+    """A sequence of layers with a residual connection around it."""
 
     def forward(self, x):
         return x + super().forward(x)
 
 
 class Patches(nn.Module):
-    """Cut an image into squares of 4 × 4 pixels, make each a token, and add what is learned for its place."""
+    """Cut an image into patches of 4 × 4 pixels, embed each as a token, and add a learned position."""
 
     def __init__(self, num_tokens, d):
         super().__init__()
@@ -104,12 +104,12 @@ class Patches(nn.Module):
         self.place = nn.Parameter(torch.zeros(num_tokens, d))
 
     def forward(self, x):  # (b, 1, H, W)
-        x = F.unfold(x, 4, stride=4).transpose(1, 2)  # (b, s, 16): s = H/4 · W/4 squares
+        x = F.unfold(x, 4, stride=4).transpose(1, 2)  # (b, s, 16): s = H/4 · W/4 patches
         return self.embed(x) + self.place  # (b, s, d)
 
 
 class Guess(nn.Module):
-    """One of ten classes from the mean of all tokens."""
+    """Classifies into ten classes from the mean of all tokens."""
 
     def __init__(self, d):
         super().__init__()
@@ -120,12 +120,12 @@ class Guess(nn.Module):
 
 
 def mlp(d=128, num_blocks=4):
-    """A row of equal blocks of two linear layers, for 1×16×16 images: 561,034 parameters; it can be cut anywhere."""
+    """A sequence of equal two-layer residual blocks for 1×16×16 images: 561,034 parameters; it can be cut anywhere."""
     blocks = [Residual(nn.Linear(d, 4 * d), nn.ReLU(), nn.Linear(4 * d, d)) for _ in range(num_blocks)]
     return nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(16 * 16, d)), *blocks, nn.Linear(d, 10))
 
 
 def transformer(d=64, head_dim=16, num_blocks=4):
-    """A row of transformer blocks over the 16 squares of a 1×16×16 image: 202,314 parameters."""
+    """A sequence of transformer blocks over the 16 patches of a 1×16×16 image: 202,314 parameters."""
     blocks = [TransformerBlock(d, head_dim) for _ in range(num_blocks)]
     return nn.Sequential(Patches(16, d), *blocks, Guess(d))

@@ -1,6 +1,4 @@
-"""What several test files need: GPU tests skipped without a GPU, a line per notebook at the end, figures to look at,
-live notebooks.
-"""
+"""Shared test setup: GPU tests skipped without a GPU, a line per notebook at the end, figures, live notebooks."""
 
 import os
 

@@ -81,9 +81,7 @@ def modules(package):
 
 
 def crossings(package):
-    """(idea, what it imports, where) for each import of another idea's module, of the package, of
-    tests and of tools.
-    """
+    """The imports of another idea's module, by package, tests and tools: (idea, what it imports, where)."""
     # `from course_utils import log` reaches the module that the package takes `log` from.
     comes_from = {}
     for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:

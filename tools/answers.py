@@ -1,19 +1,18 @@
-"""Hold an exercise's check against a file of labelled answers, each run as a cell of the chapter:
+"""Test an exercise's check against a file of labelled answers, each run as a cell of the chapter.
 
     python -m tools.answers 9.1 [FILE] [--only TEXT] [--reasons]
 
-FILE is Python in percent format (by default tests/chapters/c09/ex_9_1.py, which the tests try):
+FILE is Python in percent format (default: tests/chapters/c09/ex_9_1.py, which the tests run):
 
-    # %%                                                        what the answers below share: imports, helpers
+    # %%                                                        shared by the answers below: imports, helpers
     # %% right (one message)                                    an answer that must pass
     # %% wrong (forgets to divide): not divided by anything     one that must be refused, with these words in the reason
     # %% endless (waits for rank 0): rank 1 was in recv         one that does not end by itself
 
-What stands in parentheses is a name, for people. The words may be left out. A cell of nothing but comments is an edit
-of the last whole answer above, before the first one of the chapter's solution: `# this → that` replaces words, `# - `
-and `# +
-` replace lines; what goes must stand there once.
-Prints a line for each answer that was judged wrongly (all of them with --reasons), and ends with 1 if there is one.
+The text in parentheses is a name for readers. The words after the colon may be omitted. A cell that holds only comments
+edits the last whole answer above or, before the first one, the chapter's solution: `# this → that` replaces words, `# -
+` and `# + ` lines replace lines; the replaced text must occur exactly once. Prints a line for each misjudged answer
+(for all answers with --reasons), and exits with 1 if there is one.
 """
 
 import argparse
@@ -40,7 +39,7 @@ _HEAD = re.compile(r"^# %%(?: (right|wrong|endless))?(?: \((.*?)\))?(?:: (.+))?$
 
 @dataclass
 class Answer:
-    """One answer: its label ("right", "wrong", "endless"), its name, the words its reason must hold, and its source."""
+    """One answer: its label ("right", "wrong", "endless"), name, words required in the reason, and source."""
 
     label: str
     name: str
@@ -57,7 +56,7 @@ def file_of(exercise):
 
 
 def read(path, solution=""):
-    """Return the file's answers, edits made and shared cells put in front. Raises ValueError, naming the line."""
+    """Return the file's answers with edits applied and shared cells prepended; raises ValueError, naming the line."""
     text, shared, found, base = Path(path).read_text(), "", [], solution + "\n"
     heads = list(_HEAD.finditer(text))
     for head, end in zip(heads, [head.start() for head in heads[1:]] + [len(text)]):
@@ -81,7 +80,7 @@ def read(path, solution=""):
 
 
 def _edited(base, lines):
-    """`base` with `# old → new` and with each run of `# -` lines replaced by the run of `# +` lines behind it."""
+    """Apply `# old → new` lines and replace each run of `# -` lines by the `# +` lines after it."""
     edited, old, new = f"\n{base}", [], []
     for line in [*lines, "# -"]:
         sign, text = line[2:4].strip() if line[2:4] in ("-", "+", "- ", "+ ") else "", line[4:]
@@ -106,7 +105,7 @@ def _replaced(text, old, new):
 
 
 def chapter_of(exercise):
-    """Return the path of the chapter that has an exercise. Raises ValueError if none has."""
+    """Return the path of the chapter that has an exercise; raises ValueError if none has."""
     for path in notebooks.notebook_paths():
         if exercise in notebooks.exercises(notebooks.read(path)):
             return path
@@ -123,16 +122,14 @@ def _chapter(path):
 
 @contextlib.contextmanager
 def cell(source, exercise, path, name="answer"):
-    """Run `source` as a cell of the chapter, in a `__main__` like a notebook's, and give what the
-    exercise's stub is called.
-    """
+    """Run `source` as a cell of the chapter in a notebook-like `__main__` and yield its definition of the stub."""
     defined, stubs = _chapter(path)
     main, before = types.ModuleType("__main__"), sys.modules["__main__"]
     main.__dict__.update(
         {key: value for key, value in defined.items() if key not in stubs[exercise]}, __name__="__main__"
     )
     file = f"{exercise}, {name}"
-    # as IPython keeps a cell's text
+    # as IPython stores a cell's text
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules["__main__"] = main
     try:
@@ -145,8 +142,9 @@ def cell(source, exercise, path, name="answer"):
 
 
 def wait_until_warm():
-    """Wait until workers are cheap: while answers follow one another, the forkserver has no time
-    for what they import.
+    """Wait until starting workers is cheap.
+
+    While answers follow one another, the forkserver has no time to import what workers need.
     """
     launch(int, world_size=1, backend=None)
     while any(process.name() == "stand-in" for process in psutil.Process().children(recursive=True)):
@@ -154,7 +152,7 @@ def wait_until_warm():
 
 
 def judge(answer, exercise, path):
-    """Return what the check found, and the seconds that it took."""
+    """Return the check's result and its duration in seconds."""
     begin = time.perf_counter()
     with cell(answer.source, exercise, path, str(answer)) as function:
         return evaluate(exercise, function), time.perf_counter() - begin

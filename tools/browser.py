@@ -1,10 +1,10 @@
-"""Run the notebooks as a student does, in JupyterLab in a real browser: `make browser`, or
+"""Run the notebooks as a student does, in JupyterLab in a real browser: `make browser`.
 
     python -m tools.browser [--pages] [--if-available] [09 00 ...]
 
-JupyterLab serves a copy of the notebooks on loopback; chromium restarts each kernel and runs all
-cells. What the saved notebook then holds decides: a cell that did not run, or an error output in
-a cell that does not announce one, makes the exit code 1. Screenshots lie under build/browser/.
+JupyterLab serves a copy of the notebooks on loopback; chromium restarts each kernel and runs all cells. The saved
+notebook is then judged: a cell that did not run, or an error output in a cell that does not announce one, makes the
+exit code 1. Screenshots go to build/browser/.
 """
 
 import argparse
@@ -27,7 +27,7 @@ START_TIMEOUT_S = 60
 PRESS_AGAIN_S = 15
 WIDTH, HEIGHT = 1400, 1200
 PAGE_OVERLAP = 80
-JUPYTERLABS_OWN = ("debugger state",)  # when a kernel restarts
+JUPYTERLABS_OWN = ("debugger state",)  # logged when a kernel restarts
 CHROMIUM_FLAGS = [
     "--disable-gpu",
     "--no-first-run",
@@ -76,7 +76,7 @@ def main(argv=None):
 
 
 def find_chromium():
-    """The browser to drive: CHROMIUM if it is set, otherwise the first known name on PATH."""
+    """The browser to drive: CHROMIUM if set, otherwise the first known name on PATH."""
     if os.environ.get("CHROMIUM"):
         return shutil.which(os.environ["CHROMIUM"])
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -84,7 +84,7 @@ def find_chromium():
 
 
 def start(playwright):
-    """The browser, to be closed by the caller. Raises playwright's Error where it does not start."""
+    """Start the browser, which the caller closes; raises playwright's Error if it does not start."""
     return playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
 
 
@@ -99,7 +99,7 @@ def what_is_missing():
 
 
 def drive(paths, options):
-    """Run each notebook in turn; the list of what must be repaired."""
+    """Run each notebook in turn and return the list of problems."""
     from playwright.sync_api import Error, sync_playwright
 
     SHOTS.mkdir(parents=True, exist_ok=True)
@@ -136,11 +136,11 @@ def drive(paths, options):
 
 
 def run_notebook(page, server, path, timeout_s):
-    """Restart the kernel and run all cells; what the saved notebook says against it."""
+    """Restart the kernel, run all cells, and return the problems in the saved notebook."""
     deadline_s = time.monotonic() + timeout_s
     page.goto(server.page_url(path.name), wait_until="load", timeout=START_TIMEOUT_S * 1000)
     page.wait_for_selector('[data-jp-item-name="restart-and-run"]', timeout=START_TIMEOUT_S * 1000)
-    # The page calls a kernel idle that does not exist yet, and a run asked of it is lost.
+    # The page reports a kernel as idle before it exists, and a run requested then is lost.
     while not server.kernel_is_ready():
         if time.monotonic() > deadline_s:
             return ["its kernel did not start"]
@@ -150,10 +150,10 @@ def run_notebook(page, server, path, timeout_s):
     while time.monotonic() < deadline_s:
         page.wait_for_timeout(500)
         dialog = page.query_selector(".jp-Dialog")
-        if dialog:  # such as "Kernel Restarting", after the kernel died
+        if dialog:  # such as "Kernel Restarting" after the kernel died
             return [f"JupyterLab asked: {' '.join(dialog.inner_text().split())!r}"]
-        # A prompt is empty before its cell is asked for, holds a star until it ends, then a number;
-        # between two cells there may be no star for a moment, so the saved file decides.
+        # A prompt is empty before its cell is queued, holds a star until the cell ends, then a number. Between two
+        # cells there may be no star for a moment, so the saved file decides.
         prompts = page.eval_on_selector_all(
             ".jp-CodeCell .jp-InputPrompt", "nodes => nodes.map(node => node.innerText)"
         )
@@ -167,7 +167,7 @@ def run_notebook(page, server, path, timeout_s):
         page.click('[data-jp-item-name="save"]')
         page.wait_for_timeout(500)
         nb = server.notebook(path.name)
-        # An error stops Run All, so that the rest will never run.
+        # An error stops Run All, so the remaining cells will never run.
         if not unrun(nb) or unannounced(nb):
             return errors(nb) + unrun(nb)
     nb = server.notebook(path.name)
@@ -199,7 +199,7 @@ def unannounced(nb):
 
 
 def errors(nb):
-    """Errors where none is announced, and announced ones that did not come."""
+    """The unannounced errors, and announced errors that did not occur."""
     problems = unannounced(nb)
     for i, cell in enumerate(nb.cells):
         if notebooks.is_tagged(cell) and cell.execution_count and not notebooks.exception_names(cell):
@@ -209,7 +209,7 @@ def errors(nb):
 
 
 def complaints(page):
-    """A list that receives the errors of the page's console, but for JupyterLab's own."""
+    """Return a list that receives the errors of the page's console, except JupyterLab's own."""
     found = []
 
     def note(text):
@@ -222,10 +222,10 @@ def complaints(page):
 
 
 def barriers(page):
-    """What axe-core finds serious or critical in the outputs of a notebook: what keeps somebody from using them."""
+    """What axe-core rates as serious or critical accessibility barriers in the outputs of a notebook."""
     from axe_playwright_python.sync_playwright import Axe
 
-    # ipywidgets gives the handle of a slider no name of its own; its label stands beside it.
+    # ipywidgets gives a slider's handle no name of its own; its label is beside it.
     context = {"include": [[".jp-Cell-outputArea"]], "exclude": [[".noUi-handle"]]}
     return [
         f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
@@ -236,7 +236,7 @@ def barriers(page):
 
 
 def take_screenshots(page, stem, whole):
-    """The notebook's top as NN_name.png; if `whole`, everything as NN_name_01.png, _02.png, …"""
+    """Save the notebook's top as NN_name.png, or if `whole` all of it as NN_name_01.png, _02.png, and so on."""
     for old in SHOTS.glob(f"{stem}*.png"):
         old.unlink()
     scroller = page.query_selector(".jp-NotebookPanel .jp-WindowedPanel-outer")

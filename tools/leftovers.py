@@ -1,4 +1,4 @@
-"""End every process that a block started, also those whose parent has died."""
+"""End every process that a block started, even those whose parent has died."""
 
 import ctypes
 import os
@@ -13,10 +13,10 @@ GRACE_S = 5
 
 @contextmanager
 def ended_afterwards():
-    """Yield a list that afterwards names the processes that had to be ended by force.
+    """Yield a list that, after the block, names the processes that had to be killed.
 
-    On Linux a process whose parent dies becomes a child of this one for as long as the block
-    lasts, so that a kernel's forgotten worker is found too.
+    On Linux, orphaned processes become children of this one during the block, so that a kernel's forgotten worker is
+    found too.
     """
     adopt(True)
     before = set(psutil.Process().children(recursive=True))
@@ -43,7 +43,7 @@ def adopt(yes):
 
 
 def reap():
-    """Collect adopted children that have ended; nobody else waits for them."""
+    """Reap adopted children that have ended, since no one else waits for them."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,7 +1,7 @@
-"""What every tool and test does with the course's notebooks: find, read, write, solve, run.
+"""Operations on the course's notebooks for tools and tests: find, read, write, solve, run.
 
-A chapter is `notebooks/NN_name.ipynb`; its solutions are `notebooks/solutions/NN_name.py`, in
-jupytext's percent format, one code cell per exercise, whose first line is `# Exercise 9.2`.
+A chapter is `notebooks/NN_name.ipynb`. Its solutions are in `notebooks/solutions/NN_name.py`, in jupytext's percent
+format, one code cell per exercise, beginning with a line such as `# Exercise 9.2`.
 """
 
 import ast
@@ -34,8 +34,8 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 CELL_TIMEOUT_S = 300
 ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
-# Where people and systems keep homes, checkouts, scratch files and installed packages. Prose may
-# name /dev/shm or /proc, which every Linux has, and a URL's path is none.
+# Paths of homes, checkouts, scratch files and installed packages. Prose may name /dev/shm or /proc, which every Linux
+# has; a URL's path does not match.
 MACHINE_PATH = re.compile(
     r"(?<![\w.+:/$}-])(?:"
     r"~?/(?:[\w.+-]+/)*(?:(?:site|dist)-packages|lib/python3\.\d+)/[\w.+/-]+"
@@ -52,9 +52,9 @@ METADATA = {
 
 
 def notebook_paths(names=(), folder=NOTEBOOKS):
-    """The chapters' paths in order; `names` ("09", "09_ddp", a path) choose some of them.
+    """The chapters' paths in order; `names` ("09", "09_ddp", a path) select some of them.
 
-    Raises ValueError for a name that fits no chapter.
+    Raises ValueError for a name that matches no chapter.
     """
     paths = sorted(Path(folder).glob("[0-9][0-9]_*.ipynb"))
     if not names:
@@ -79,14 +79,14 @@ def dumps(nb):
 
 
 def write(nb, path):
-    """Write the notebook whole or not at all."""
+    """Write the notebook atomically."""
     write_whole(dumps(nb), path)
 
 
 def normalise(nb):
     """The notebook without what differs between machines and runs; outputs, counts and ids stay.
 
-    Of a cell's metadata only the tags are kept. Applying it twice changes nothing more.
+    Of a cell's metadata only the tags are kept. The function is idempotent.
     """
     kept = {"tags"}
     noise = sorted({key for cell in nb.cells for key in cell.metadata} - kept)
@@ -103,7 +103,7 @@ def normalise(nb):
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]
         if cell.cell_type == "code":
-            # A view without its widget's state is shown as "Error displaying widget".
+            # A widget view without its state shows as "Error displaying widget".
             outputs = [output for output in cell.outputs if not is_widget(output)]
             cell.outputs = join_streams(outputs)
     nbformat.validate(nb)
@@ -111,7 +111,7 @@ def normalise(nb):
 
 
 def not_run(nb):
-    """The indices of code cells that hold something and were not run to their end."""
+    """The indices of non-empty code cells that did not run to their end."""
     return [
         i
         for i, cell in enumerate(nb.cells)
@@ -120,7 +120,7 @@ def not_run(nb):
 
 
 def machine_paths(text):
-    """The absolute paths in a text that mean something on one machine only."""
+    """The absolute paths in a text that are specific to one machine."""
     return [match[0] for match in MACHINE_PATH.finditer(text)]
 
 
@@ -129,9 +129,9 @@ def is_widget(output):
 
 
 def join_streams(outputs):
-    """Neighbouring pieces of one stream as one: where a stream was cut is an accident of timing.
+    """Join adjacent pieces of one stream, since where a stream is cut depends on timing.
 
-    What a carriage return overwrote (a progress bar's earlier states) goes.
+    Text overwritten by a carriage return (earlier states of a progress bar) is dropped.
     """
     joined = []
     for output in outputs:
@@ -157,7 +157,7 @@ def exception_names(cell):
 
 
 def raised_on_purpose(nb):
-    """{index of each tagged cell: [names of the exceptions it shows]}"""
+    """The exceptions that tagged cells show: {cell index: [names]}."""
     return {i: exception_names(cell) for i, cell in enumerate(nb.cells) if is_tagged(cell)}
 
 
@@ -173,7 +173,7 @@ def silent_failures(cell):
 
 
 def texts(output):
-    """What an output says in words, images and colour codes left out."""
+    """The text of an output, without images and colour codes."""
     if output.output_type == "stream":
         said = [output.text]
     elif output.output_type == "error":
@@ -189,7 +189,7 @@ def solutions_path(path):
 
 
 def read_solutions(path):
-    """{"9.2": source of its solution} of the chapter at `path`; empty where it has no file."""
+    """The solutions of the chapter at `path`, {"9.2": source}; empty if it has no file."""
     file = solutions_path(path)
     if not file.exists():
         return {}
@@ -198,9 +198,9 @@ def read_solutions(path):
 
 
 def put_in(nb, solutions):
-    """Replace every stub by its solution; its check stays.
+    """Replace every stub by its solution; checks stay.
 
-    Raises ValueError where stubs and solutions do not pair up.
+    Raises ValueError if stubs and solutions do not pair up.
     """
     stubs = exercises(nb)
     if stubs.keys() != solutions.keys():
@@ -215,10 +215,9 @@ def put_in(nb, solutions):
 
 
 def definitions(path, assigned=()):
-    """{name: value} of what a notebook imports and defines, for those who use its functions; its measurements do not
-    run.
+    """The names that a notebook imports and defines, {name: value}, without running its measurements.
 
-    Kept are imports, functions, classes, assignments of literals, and those to the names in `assigned`.
+    Kept are imports, functions, classes, assignments of literals, and assignments to names in `assigned`.
     """
     names = {"__name__": Path(path).stem}
     for cell in read(path).cells:
@@ -233,17 +232,17 @@ class CellFailed(Exception):
 
 
 def execute(nb, folder=NOTEBOOKS, timeout_s=CELL_TIMEOUT_S, keep_in=None):
-    """Run every cell in a new kernel in `folder`; the outputs are written into `nb`.
+    """Run every cell in a new kernel in `folder`, with outputs written into `nb`.
 
-    What the notebook gives to `recorded.keep` goes to the folder `keep_in`, if there is one.
+    What the notebook passes to `recorded.keep` goes to the folder `keep_in`, if given.
 
-    Raises CellFailed, which names the cell; the kernel is ended in every case.
+    Raises CellFailed, naming the cell; the kernel is always ended.
     """
     env = dict(os.environ)
-    # The package beside the notebooks is what runs, whatever else is installed.
+    # Use the package beside the notebooks, whatever else is installed.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(folder).parent), env.get("PYTHONPATH")]))
     env.pop("COURSE_STRICT", None)
-    env["COURSE_PANEL"] = "0"  # nobody looks while it runs
+    env["COURSE_PANEL"] = "0"  # nobody watches it
     env["COURSE_RECORD"] = str(keep_in or "")
     started = []
     client = NotebookClient(
@@ -256,13 +255,13 @@ def execute(nb, folder=NOTEBOOKS, timeout_s=CELL_TIMEOUT_S, keep_in=None):
         on_cell_execute=lambda cell, cell_index: started.append(cell_index),
     )
     try:
-        # What a cell writes to stderr travels as a message; what is left is the kernel's own log.
+        # A cell's stderr arrives as messages; the rest is the kernel's own log.
         client.execute(env=env, stderr=subprocess.DEVNULL)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         reason = ANSI_COLOUR.sub("", str(error)).strip()
         raise CellFailed(f"cell {started[-1]}: {reason}") from error
     except AssertionError:
-        # On Ctrl-C nbclient ends the kernel, and then stumbles over its absence.
+        # On Ctrl-C nbclient ends the kernel and then fails because it is gone.
         if client.km is None:
             raise KeyboardInterrupt from None
         raise

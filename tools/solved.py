@@ -1,13 +1,13 @@
-"""Run the chapters with their solutions under nbval, each once from top to bottom: part of `make test`, or
+"""Run the chapters with their solutions under nbval, each once from top to bottom: part of `make test`.
 
     python -m tools.solved [--timeout S] [--at-a-time N] [09 00 ...]
 
-A chapter is written with its solutions to build/solved/ and runs there with COURSE_STRICT=1. nbval refuses a cell that
-raises without being tagged, and an output other than the committed one where a cell is marked NBVAL_CHECK_OUTPUT; what
-it would let pass is refused below: this module is a plugin of pytest, too. That the notebooks go through unsolved as
-well follows from what tests/notebooks/test_notebook_style.py holds them to: nothing outside an exercise depends on its
-answer. Beside this machine's measurements the chapters find those of a machine that does not exist, as they find those
-of a real one with a GPU. Where COURSE_QUICK=1 they measure as briefly as they may, and exact claims must hold.
+A chapter is written with its solutions to build/solved/ and runs there with COURSE_STRICT=1. nbval refuses untagged
+exceptions, and in cells marked NBVAL_CHECK_OUTPUT outputs that differ from the committed ones. This module, also a
+pytest plugin, refuses what nbval would let pass. That notebooks run unsolved too follows from
+tests/notebooks/test_notebook_style.py: nothing outside an exercise depends on its answer. Besides this machine's
+measurements, chapters find those of a nonexistent machine with a GPU. With COURSE_QUICK=1 measurements are short, and
+exact claims must hold.
 """
 
 import argparse
@@ -33,7 +33,7 @@ FOLDER = notebooks.ROOT / "build" / "solved"
 RECORDS = notebooks.ROOT / "build" / "made_up_records"
 RECORDED_ON = re.compile(r"print\(.*recorded on \{")
 STRICTLY = 'import os; os.environ["COURSE_STRICT"] = "{}"\n'
-GRACE_S = 100  # for the kernel's start, and for nbval to say which cell took too long
+GRACE_S = 100  # for the kernel's start, and for nbval to name a slow cell
 
 
 def main(argv=None):
@@ -63,7 +63,7 @@ def main(argv=None):
 
 
 def write_solved(paths):
-    """Write the chapters with their solutions into an empty FOLDER; the files.
+    """Write the chapters with their solutions into an emptied FOLDER; return the files.
 
     Raises ValueError, naming the chapter.
     """
@@ -78,10 +78,10 @@ def write_solved(paths):
 
 
 def solved(path):
-    """The chapter with its solutions; at its end, unattempted, every exercise and what reads its answer.
+    """The chapter with its solutions and, appended, each exercise unattempted with the cells that read its answer.
 
-    A cell's metadata say under `shows` what its output must hold. Without that end a check that strict mode does not
-    reach would count as passed, and nobody would have seen the notebook unsolved.
+    A cell's `shows` metadata is the text its output must contain. Without the appended cells, a check that strict mode
+    does not reach would count as passed, and the unsolved notebook would be untested.
     """
     nb = notebooks.read(path)
     exercises = {number: nb.cells[i] for number, i in notebooks.exercises(nb).items()}
@@ -98,7 +98,7 @@ def solved(path):
         nb.cells += [
             new_code_cell(stub),
             new_code_cell(lenient, metadata={"shows": f"Exercise {number}: not attempted yet"}),
-            # nbval wants a cell with outputs to be counted.
+            # nbval counts only cells with outputs.
             new_code_cell(
                 strict,
                 metadata={"tags": [notebooks.FAILS_ON_PURPOSE]},
@@ -111,9 +111,9 @@ def solved(path):
 
 
 def readers_of_answers(nb):
-    """The sources of the cells that use an exercise's answer outside the exercise, to be run after the stubs.
+    """The sources of cells that use an exercise's answer outside the exercise, to be run after the stubs.
 
-    Each forgets what it had defined, and fails if a later cell would miss it.
+    Each deletes what it defined before, and fails if a later cell would miss it.
     """
     code = {i: cell.source for i, cell in enumerate(nb.cells) if cell.cell_type == "code"}
     exercises = set(notebooks.exercises(nb).values())
@@ -132,15 +132,15 @@ def readers_of_answers(nb):
 
 
 def run(files, timeout_s, at_a_time=1):
-    """Run the notebooks, `at_a_time` beside one another; pytest's exit code."""
+    """Run the notebooks, `at_a_time` in parallel; return pytest's exit code."""
     os.environ["COURSE_STRICT"] = "1"
     os.environ.pop("COURSE_RECORD", None)
-    if at_a_time > 1:  # a thread that waits for the next operation must not spin on a core that another chapter wants
+    if at_a_time > 1:  # waiting threads must not spin on a core that another chapter needs
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     shutil.rmtree(RECORDS, ignore_errors=True)
     made_up.write_records(RECORDS)
     os.environ["COURSE_RECORDS"] = str(RECORDS)
-    # The package beside the notebooks is what runs, whatever else is installed.
+    # Use the package beside the notebooks, whatever else is installed.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")]))
     options = [
         "-Wignore:Module already imported",
@@ -155,7 +155,7 @@ def run(files, timeout_s, at_a_time=1):
 
 
 class Kernel(nbval.kernel.RunningKernel):
-    """nbval's kernel, but its death is seen within a second, not only when the cell's time is over."""
+    """nbval's kernel, with its death noticed within a second instead of at the cell's timeout."""
 
     def get_message(self, stream, timeout=None):
         end_s = time.monotonic() + timeout
@@ -179,7 +179,7 @@ def pytest_runtest_call(item):
     try:
         yield
     except RuntimeError:
-        item.parent.timed_out = True  # after a dead kernel, too, nbval then expects nothing of the cells that are left
+        item.parent.timed_out = True  # nbval then skips the remaining cells, also after a dead kernel
         raise
     problems = list(complaints(item.cell, NotebookNode(item.cell | {"outputs": item.test_outputs})))
     if problems:
@@ -187,7 +187,7 @@ def pytest_runtest_call(item):
 
 
 def complaints(committed, shown):
-    """What is wrong with the outputs that a cell showed, `shown`, beside those it was committed with."""
+    """The problems in a cell's outputs, `shown`, compared with the committed ones."""
     expected, raised = map(notebooks.exception_names, (committed, shown))
     if notebooks.is_tagged(committed) and not raised:
         yield f"it is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing"

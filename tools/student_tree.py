@@ -1,4 +1,4 @@
-"""Write the course as students get it: without solutions, answers and outputs, and without history: make student DIR=…
+"""Write the course as students get it, without solutions, answers, outputs and history: make student DIR=….
 
 python -m tools.student_tree DIR [--colab ADDRESS]
 """
@@ -16,7 +16,7 @@ from tools import notebooks
 from tools.lab import working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
-# Not handed out: answers, what holds them to account, and what only we need. Tests hold right and wrong answers.
+# Not handed out: solutions, tests (which hold right and wrong answers), and internal files.
 LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github"}
 COLAB = """# On Colab each notebook has a machine of its own: fetch the course there and install it, once.
 import os
@@ -50,7 +50,7 @@ def main(argv=None):
 
 
 def write(folder, colab=None):
-    """Write the tree; the number of files. Raises ValueError for a folder that is not empty or lies in the course."""
+    """Write the tree, return the number of files; raises ValueError for a folder that is not empty or in the course."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty, and nothing is written over: name a new folder")
     if folder.is_relative_to(ROOT):
@@ -70,16 +70,14 @@ def write(folder, colab=None):
 
 
 def for_colab(text, address):
-    """The text of a notebook that fetches the course from `address` where it is not there."""
+    """The text of a notebook that fetches the course from `address` if it is missing."""
     nb = nbformat.reads(text, as_version=4)
     nb.cells.insert(0, new_code_cell(COLAB.format(address=address), id="colab"))
     return notebooks.dumps(nb)
 
 
 def of_the_course():
-    """The names of its files: what git keeps, and nothing that lies beside, a lecturer's own notes
-    or what was handed in.
-    """
+    """The names of the course's files: what git tracks, without a lecturer's own notes or submissions."""
     try:
         done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic file writes."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_whole(text, path):
-    """Write the file at once, so that an interrupt cannot leave half of it, nor cost the one before."""
+    """Write the file atomically, so that an interrupt leaves either the old file or the new one."""
     path = Path(path)
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
     try:

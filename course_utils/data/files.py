@@ -1,7 +1,6 @@
-"""The files of MNIST, Fashion-MNIST and CIFAR-10: find them, and let torchvision read and download them.
+"""Find the files of MNIST, Fashion-MNIST and CIFAR-10; torchvision reads and downloads them.
 
-A damaged file is an error that names it; a missing one is downloaded, and where that fails, one
-line says so.
+A damaged file raises an error that names it. A missing one is downloaded; if that fails, one line says so.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFA
 DATA = Path(__file__).resolve().parents[2] / "data"
 _DOWNLOADS, _SAID = DATA / "downloads", "data/downloads"
 _LECTURERS = []
-if not os.access(DATA, os.W_OK):  # the checkout is another's, whose data sets can be read
+if not os.access(DATA, os.W_OK):  # another user's checkout: its data sets are readable
     with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
         _OWN = Path("~/.cache/course_utils/downloads").expanduser()
         _LECTURERS, _SAID, _DOWNLOADS = [_DOWNLOADS], "~/.cache/course_utils/downloads", _OWN
@@ -35,8 +34,7 @@ _NETWORK_TIMEOUT_S = 5
 
 
 def folders() -> list[Path]:
-    """Where data sets may lie: COURSE_DATA if set, then data/downloads, then this user's own downloads where those are
-    another's.
+    """The folders that may hold data sets: COURSE_DATA if set, data/downloads, and the user's own if that is read-only.
 
     Raises NotADirectoryError if COURSE_DATA is not a directory.
     """
@@ -53,7 +51,7 @@ def folders() -> list[Path]:
 
 
 def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Pixels (N, C, H, W) as uint8 and labels (N,), or None after one line that says why.
+    """Pixels (N, C, H, W) as uint8 and labels (N,), or None after printing one line with the reason.
 
     Raises RuntimeError, naming the file, if a file is damaged.
     """
@@ -81,14 +79,14 @@ def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | Non
 
 
 def _homes(name: str, folder: Path) -> list[Path]:
-    """The folder itself or those in it that are called like the data set: MNIST, fashion-mnist …"""
+    """The folder itself or its subfolders, if named like the data set, for example fashion-mnist."""
     key = name.replace("_", "")
     inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     return [path for path in (folder.resolve(), *inside) if path.name.lower().replace("-", "").replace("_", "") == key]
 
 
 def is_there(name: str, folder: Path) -> bool:
-    """Whether the folder holds the training half of the data set, whole or damaged."""
+    """Whether the folder holds the training half of the data set, intact or damaged."""
     if name == "cifar10":
         return any(True for _ in _cifar10s(name, folder))
     return any(all(map(_existing, pair)) for pair in _idx_pairs(name, True, folder))
@@ -99,7 +97,7 @@ def _damaged(path: Path, why: object) -> RuntimeError:
 
 
 def _read_idx_pair(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """MNIST's and Fashion-MNIST's format: `<name>/raw/` or `<name>/`, gzipped or not."""
+    """Read the format of MNIST and Fashion-MNIST from `<name>/raw/` or `<name>/`, gzipped or not."""
     for pair in _idx_pairs(name, train, folder):
         image_file, label_file = map(_existing, pair)
         if image_file is None or label_file is None:
@@ -116,7 +114,7 @@ def _read_idx_pair(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, 
 
 
 def _idx_pairs(name: str, train: bool, folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Where in the folder the files of images and of labels may lie, unzipped; not all of them, or none, exist."""
+    """Possible unzipped paths, in the folder, of the image and label files; they need not exist."""
     half = "train" if train else "t10k"
     for home in _homes(name, folder):
         for place in (home / "raw", home):
@@ -124,8 +122,9 @@ def _idx_pairs(name: str, train: bool, folder: Path) -> Iterator[tuple[Path, Pat
 
 
 def _refuse_half_a_pair(name: str, train: bool, places: list[Path]) -> None:
-    """Raise RuntimeError if there are images without labels, or labels without images:
-    somebody meant them to be used.
+    """Raise RuntimeError if there are images without labels or labels without images.
+
+    Such files were put there on purpose, so a substitute would hide the mistake.
     """
     for pair in (pair for folder in places for pair in _idx_pairs(name, train, folder)):
         there = [_existing(path) for path in pair]
@@ -142,7 +141,7 @@ def _existing(path: Path) -> Path | None:
 
 
 def _read_idx(path: Path, read: Callable[[str], torch.Tensor]) -> torch.Tensor:
-    """What torchvision's function `read` finds in an IDX file, which may be gzipped."""
+    """Read an IDX file, gzipped or not, with torchvision's function `read`."""
     from torchvision.datasets.utils import extract_archive
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -155,7 +154,7 @@ def _read_idx(path: Path, read: Callable[[str], torch.Tensor]) -> torch.Tensor:
 
 
 def _read_cifar10(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CIFAR-10's "python version", unpacked or as the archive that its authors offer."""
+    """Read CIFAR-10's "python version", unpacked or as the authors' archive."""
     for home, archive in _cifar10s(name, folder):
         if archive is None:
             return _read_batches(home, train)
@@ -171,7 +170,7 @@ def _read_cifar10(name: str, train: bool, folder: Path) -> tuple[torch.Tensor, t
 
 
 def _cifar10s(name: str, folder: Path) -> Iterator[tuple[Path, Path | None]]:
-    """The folders that hold it, each with its archive, or None where it is unpacked."""
+    """The folders that hold CIFAR-10, each with its archive, or None if it is unpacked."""
     for home in (folder, *_homes(name, folder)):
         archive = home / "cifar-10-python.tar.gz"
         if (home / "cifar-10-batches-py").is_dir():
@@ -185,17 +184,17 @@ def _read_batches(home: Path, train: bool, archive: Path | None = None) -> tuple
     from torchvision.datasets import CIFAR10
     from torchvision.datasets.utils import check_integrity
 
-    class Half(CIFAR10):  # which does without the other half and the names of the classes
+    class Half(CIFAR10):  # without the other half and the class names
         train_list, test_list = (CIFAR10.train_list, []) if train else ([], CIFAR10.test_list)
 
         def _load_meta(self):
             pass
 
     try:
-        # A pickle can run code: torchvision opens only the authors' own bytes.
-        with warnings.catch_warnings(action="ignore"):  # NumPy 2.4.0 to 2.4.4: old pickles
+        # A pickle can run code: torchvision opens only files with the authors' checksums.
+        with warnings.catch_warnings(action="ignore"):  # NumPy 2.4.0 to 2.4.4 warns of old pickles
             half = Half(home, train)
-    except RuntimeError as error:  # it does not say which file is at fault
+    except RuntimeError as error:  # it does not name the damaged file
         unpacked = home / Half.base_folder
         for file, md5 in Half.train_list + Half.test_list:
             if not (unpacked / file).is_file():
@@ -208,11 +207,11 @@ def _read_batches(home: Path, train: bool, archive: Path | None = None) -> tuple
 
 
 def _download(name: str) -> None:
-    """Let torchvision download `name`; only what is whole ever appears in the folder of downloads."""
+    """Let torchvision download `name`; only complete files appear in the download folder."""
     from torchvision import datasets
 
     data_set = getattr(datasets, DATA_SETS[name])
-    # torchvision sets no timeout; socket.setdefaulttimeout would reach other threads' sockets.
+    # torchvision sets no timeout; socket.setdefaulttimeout would affect other threads' sockets.
     urllib.request.install_opener(urllib.request.build_opener(_Impatient))
     try:
         if name == "cifar10":
@@ -224,14 +223,14 @@ def _download(name: str) -> None:
             for folder in [path for path in scratch.iterdir() if path.is_dir()]:
                 _move(folder, _DOWNLOADS / folder.name)
     finally:
-        urllib.request.install_opener(None)  # the next use makes Python's own again
+        urllib.request.install_opener(None)  # the next use restores Python's default
 
 
 def _move(folder: Path, target: Path) -> None:
-    """Move a whole folder into place, so that a process killed meanwhile leaves all of it or nothing."""
+    """Move a whole folder into place, so that a killed process leaves all of it or nothing."""
     try:
         folder.rename(target)
-    except OSError:  # there is one, with a file missing or by another process: each file is whole at any moment
+    except OSError:  # the target exists, incomplete or from another process
         for file in [path for path in folder.rglob("*") if path.is_file()]:
             place = target / file.relative_to(folder)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -240,23 +239,23 @@ def _move(folder: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder among the downloads, which is removed in the end; a lock says that this process is alive."""
+    """A temporary folder among the downloads, locked as long as this process lives."""
     _DOWNLOADS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=_DOWNLOADS) as name:
         scratch = Path(name)
         with open(scratch / "unlocked", "wb") as lock:
-            with contextlib.suppress(OSError):  # a file system without locks, where nobody removes leftovers either
+            with contextlib.suppress(OSError):  # no locks here, so nobody removes leftovers either
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            # Only now is it seen: before it was locked, another process would have taken the folder for a leftover.
+            # Renamed only once locked: other processes take a folder with an unlocked "lock" for a leftover.
             (scratch / "unlocked").rename(scratch / "lock")
             yield scratch
 
 
 def _remove_leftovers() -> None:
-    """Remove what killed downloads have left, and nothing of a living process."""
+    """Remove what killed downloads left, but nothing of a living process."""
     for left in _DOWNLOADS.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError), open(left / "lock", "r+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its process lives
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
             shutil.rmtree(left)
 
 
@@ -273,8 +272,7 @@ class _Impatient(urllib.request.BaseHandler):
 def _require_network(urls: list[str]) -> None:
     """Raise ConnectionError unless one of `urls` answers within seconds.
 
-    In threads, because a network that swallows packets makes the look-up of a name wait for much
-    longer than any socket's timeout.
+    Uses threads, because on a network that drops packets a name lookup takes far longer than any socket timeout.
     """
     answers = queue.Queue()
 

@@ -1,6 +1,4 @@
-"""Images as files hold them: compressed, so that reading one is work;
-and changed at random, so that none comes twice.
-"""
+"""A data set of compressed images, so that reading one costs CPU time, with random augmentation."""
 
 import zlib
 
@@ -10,9 +8,9 @@ from torch.utils.data import Dataset
 
 
 class PackedImages(Dataset):
-    """The images and labels of a data set, its pixels compressed with zlib, as in a PNG file, one byte each.
+    """The images and labels of a data set, with one-byte pixels compressed by zlib, as in a PNG file.
 
-    `packed[i]` is (image, label): unpacked and augmented. `decode(i)` is the image as it was, float32 in [0, 1].
+    `packed[i]` is (image, label), decompressed and augmented. `decode(i)` is the original image, float32 in [0, 1].
     """
 
     def __init__(self, data):
@@ -31,10 +29,10 @@ class PackedImages(Dataset):
 
 
 def augment(images):
-    """Turn each of `images` (N, C, H, W) by up to 0.25 radians and shift it by up to 5 % of its size, on its device."""
+    """Rotate each of `images` (N, C, H, W) by up to 0.25 rad and shift it by up to 5 % of its size, on its device."""
     angle = 0.5 * torch.rand(len(images), device=images.device) - 0.25
     dx, dy = 0.2 * torch.rand(2, len(images), device=images.device) - 0.1  # 2 is the whole width
     cos, sin = angle.cos(), angle.sin()
     turn = torch.stack([cos, -sin, dx, sin, cos, dy], dim=1).view(-1, 2, 3)
-    grid = F.affine_grid(turn, images.shape, align_corners=False)  # (N, H, W, 2): where each pixel comes from
+    grid = F.affine_grid(turn, images.shape, align_corners=False)  # (N, H, W, 2): source of each pixel
     return F.grid_sample(images, grid, align_corners=False)

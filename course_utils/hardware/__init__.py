@@ -1,7 +1,7 @@
 """What this node has, and where workers and tensors go on it.
 
-Nothing here initialises CUDA in the calling process, except `rank_device()`,
-which is for workers: a notebook that has not touched CUDA stays free to start workers that do.
+Nothing here initialises CUDA in the calling process, except `rank_device()`, which is for workers. A notebook that has
+not touched CUDA can still start workers that use it.
 """
 
 import math
@@ -16,7 +16,7 @@ from .description import count, full_lines, gib, memory_of
 from .host import cpu_name, memory_bytes, num_cores, torch_version
 from .nvml import GPU, gpus
 
-if TYPE_CHECKING:  # importing this module must not import torch: that takes seconds
+if TYPE_CHECKING:  # importing torch takes seconds, so not at run time
     import torch
 
 __all__ = [
@@ -25,13 +25,13 @@ __all__ = [
     "wait_for_gpus",
 ]  # fmt: skip
 
-# Of a GPU's memory for each worker that shares it: half a GiB is gone before it computes anything (CUDA's context).
+# GPU memory per worker that shares it: CUDA's context alone takes half a GiB.
 _LEAST_GIB = 1.5
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def _usable_gpus() -> tuple[GPU, ...]:
-    """`gpus()`, or none where COURSE_DEVICE=cpu asks for the CPU."""
+    """The result of `gpus()`, or none if COURSE_DEVICE=cpu asks for the CPU."""
     wanted = os.environ.get("COURSE_DEVICE", "")
     if wanted not in ("", "cpu", "cuda"):
         raise ValueError(f"COURSE_DEVICE is {wanted!r}; set it to 'cpu' or 'cuda', or unset it")
@@ -48,10 +48,10 @@ def _why_no_gpu() -> str:
 
 
 def default_world_size() -> int:
-    """The number of workers `launch` starts when none is asked for.
+    """The number of workers `launch` starts by default.
 
-    One per visible GPU where there are two or more; otherwise one per core, 2 at least and 4 at
-    most. COURSE_MAX_WORKERS replaces the 4, and where it is set it limits the GPUs too.
+    One per visible GPU if there are two or more; otherwise one per core, at least 2 and at most 4. COURSE_MAX_WORKERS
+    replaces the 4 and, if set, limits the GPUs too.
 
     Raises ValueError if COURSE_MAX_WORKERS is not a whole number of 2 or more.
     """
@@ -76,11 +76,11 @@ class Placement:
 
 
 def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
-    """Choose the backend and the kind of device for `world_size` workers.
+    """Choose the backend and the device type for `world_size` workers.
 
-    `"auto"` takes NCCL where each worker has a GPU of its own, otherwise gloo, which lets workers
-    share a GPU or run on the CPU. `None` leaves `init_process_group` to the worker. Where a GPU would have less than
-    1.5 GiB for each of its workers they run on the CPU, unless COURSE_DEVICE=cuda says otherwise.
+    `"auto"` takes NCCL if each worker has its own GPU, otherwise gloo, which lets workers share a GPU or run on the
+    CPU. `None` leaves `init_process_group` to the worker. If sharing would leave less than 1.5 GiB of GPU memory per
+    worker, the workers run on the CPU, unless COURSE_DEVICE=cuda.
 
     Raises ValueError for another backend, and for NCCL with more workers than GPUs.
     """
@@ -120,9 +120,7 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
 
 
 def _too_small_to_share(world_size: int) -> str:
-    """Why so many workers cannot share the GPUs, in brackets; "" where they can, or
-    COURSE_DEVICE=cuda says that they shall.
-    """
+    """Why so many workers cannot share the GPUs, in brackets; "" if they can or COURSE_DEVICE=cuda."""
     found = _usable_gpus()
     if not found or world_size <= len(found) or os.environ.get("COURSE_DEVICE") == "cuda":
         return ""
@@ -152,8 +150,8 @@ def _sharing_of_cores(world_size: int) -> str:
 def rank_device() -> "torch.device":
     """This rank's `torch.device`, made current: `cuda:{local_rank}` or the CPU.
 
-    Where several ranks share a GPU they take the visible ones in turn. Outside a worker it is
-    `cuda:0` or the CPU. COURSE_DEVICE=cpu or =cuda decides, if set.
+    Ranks that share GPUs take the visible ones in turn. Outside a worker it is `cuda:0` or the CPU. COURSE_DEVICE=cpu
+    or =cuda decides, if set.
     """
     import torch
 
@@ -167,10 +165,10 @@ def rank_device() -> "torch.device":
 
 
 def devices(n: int) -> "list[torch.device]":
-    """`n` values of `torch.device` for one process: real GPUs where there are that many.
+    """A list of `n` devices for one process: different GPUs if there are enough.
 
-    With fewer GPUs they are named in turn, and without any the CPU stands `n` times: the same
-    code runs and computes the same, it only does not get faster.
+    With fewer GPUs they repeat in turn, and without any the CPU appears `n` times: the same code runs and gives the
+    same results, only no faster.
 
     Raises ValueError if `n` is not a positive whole number.
     """
@@ -185,7 +183,7 @@ def devices(n: int) -> "list[torch.device]":
 
 
 def num_devices() -> int:
-    """How many workers can have a device of their own: the number of GPUs, or of cores where no GPU is used."""
+    """The number of workers that can have their own device: GPUs, or cores if no GPU is used."""
     return len(_usable_gpus()) or num_cores()
 
 
@@ -200,9 +198,9 @@ def machine() -> str:
 
 
 def describe(full: bool = False) -> str:
-    """This machine in one line, or in `full` all that chapter 00 reads from it.
+    """This machine in one line, or with `full` all that chapter 00 reads from it.
 
-    If a GPU is there that cannot be used, another line says why and what to install instead.
+    If a GPU cannot be used, another line says why and what to install instead.
     """
     note = choose_backend(default_world_size()).note
     if full:

@@ -1,10 +1,10 @@
-"""Which build of PyTorch runs on a driver and its GPUs: to install it, or to say later what should have been installed.
+"""Which build of PyTorch runs on a driver and its GPUs: for installation, and for advice later.
 
 `make` reads this file before anything is installed, so it imports the standard library alone.
 
-Sources: PyTorch's RELEASE.md ("PyTorch CUDA Support Matrix") of 2.11, which is the last with builds for CUDA 12.8, of
-2.14, the last with CUDA 12.6, and of 2.15; NVIDIA's "CUDA Compatibility" for the oldest driver of each major version,
-and its driver release notes for the first and last driver of a kind of GPU.
+Sources: PyTorch's RELEASE.md ("PyTorch CUDA Support Matrix") of 2.11, the last with builds for CUDA 12.8, of 2.14, the
+last with CUDA 12.6, and of 2.15; NVIDIA's "CUDA Compatibility" for the oldest driver of each major version, and its
+driver release notes for the first and last driver of a GPU generation.
 """
 
 import platform
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 class Build:
     """PyTorch's wheels for one version of CUDA.
 
-    `backend` is uv's name of the index that has them, None where PyPI has; `torch` the newest release among them;
-    `oldest_driver` NVIDIA's branch; `kernels` and `kernels_arm` the compute capabilities that they have machine code
-    for.
+    `backend` is uv's name of their index, None for PyPI; `torch` the newest release there; `oldest_driver` NVIDIA's
+    driver branch; `kernels` and `kernels_arm` the compute capabilities with machine code.
     """
 
     cuda: str
@@ -33,9 +32,7 @@ class Build:
 
     @property
     def lock(self) -> str | None:
-        """The file in requirements/ of what takes the place of lines of course.lock; None for PyPI's build, for
-        which that is made.
-        """
+        """The file in requirements/ that replaces lines of course.lock; None for PyPI's build, which needs none."""
         return f"cuda{self.cuda}.lock" if self.backend else None
 
 
@@ -47,16 +44,14 @@ BUILDS = (
     Build("12.6", "cu126", "2.14", 525, ("5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0"), ("8.0", "9.0")),
     Build("12.8", "cu128", "2.11", 525, ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "12.0")),
 )
-# {major number of the compute capability: the first branch of drivers that knows it}, of GPUs younger than driver 525.
+# {major compute capability: first driver branch that knows it}, for GPUs younger than driver 525.
 FIRST_DRIVER = {10: 570, 11: 580, 12: 570}
 LAST_DRIVER_BEFORE_TURING = 580
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A build, or None where none runs on the GPUs; `why` says so in a sentence, and `advice`,
-    then, what to do about it.
-    """
+    """A build, or None if none runs on the GPUs; `why` explains the choice, `advice` says what to do without one."""
 
     build: Build | None
     why: str
@@ -64,7 +59,7 @@ class Choice:
 
 
 def named(cuda: str) -> Build:
-    """The build that `CUDA=` names: "13", "12.8", "12.6", or "12", which is 12.6. Raises ValueError for any other."""
+    """The build that `CUDA=` names: "13", "12.8", "12.6", or "12", which is 12.6; raises ValueError for any other."""
     for build in BUILDS:
         if build.cuda == {"12": "12.6"}.get(cuda, cuda):
             return build
@@ -72,10 +67,9 @@ def named(cuda: str) -> Build:
 
 
 def choose(driver: str, capabilities: list[str]) -> Choice:
-    """The build for a driver such as "550.54.15" and the compute capabilities, such as "8.0", of all GPUs that shall be
-    used.
+    """Choose the build for a driver ("550.54.15") and the compute capabilities ("8.0") of all GPUs to use.
 
-    Without capabilities, where the driver does not tell them, the driver alone decides.
+    If the driver does not report capabilities, it alone decides.
     """
     branch = int(driver.partition(".")[0])
     asked = sorted({_numbers(text) for text in capabilities})
@@ -106,7 +100,7 @@ def choose(driver: str, capabilities: list[str]) -> Choice:
 
 
 def _advice_on_the_driver(branch: int, asked: list) -> str:
-    """What to do where the driver runs no build, or cannot run a GPU; "" where it can."""
+    """What to do if the driver runs no build or cannot run a GPU; "" if all is well."""
     if asked and asked[0] < (5, 0):
         return (
             "no build of PyTorch has kernels for a GPU this old: leave it out with CUDA_VISIBLE_DEVICES, or set "
@@ -124,14 +118,12 @@ def _advice_on_the_driver(branch: int, asked: list) -> str:
 
 
 def comes_with_torch(project: str) -> bool:
-    """Whether a package on PyPI belongs to a build of PyTorch for CUDA, which needs it in the version of its own."""
+    """Whether a PyPI package belongs to a CUDA build of PyTorch, which pins its version."""
     return project.startswith(("nvidia-", "cuda-", "triton"))
 
 
 def runs(build: Build, own: tuple[int, int]) -> bool:
-    """Whether the build has machine code for a compute capability:
-    of the same major version, from its own minor one up.
-    """
+    """Whether the build has machine code for a compute capability: same major version, equal or lower minor version."""
     kernels = build.kernels_arm if platform.machine() == "aarch64" else build.kernels
     return any(have[0] == own[0] and have[1] <= own[1] for have in map(_numbers, kernels))
 

@@ -11,8 +11,8 @@ from .host import cpu_name, memory_bytes, num_cores
 def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) -> list[str]:
     """The machine in rows, then what each chapter shows on it.
 
-    `found` are the GPUs the course uses, `why_no_gpu` says why if there are none, and
-    `default_note` tells how `launch` places workers here by default.
+    `found` are the GPUs the course uses, `why_no_gpu` says why if there are none, and `default_note` says where
+    `launch` places workers by default.
     """
     import torch
     import torch.distributed as dist
@@ -75,8 +75,9 @@ def _backends(num_gpus: int) -> str:
 
 
 def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
-    """(part, chapters, what runs) for all chapters; every method's answer is right everywhere, so
-    this is about times.
+    """A list of (part, chapters, what runs) for all chapters.
+
+    Every method gives correct results on any machine, so this is about timings.
     """
     if num_gpus == 0:
         cores = count(num_cores(), "core")

@@ -14,9 +14,7 @@ _ROOT = Path("/")
 
 
 def num_cores() -> int:
-    """The number of cores this process may use: its affinity, and its container's CPU quota,
-    rounded up as loky does.
-    """
+    """The number of cores this process may use: by affinity and container CPU quota, rounded up as loky does."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS has no affinity
@@ -31,15 +29,15 @@ def num_cores() -> int:
 
 def memory_bytes() -> int:
     """The memory this process may use, in bytes: the machine's, or its container's limit."""
-    # Version 1 has no word for no limit, but a number larger than any machine's memory.
+    # Version 1 expresses no limit by a number larger than any machine's memory.
     limits = cgroup_limits("memory.max", "memory", ["memory.limit_in_bytes"])
     return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit())])
 
 
 def cgroup_limits(file: str, controller: str, files_v1: list[str]) -> list[str]:
-    """What is said for this process's cgroup and for each one above it, one text each.
+    """The limits of this process's cgroup and of each one above it, one text each.
 
-    Version 2 says it in `file`, version 1 in the `files_v1` of the `controller`, in whose order the text has it.
+    Version 2 has them in `file`; version 1 in the `files_v1` of the `controller`, joined in that order.
     """
     try:
         lines = (_ROOT / "proc/self/cgroup").read_text().splitlines()
@@ -55,18 +53,18 @@ def cgroup_limits(file: str, controller: str, files_v1: list[str]) -> list[str]:
         else:
             continue
         own = top / group.lstrip("/")
-        # A container may see the host's name of its group, and find the limits at the top.
+        # In a container the group may have the host's name, while its limits are at the top.
         for folder in (own, *own.parents):
             try:
                 limits.append(" ".join((folder / name).read_text().strip() for name in files))
-            except OSError:  # the root of version 2 has no such file
+            except OSError:  # the root group of version 2 has no such file
                 pass
     return limits
 
 
 @functools.cache
 def cpu_name() -> str:
-    """The processor's name without its decorations: "Intel Xeon Platinum 8375C"."""
+    """The processor's name, shortened: "Intel Xeon Platinum 8375C"."""
     try:
         info = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -81,7 +79,7 @@ def cpu_name() -> str:
 
 @functools.cache
 def torch_version() -> tuple[str, str | None]:
-    """torch's version and its CUDA's, without the seconds that importing torch takes."""
+    """The version of torch and its CUDA version, without the seconds that importing torch takes."""
     package = Path(find_spec("torch").origin).parent
     build = runpy.run_path(str(package / "version.py"))
     return build["__version__"], build["cuda"]

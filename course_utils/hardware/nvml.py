@@ -1,7 +1,7 @@
-"""What NVIDIA's management library (NVML) says about the GPUs, without touching CUDA.
+"""GPU information from NVIDIA's management library (NVML), without touching CUDA.
 
-A process that has initialised CUDA cannot fork workers that use it, so everything the course
-must know *before* it starts workers is asked of NVML, the library behind `nvidia-smi`.
+A process that has initialised CUDA cannot fork workers that use it, so everything needed *before* workers start comes
+from NVML, the library behind `nvidia-smi`.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True)
 class GPU:
-    """One visible GPU, or slice of one; `index` is torch's: this is `cuda:{index}`.
+    """One visible GPU, or a MIG slice of one; `index` is torch's: this is `cuda:{index}`.
 
-    Memory is in bytes, 0 where the driver does not tell.
+    Memory is in bytes, 0 if the driver does not report it.
     """
 
     index: int
@@ -41,10 +41,9 @@ _NO_LIBRARY = (
 
 @functools.cache
 def _nvml():
-    """The initialised `pynvml` module and None, or None and the reason why there is none.
+    """The initialised `pynvml` module and None, or None and the reason why it is missing.
 
-    NVML stays initialised until the process ends: starting it again for each question costs
-    tens of milliseconds on a node of eight GPUs.
+    NVML stays initialised until the process ends: initialising it takes tens of milliseconds on a node of eight GPUs.
     """
     try:
         import pynvml
@@ -56,7 +55,7 @@ def _nvml():
         absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         if error.value not in absent:
             return None, f"the NVIDIA driver does not answer ({error})"
-        # No driver at all is the ordinary state of a laptop and no problem to report.
+        # A machine without a driver, such as a laptop, is no problem to report.
         return None, _NO_LIBRARY if any((_ROOT / "dev").glob("nvidia[0-9]*")) else None
     return pynvml, None
 
@@ -64,8 +63,8 @@ def _nvml():
 def gpus() -> tuple[GPU, ...]:
     """The GPUs this process may use, in torch's order: `gpus()[i]` is `cuda:i`.
 
-    Empty without an NVIDIA driver, with a torch built without CUDA, and where the driver is too
-    old for that torch. A GPU too old for it ends the list. `problem()` tells why in these cases.
+    Empty without an NVIDIA driver, with a torch built without CUDA, and if the driver is too old for that torch. A GPU
+    too old for it ends the list. `problem()` gives the reason in these cases.
     """
     return _survey()[0]
 
@@ -76,7 +75,7 @@ def problem() -> str | None:
 
 
 def newest_cuda() -> str:
-    """The newest version of CUDA that the driver runs: "12.4". There is a driver."""
+    """The newest version of CUDA that the installed driver runs: "12.4"."""
     newest = _nvml()[0].nvmlSystemGetCudaDriverVersion_v2()  # 12040 means 12.4
     return f"{newest // 1000}.{newest % 1000 // 10}"
 
@@ -87,7 +86,7 @@ def _survey() -> tuple[tuple[GPU, ...], str | None]:
         return (), reason
     try:
         return _ask(nvml)
-    except nvml.NVMLError as error:  # a GPU that has fallen off the bus, for one
+    except nvml.NVMLError as error:  # for example a GPU that has fallen off the bus
         return (
             (),
             f"a GPU does not answer ({error}), so the CPU is used; `nvidia-smi` tells which, restart this machine "
@@ -99,7 +98,7 @@ def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
     handles = visible_handles()
     if not handles:
         return (), _why_none_is_visible(nvml)
-    import torch  # late: it takes seconds, and a machine without a GPU does not need it here
+    import torch  # takes seconds, and a machine without a GPU does not need it
 
     driver, newest, found = nvml.nvmlSystemGetDriverVersion(), newest_cuda(), []
     visible = [_gpu(nvml, handle, index, driver) for index, handle in enumerate(handles)]
@@ -109,14 +108,14 @@ def _ask(nvml) -> tuple[tuple[GPU, ...], str | None]:
         return (), _driver_problem(visible, newest, torch.version.cuda)
     for gpu in visible:
         reason = _gpu_problem(gpu, torch.cuda.get_arch_list())
-        if reason:  # stop here: leaving one out would shift the numbers of those behind it
+        if reason:  # stop: skipping one would shift the later indices
             break
         found.append(gpu)
     return tuple(found), reason
 
 
 def memory_of_processes() -> dict[int, int]:
-    """{pid: bytes of GPU memory} of the processes on the visible GPUs; without those that the driver hides."""
+    """The GPU memory of each process on the visible GPUs, {pid: bytes}, except those the driver hides."""
     nvml, _ = _nvml()
     held = {}
     if nvml is None:
@@ -130,9 +129,7 @@ def memory_of_processes() -> dict[int, int]:
 
 
 def _all_handles(nvml) -> list:
-    """NVML's handles of the machine's GPUs, whole ones, in the order of the bus, but for those that
-    a job was not given.
-    """
+    """NVML's handles of the machine's whole GPUs, in bus order, without those a job was not given."""
     handles = []
     for i in range(nvml.nvmlDeviceGetCount()):
         with contextlib.suppress(nvml.NVMLError_NoPermission):
@@ -163,7 +160,7 @@ def _gpu(nvml, handle, index: int, driver: str) -> GPU:
     except nvml.NVMLError_NoPermission:
         total, free = 0, 0
     physical = handle
-    if nvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # a slice has no capability of its own
+    if nvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # a slice has no compute capability of its own
         physical = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     return GPU(
         index=index,
@@ -179,16 +176,16 @@ def _gpu(nvml, handle, index: int, driver: str) -> GPU:
 def visible_handles() -> list:
     """NVML's handles of the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in CUDA's order.
 
-    The rules are CUDA's (Programming Guide, "CUDA Environment Variables"): indices or UUIDs,
-    which may be shortened to a unique beginning; the first invalid entry ends the list.
+    The rules are CUDA's (Programming Guide, "CUDA Environment Variables"): indices or UUIDs, which may be abbreviated
+    to a unique prefix; the first invalid entry ends the list.
     """
     nvml, _ = _nvml()
     if nvml is None:
         return []
     handles = _all_handles(nvml)
     if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        # CUDA's own default puts the fastest first; its heuristic is unpublished, this one is
-        # cores times clock. Equal GPUs keep the bus order, as they do in CUDA.
+        # CUDA's default order puts the fastest first by an unpublished heuristic; here it is cores times clock. Equal
+        # GPUs keep bus order, as in CUDA.
         handles.sort(key=lambda handle: _speed(nvml, handle), reverse=True)
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -215,10 +212,9 @@ def visible_handles() -> list:
 
 
 def _as_cuda_has_them(nvml, handles) -> list:
-    """The GPUs that a CUDA process sees of `handles`: where one is cut into slices (MIG), its first slice and nothing
-    else.
+    """The GPUs of `handles` that a CUDA process sees: if one is cut into MIG slices, its first slice alone.
 
-    The rule is NVIDIA's (MIG User Guide, "CUDA Device Enumeration"): a process uses one slice, and no whole GPU beside
+    The rule is NVIDIA's (MIG User Guide, "CUDA Device Enumeration"): a process uses one slice and no whole GPU beside
     it.
     """
     slices = [_slices(nvml, handle) for handle in handles]
@@ -229,17 +225,17 @@ def _as_cuda_has_them(nvml, handles) -> list:
 
 
 def _slices(nvml, handle) -> list | None:
-    """The MIG slices of a GPU in MIG mode, and None for one that is not in it."""
+    """The MIG slices of a GPU in MIG mode; None if it is not in that mode."""
     try:
         if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return None
-    except nvml.NVMLError:  # a GPU that cannot be cut
+    except nvml.NVMLError:  # a GPU without MIG
         return None
     found = []
     for i in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, i))
-        except nvml.NVMLError:  # this place is empty, or not for us
+        except nvml.NVMLError:  # an empty slot, or one we may not use
             continue
     return found
 
@@ -260,7 +256,7 @@ def _driver_problem(found: list[GPU], newest: str, built: str) -> str:
 
 
 def _cure(found: list[GPU]) -> str:
-    """What to do where the torch that is installed does not run on these GPUs."""
+    """What to do if the installed torch does not run on these GPUs."""
     choice = builds.choose(found[0].driver, ["{}.{}".format(*gpu.compute_capability) for gpu in found])
     if choice.build is None:
         return choice.advice
@@ -292,10 +288,10 @@ def _gpu_problem(gpu: GPU, architectures: list[str]) -> str | None:
 
 
 def links() -> list[list[str]]:
-    """How each of `gpus()` reaches each other one: a square table of words, "-" on its diagonal.
+    """The links between `gpus()`: a square table of words, "-" on its diagonal.
 
-    From fast to slow: "NVLink"; "PCIe" (only switches between them); "host" (through the CPU);
-    "between CPUs" (through the CPU and the link to the next one).
+    From fast to slow: "NVLink"; "PCIe" (only switches in between); "host" (through the CPU); "between CPUs" (through
+    the CPU and the link to another one).
     """
     nvml, _ = _nvml()
     count = len(gpus())

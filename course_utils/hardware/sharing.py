@@ -1,11 +1,11 @@
-"""Taking turns on a node that a class shares (COURSE_SHARED=1): launches stand in line for the GPUs that they use.
+"""A queue for a node that a class shares (COURSE_SHARED=1): each launch waits for the GPUs that it needs.
 
-Each launch has a ticket, a file of its own with a number that gives its place in line and, once it is its turn, the
-resources that it holds. It locks the ticket while it lives; the system releases that lock when a kernel dies, however
-it dies, and a ticket that is not locked is nobody's. A node without GPUs is one resource, its cores.
+Each launch has a ticket, a file whose number is its place in the queue and whose content names the resources it holds.
+It locks the ticket while it lives. The system releases that lock when the process dies in any way, and an unlocked
+ticket is void. A node without GPUs is one resource, its cores.
 
-The folder belongs to root and is for everybody (/dev/shm, /run/lock); whatever lies in it may be another user's trap,
-so nothing is opened that is no plain file, and nothing but one's own ticket is ever written to or removed.
+The folder belongs to root and is world-writable (/dev/shm, /run/lock), so a file in it may be another user's trap. Only
+regular files are opened, and only the launch's own ticket is written or removed.
 """
 
 import contextlib
@@ -22,19 +22,20 @@ from pathlib import Path
 from .nvml import gpus as visible_gpus
 
 _RETRY_S = 0.05
-_TICKET_BYTES = 4096  # of another's ticket, which are read
+_TICKET_BYTES = 4096  # bytes read of another launch's ticket
 _NAME = re.compile(r"course-ticket-(\d{1,15})-(\d{1,10})")
 _MOST = 10**15 - 1
-_own = set()  # names of this process's tickets: to open and close one would release its lock
+_own = set()  # tickets of this process: opening and closing one would release its lock
 
 
 @contextlib.contextmanager
 def reserve(name, world_size, device_type, pause=time.sleep, until=""):
-    """Wait for this launch's turn; gives the environment variables that point its workers to their GPUs.
+    """Wait for this launch's turn; yields the environment variables that assign GPUs to its workers.
 
-    Does nothing unless COURSE_SHARED=1. Of the visible GPUs the emptiest free ones are taken, one per rank, or one for
-    all ranks if there are fewer GPUs than ranks. Who asked first for a resource gets it first. While it waits, calling
-    `pause(seconds)`, it says for whom. `until` tells others what ends it, where that is not its own end.
+    Does nothing unless COURSE_SHARED=1. Takes the free visible GPUs with the most free memory: one per rank, or one for
+    all ranks if there are fewer GPUs than ranks. Resources go to launches in the order of their requests. While
+    waiting, it prints whom it waits for and calls `pause(seconds)`. `until` tells others when this launch ends, if it
+    does not end by itself.
     """
     if os.environ.get("COURSE_SHARED") != "1":
         yield {}
@@ -43,7 +44,7 @@ def reserve(name, world_size, device_type, pause=time.sleep, until=""):
     resources = [gpu.uuid for gpu in gpus] or ["cpu"]
     wanted = world_size if len(gpus) >= world_size else 1
     said = None
-    notebook = os.path.basename(os.environ.get("JPY_SESSION_NAME", ""))[:60]  # its path, set by Jupyter
+    notebook = os.path.basename(os.environ.get("JPY_SESSION_NAME", ""))[:60]  # the notebook's path, set by Jupyter
     who = f"{_user()} runs {name} (process {os.getpid()}){f' in {notebook}' if notebook else ''}"
     with _Ticket(f"{who}, until {until}" if until else who, resources) as ticket:
         while True:
@@ -59,14 +60,14 @@ def reserve(name, world_size, device_type, pause=time.sleep, until=""):
 
 
 def others_at_work():
-    """Return who else is running a launch on this shared node now, one text each, to label timings with."""
+    """Return the running launches of others on this shared node, one text each, to label timings with."""
     if os.environ.get("COURSE_SHARED") != "1":
         return []
     return [ticket["who"] for _, ticket in sorted(_tickets(folder()).items()) if ticket["holds"]]
 
 
 class _Ticket:
-    """A place in line. `take` tries to get what is wanted; the ticket is given back at the end of the block."""
+    """A place in the queue; `take` tries to get the resources, and leaving the block returns the ticket."""
 
     def __init__(self, who, resources):
         self.held = []
@@ -82,8 +83,8 @@ class _Ticket:
             path = self._folder / self._name
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
-                os.fchmod(self._fd, 0o644)  # whatever the umask: others read it
-                fcntl.lockf(self._fd, fcntl.LOCK_EX)  # the process's own: what it forks does not hold it
+                os.fchmod(self._fd, 0o644)  # readable by others whatever the umask
+                fcntl.lockf(self._fd, fcntl.LOCK_EX)  # a process lock: forks do not hold it
                 self._write()
             except BaseException:
                 self._give_back()
@@ -95,9 +96,7 @@ class _Ticket:
         self._give_back()
 
     def take(self, wanted):
-        """Take `wanted` of the resources if they are free and nobody waits for them in front;
-        else return who is in the way.
-        """
+        """Take `wanted` resources if free and no earlier launch waits for them; else return who blocks them."""
         with _alone(self._folder):
             mine = set(self._resources)
             others = [
@@ -135,7 +134,7 @@ class _Ticket:
 
 
 def folder():
-    """The folder of the tickets: COURSE_LOCKS, else one of the system's. Raises RuntimeError where it is not safe."""
+    """The folder of the tickets: COURSE_LOCKS, else one of the system's; raises RuntimeError if none is safe."""
     given = os.environ.get("COURSE_LOCKS")
     for folder in [given] if given else ["/dev/shm", "/run/lock", "/tmp"]:
         with contextlib.suppress(OSError):
@@ -152,10 +151,10 @@ def folder():
 
 @contextlib.contextmanager
 def _alone(folder):
-    """Within this block no other launch of the node looks at the tickets or changes one."""
+    """Within this block no other launch of the node reads or changes the tickets."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # for microseconds
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held for microseconds
         yield
     finally:
         fcntl.flock(lock, fcntl.LOCK_UN)  # also for copies in a fork of this process
@@ -163,7 +162,7 @@ def _alone(folder):
 
 
 def _tickets(folder, clean=False):
-    """{(number, process): content} of the tickets of other launches that are alive; with `clean`, remove dead ones."""
+    """The living tickets of other launches, {(number, process): content}; with `clean`, remove dead ones."""
     found = {}
     for name in os.listdir(folder):
         match = _NAME.fullmatch(name)
@@ -173,10 +172,10 @@ def _tickets(folder, clean=False):
 
 
 def _read(path, clean):
-    """The content of another's ticket, or None if it is none or its launch is gone."""
+    """The content of another launch's ticket, or None if it is invalid or its launch is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # gone by now, a link, or not for us to read
+    except OSError:  # gone, a link, or not readable for us
         return None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -184,7 +183,7 @@ def _read(path, clean):
         if _is_alive(fd):
             return _content(os.pread(fd, _TICKET_BYTES, 0))
         if clean:
-            with contextlib.suppress(OSError):  # another user's: in such a folder only its owner removes it
+            with contextlib.suppress(OSError):  # another user's, and only its owner can remove it
                 os.unlink(path)
         return None
     finally:
@@ -203,7 +202,7 @@ def _is_alive(fd):
 
 
 def _content(text):
-    """What a ticket says, in a form that nothing can be wrong with."""
+    """The content of a ticket with its types checked, or placeholders if it is malformed."""
     try:
         said = json.loads(text)
         who = "".join(letter for letter in str(said["who"])[:200] if letter.isprintable())
@@ -216,5 +215,5 @@ def _content(text):
 def _user():
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a user without an entry in passwd, as in many containers
+    except (KeyError, OSError):  # no entry in passwd, as in many containers
         return f"user {os.getuid()}"

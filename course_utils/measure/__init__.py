@@ -1,3 +1,4 @@
-"""What a step costs: `throughput` in time, `memory` in bytes, `host_memory` in pages;
-`intensity` in operations per byte.
+"""Measurements of a training step: its time, its memory and its arithmetic intensity.
+
+`throughput` measures seconds, `memory` bytes, `host_memory` pages, `intensity` operations per byte.
 """

@@ -1,8 +1,6 @@
-"""What one rank holds and sends in a training step: its tensors' bytes after every operation, and what collectives
-move.
+"""What one rank holds and sends in a training step: bytes alive after each operation, and bytes per collective.
 
-Everything passes a `TorchDispatchMode`, operation by operation, and a storage is forgotten when Python has let go of
-it.
+A `TorchDispatchMode` sees every operation. A storage stops counting when Python has freed it.
 """
 
 import contextlib
@@ -21,7 +19,7 @@ from . import memory
 
 
 def local(tensors):
-    """The same tensors, of each DTensor the part that this rank holds."""
+    """The tensors, with each DTensor replaced by the part that this rank holds."""
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
@@ -31,7 +29,7 @@ def states(optimizer):
 
 
 def held_bytes(parameters, optimizer):
-    """{"parameters", "gradients", "optimizer state": bytes} that this rank holds now."""
+    """The bytes this rank holds now: {"parameters", "gradients", "optimizer state": bytes}."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     kinds = {"parameters": parameters, "gradients": gradients, "optimizer state": states(optimizer)}
     return {kind: memory.num_bytes(local(tensors)) for kind, tensors in kinds.items()}
@@ -39,8 +37,11 @@ def held_bytes(parameters, optimizer):
 
 @dataclass(frozen=True)
 class Step:
-    """A step of one rank: the bytes alive after each operation, {phase: (its first operation, the one after its last)},
-    the bytes that each collective moved, and what torch's allocator had at most on a GPU (None on a CPU)."""
+    """One training step of one rank.
+
+    `num_bytes` are the bytes alive after each operation; `phases` is {phase: (first operation, operation after the
+    last)}; `messages` are the bytes each collective moved; `on_gpu` is the peak of torch's allocator, None on a CPU.
+    """
 
     num_bytes: tuple
     phases: dict
@@ -53,16 +54,16 @@ class Step:
 
     @property
     def of_allocator(self):
-        """The allocator's peak in words, to be put behind others; "" on a CPU."""
+        """The allocator's peak as text to append to a message; "" on a CPU."""
         return "" if self.on_gpu is None else f"; the allocator's peak {self.on_gpu / 1e6:.1f} MB"
 
 
 class Alive(TorchDispatchMode):
-    """Inside a `with Alive(tensors) as alive:` block `alive.num_bytes` grows by a number after each operation, and
-    `alive.messages` by one for each collective.
+    """Records the bytes alive and the bytes sent inside a `with Alive(tensors) as alive:` block.
 
-    `tensors` are there already. A reduce-scatter or an all-gather moves the bytes of its whole tensor once, an
-    all-reduce, which is both, twice. (A rank sends (N - 1)/N of that.)
+    `alive.num_bytes` gains a number after each operation, `alive.messages` one for each collective. `tensors` exist
+    already. A reduce-scatter or all-gather counts the bytes of its whole tensor once, an all-reduce, which is both,
+    twice. (A rank sends (N - 1)/N of that.)
     """
 
     def __init__(self, tensors=()):
@@ -72,7 +73,7 @@ class Alive(TorchDispatchMode):
         self._meet(local(tensors))
 
     def __enter__(self):
-        # Between two modules, where one's weights are freed and the next one's not yet gathered, no operation may run.
+        # FSDP frees one module's weights and gathers the next one's without an operation in between: also note here.
         self._hook = register_module_forward_pre_hook(lambda module, args: self._note())
         return super().__enter__()
 
@@ -93,14 +94,14 @@ class Alive(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if DTensor in types:
-            return NotImplemented  # the operations on its local tensors will come by
-        if self._has_sent:  # gloo's thread lets go of a message a moment after it has arrived
+            return NotImplemented  # its local tensors' operations will arrive here
+        if self._has_sent:  # gloo's thread frees a message shortly after it arrived
             time.sleep(0.001)
         self._has_sent = function.namespace == "c10d"
         result = function(*args, **(kwargs or {}))
         tensors = [leaf for leaf in tree_leaves((args, result)) if isinstance(leaf, torch.Tensor)]
         self._meet(tensors)
-        if self._has_sent and tensors:  # a collective, whose largest tensor is the whole one; a barrier has none
+        if self._has_sent and tensors:  # a collective's largest tensor is the whole one; a barrier has none
             self.messages.append((2 if "allreduce" in function.__name__ else 1) * max(t.nbytes for t in tensors))
         self._note()
         return result
@@ -108,7 +109,7 @@ class Alive(TorchDispatchMode):
     def _meet(self, tensors):
         for storage in (tensor.untyped_storage() for tensor in tensors if tensor.device.type != "meta"):
             known = self._storages.get(storage._cdata)
-            if known is None or known() is None:  # a dead one's address is used again
+            if known is None or known() is None:  # the address of a freed storage is reused
                 self._storages[storage._cdata] = weakref.ref(storage)
 
     def _note(self):
@@ -118,20 +119,19 @@ class Alive(TorchDispatchMode):
 
 
 def watch_step(step, tensors, device):
-    """Run `step(phase)` a few times and return one as a `Step`; `tensors` stay from step to step. Every rank calls it
-    alike.
+    """Run `step(phase)` two or three times and return one run as a `Step`; `tensors` live from step to step.
 
-    The step puts its parts under a `with phase("forward"):`, as for `throughput.measure_phases`.
+    Every rank must call it. `step` wraps its parts in `with phase("forward"):`, as for `throughput.measure_phases`.
     """
     alive = Alive(tensors)
     with alive:
-        step(alive.phase)  # so it meets what a library keeps for itself, such as DDP's buckets
+        step(alive.phase)  # a first run, for buffers that a library keeps, such as DDP's
     dist.barrier()
     alive.num_bytes, alive.messages, alive.phases = [], [], {}
     with alive:
         step(alive.phase)
     on_gpu = None
-    if torch.device(device).type == "cuda":  # what a step adds: others before it have left some memory taken
+    if torch.device(device).type == "cuda":  # only what a step adds, not memory that was taken before
         before = torch.cuda.memory_allocated(device)
         peak = memory.allocated_peak(lambda: step(contextlib.nullcontext), device)
         on_gpu = alive.num_bytes[-1] + peak - before

@@ -1,8 +1,7 @@
-"""What a chapter's text rests on: how long it measures, and comparisons that are said by the cell that measured them.
+"""How long a chapter measures, and claims about its numbers that its cells print.
 
-A chapter's settings cell holds what its measurements take: `ROUNDS = full(9, quick=2)`. Where COURSE_QUICK=1 they are
-as brief as they may be. Everything else runs the same either way: every cell, every proof of equality, every exercise,
-every failure on purpose.
+A chapter's settings cell holds the sizes of its measurements: `ROUNDS = full(9, quick=2)`. With COURSE_QUICK=1 they are
+as small as possible. Everything else runs unchanged: every cell, equality check, exercise and deliberate failure.
 """
 
 import functools
@@ -14,13 +13,13 @@ NOT_MEASURED = "→ not measured here: "
 
 
 def full(usual, quick):
-    """Return `usual`, or `quick` where COURSE_QUICK=1: rounds, seeds, epochs, sizes of a measurement."""
+    """Return `usual`, or `quick` with COURSE_QUICK=1: rounds, seeds, epochs or sizes of a measurement."""
     return quick if is_quick() else usual
 
 
 @functools.cache
 def is_quick():
-    """Whether COURSE_QUICK=1 was set when this was first asked; it is said once, in one line."""
+    """Whether COURSE_QUICK=1 was set at the first call, which also prints one line if it was."""
     quick = os.environ.get("COURSE_QUICK") == "1"
     if quick:
         print("COURSE_QUICK=1: measurements are short here, and what they would have to show is not judged.")
@@ -28,12 +27,12 @@ def is_quick():
 
 
 def claim(text, holds, exact=False):
-    """Print `text`, a sentence about numbers that were just measured, and say so if they do not bear it out.
+    """Print `text`, a sentence about numbers just measured, and mark it if they contradict it.
 
-    What the chapters' committed outputs claim must hold: tests/notebooks/test_notebook_style.py looks. On another
-    machine it may come out otherwise; the reader is then told, instead of being told something else by the prose. Where
-    COURSE_QUICK=1 nothing is judged by short measurements. An `exact` claim is about what is counted, not timed: it
-    holds on every machine, also quickly, and `python -m tools.solved` refuses a chapter in which it does not.
+    In a chapter's committed outputs every claim must hold; tests/notebooks/test_notebook_style.py checks that. On
+    another machine a claim may fail, and the output then says so. With COURSE_QUICK=1 claims are not judged, since
+    measurements are short. An `exact` claim is about counts, not times: it holds on every machine, quick or not, and
+    `python -m tools.solved` refuses a chapter in which one fails.
     """
     if is_quick() and not exact:
         print(f"{NOT_MEASURED}{text}")

@@ -1,4 +1,4 @@
-"""What autograd holds for the backward pass, followed over time: each saved tensor from its forward to its backward."""
+"""What autograd holds for the backward pass over time: each saved tensor from its forward to its backward."""
 
 import time
 
@@ -6,10 +6,10 @@ import torch
 
 
 class Held:
-    """Inside a `with Held(model) as held:`, `held.curve` lists (seconds, bytes) after every change of what is held.
+    """Inside a `with Held(model) as held:`, `held.curve` gains (seconds, bytes) whenever the bytes held change.
 
-    The bytes are those of the tensors that autograd has saved for backward passes still to come; the seconds are those
-    of time.perf_counter(). Parameters and buffers of `model` do not count, and a tensor that two operations save counts
+    The bytes are those of tensors that autograd has saved for pending backward passes; the seconds come from
+    time.perf_counter(). Parameters and buffers of `model` do not count, and a tensor saved by two operations counts
     once.
     """
 
@@ -38,7 +38,7 @@ class Held:
     def _use(self, key, more):
         before = self._uses.get(key, 0)
         self._uses[key] = before + more
-        if not before or not self._uses[key]:  # saved for the first time, or freed by the last operation that needed it
+        if not before or not self._uses[key]:  # first saved, or freed by its last user
             self._note(more * key[2])
 
     def _note(self, more):
@@ -47,7 +47,7 @@ class Held:
 
 
 class _Saved:
-    """Lives as long as the graph needs the tensor: autograd drops it when its operation's backward has run."""
+    """A saved tensor; autograd drops this object once the operation's backward has run."""
 
     def __init__(self, tensor, key, held):
         self.tensor, self._key, self._held = tensor, key, held

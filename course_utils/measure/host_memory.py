@@ -1,4 +1,4 @@
-"""What the operating system has to do with a process's memory: pages at their first touch, and a limit."""
+"""Host memory as the operating system manages it: page faults at first touch, and a limit."""
 
 import contextlib
 import ctypes
@@ -8,33 +8,29 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # the names that glibc's mallopt() has for its settings
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # constants of glibc's mallopt()
 
 
 def keep_freed_memory():
-    """From now on the C library keeps what this process frees, up to 2 GiB, and hands it out again."""
-    _set(_MMAP_MAX, 0)  # no block is a piece of its own from the system, which would go back whole
+    """Make the C library keep up to 2 GiB of freed memory in this process and reuse it."""
+    _set(_MMAP_MAX, 0)  # no block gets its own mapping, which would be unmapped when freed
     _set(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def return_freed_memory():
-    """From now on a freed block of 64 KiB or more goes back to the system at once, so that a
-    limit does not count it.
-    """
+    """Make the C library return each freed block of 64 KiB or more at once, so that a limit does not count it."""
     _set(_MMAP_THRESHOLD, 65536)
 
 
 def _set(setting, value):
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # Linux's C library, glibc
+    if hasattr(libc, "mallopt"):  # only glibc has it
         libc.mallopt(setting, value)
 
 
 @dataclass
 class PageFaults:
-    """`num_faults` of this process inside a `with` block of `page_faults`, and the seconds that the
-    system worked for it.
-    """
+    """The counts of a `page_faults` block: `num_faults` of this process, and CPU seconds spent in the kernel."""
 
     num_faults: int = 0
     system_s: float = 0.0
@@ -42,9 +38,7 @@ class PageFaults:
 
 @contextlib.contextmanager
 def page_faults():
-    """Count the page faults, and the CPU seconds spent in the system, of this process and its
-    threads inside the block.
-    """
+    """Count page faults and CPU seconds in the kernel for this process and its threads inside the block."""
     found, before = PageFaults(), resource.getrusage(resource.RUSAGE_SELF)
     yield found
     after = resource.getrusage(resource.RUSAGE_SELF)
@@ -53,11 +47,9 @@ def page_faults():
 
 
 def allow(num_bytes, device):
-    """From now on this process may take so many bytes more: of the GPU's memory, or of the host's
-    where `device` is a CPU.
-    """
+    """Limit this process to `num_bytes` more memory: GPU memory, or host memory if `device` is a CPU."""
     if torch.device(device).type == "cuda":
-        torch.cuda.empty_cache()  # what is cached would be a gift beyond the allowance
+        torch.cuda.empty_cache()  # cached memory would add to the limit
         total = torch.cuda.get_device_properties(device).total_memory
         share = (torch.cuda.memory_reserved(device) + num_bytes) / total
         torch.cuda.set_per_process_memory_fraction(share, device)

@@ -1,4 +1,4 @@
-"""Where a layer stands under a device's roofline: operations per byte, operations per second, and the roof itself."""
+"""Where a layer lies under a device's roofline: FLOP per byte, FLOP per second, and the roof itself."""
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -7,10 +7,10 @@ from . import memory, throughput
 
 
 def place(layer, x):
-    """Return (FLOP per byte, GFLOP/s) of `layer(x)`: what it does for each byte that it must move, and how fast.
+    """Return (FLOP per byte, GFLOP/s) of `layer(x)`.
 
-    It must read `x` and the layer's weights, and write its result, each once. A layer in which nothing is multiplied,
-    such as ReLU, counts one operation for each number of the result.
+    The bytes are those of `x`, the layer's weights and its result, each moved once. A layer without products, such as
+    ReLU, counts one operation for each element of the result.
     """
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -22,8 +22,7 @@ def place(layer, x):
 
 
 def roof(device, dtype=torch.float32):
-    """Return (GB/s, GFLOP/s) that `device` reaches here: a copy of 64 MiB, read and written, and a large product in
-    `dtype`.
+    """Return the (GB/s, GFLOP/s) that `device` reaches, from a 64 MiB copy (read and written) and a product in `dtype`.
 
     A roof is what the device can do, so the fastest repeat counts, not the median.
     """

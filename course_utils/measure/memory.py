@@ -1,4 +1,4 @@
-"""Where a training step's bytes are: weights, gradients, optimizer state, activations. Counted by storage."""
+"""The bytes of a training step, counted by storage: weights, gradients, optimizer state, activations."""
 
 import contextlib
 
@@ -7,7 +7,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 
 def num_bytes(tensors):
-    """Return the bytes of the storages behind `tensors`, each storage counted once (views and tied weights share)."""
+    """Return the bytes of the storages behind `tensors`; views and tied weights share a storage, which counts once."""
     storages = {}
     for tensor in tensors:
         for part in _dense_parts(tensor):
@@ -32,11 +32,11 @@ def optimizer_bytes(optimizer):
 
 
 class Activations:
-    """Counts what autograd saves for the backward pass inside a `with` block: `activations.num_bytes` afterwards.
+    """Counts what autograd saves for the backward pass inside a `with` block: read `activations.num_bytes` afterwards.
 
-    Parameters and buffers of `model` do not count, nor do views of them: they are there anyway. Of a tensor that the
-    network was given, a batch cut from a data set for example, only what it spans counts, not all that it was cut from.
-    Every saved tensor is kept until the block ends, or an address that is used again would be counted once for two.
+    Parameters and buffers of `model`, and views of them, do not count. Of an input that is a view, such as a batch
+    sliced from a data set, only the bytes it spans count. Saved tensors are kept until the block ends, since a reused
+    address would make two tensors count as one.
     """
 
     def __init__(self, model):
@@ -74,12 +74,11 @@ class Activations:
 
 
 def training_bytes(model, optimizer, compute_loss):
-    """Run one training step and count everything: {"weights": …, "gradients": …, "optimizer state": …, "activations":
-    …}.
+    """Run one training step and return the bytes of weights, gradients, optimizer state and activations.
 
-    `compute_loss()` runs the forward pass and returns the loss. Activations are what that pass keeps for the backward
-    pass; gradients and optimizer state are what is there after the backward pass and the optimizer's step, which are
-    made.
+    Returns {"weights": …, "gradients": …, "optimizer state": …, "activations": …}. `compute_loss()` runs the forward
+    pass and returns the loss; activations are what it saves for the backward pass. Gradients and optimizer state are
+    counted after the backward pass and the optimizer's step, which run here.
     """
     with Activations(model) as activations:
         loss = compute_loss()
@@ -94,24 +93,22 @@ def training_bytes(model, optimizer, compute_loss):
 
 
 def trace(step, device="cpu"):
-    """Run `step(phase)`, which marks its parts as for `throughput.measure_phases`, and return what torch held over
-    time.
+    """Run `step(phase)`, with phases as for `throughput.measure_phases`, and return what torch held over time.
 
-    Returns {phase: (milliseconds, bytes)}, two lists of equal length for each phase: the bytes that torch's allocator
-    for
-    `device` had handed out more than before the step, a point before and one after each change. From torch's profiler.
+    Returns {phase: (milliseconds, bytes)}, two lists of equal length with a point before and one after each change. The
+    bytes are what torch's allocator for `device` has handed out beyond the start of the step. Uses torch's profiler.
     """
     on_gpu = torch.device(device).type == "cuda"
     names = set()
 
     @contextlib.contextmanager
     def phase(name):
-        names.add(name)  # optimizers put annotations of their own into the profile
+        names.add(name)  # optimizers add annotations of their own to the profile
         with record_function(name):
-            pass  # a mark, and no more: what is freed under an annotation would count at the annotation's end
+            pass  # an empty mark: frees inside an annotation would count at its end
         yield
 
-    # both by default, where there is a GPU to touch
+    # The default records both if there is a GPU.
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + on_gpu]
     with profile(activities=activities, profile_memory=True, acc_events=True) as profiled:
         step(phase)
@@ -119,7 +116,7 @@ def trace(step, device="cpu"):
             torch.cuda.synchronize(device)
 
     events = sorted(profiled.events(), key=lambda event: event.time_range.end)
-    on_host = [event for event in events if event.device_type.name == "CPU"]  # a GPU shows the same marks again
+    on_host = [event for event in events if event.device_type.name == "CPU"]  # a GPU repeats the marks
     marks = sorted((event.time_range.start, event.name) for event in on_host if event.name in names)
     if not marks:
         raise ValueError('the step has no phases: put its parts under `with phase("forward"):` and the like')
@@ -136,7 +133,7 @@ def trace(step, device="cpu"):
 
 
 def curve(step, device="cpu"):
-    """(milliseconds, MB) of `trace`, all phases in one."""
+    """The curve of `trace` with all phases in one: (milliseconds, MB)."""
     points = sorted(
         (point for part in trace(step, device).values() for point in zip(*part)), key=lambda point: point[0]
     )
@@ -144,11 +141,10 @@ def curve(step, device="cpu"):
 
 
 def allocated_peak(step, device):
-    """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU, which keeps no such
-    count.
+    """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU.
 
-    What the four categories leave over of it is temporary (gradients of activations, a library's workspace), rounding
-    (the allocator hands out multiples of 512 bytes), and what else lives on the device.
+    It exceeds the four categories by temporary tensors (gradients of activations, library workspaces), by rounding (the
+    allocator hands out multiples of 512 bytes), and by whatever else is on the device.
     """
     if torch.device(device).type != "cuda":
         step()
@@ -161,7 +157,7 @@ def allocated_peak(step, device):
 
 
 def _dense_parts(tensor):
-    """The dense tensors that hold a tensor's numbers: itself, or a sparse one's indices and values."""
+    """The dense tensors behind a tensor: itself, or the indices and values of a sparse one."""
     if tensor.layout == torch.sparse_coo:
         return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -182,7 +178,7 @@ def _tensors_in(value):
 
 
 def _span(tensor):
-    """(first byte, byte after the last) of a dense tensor within its storage."""
+    """The (first byte, byte after the last) of a dense tensor within its storage."""
     if tensor.numel() == 0:
         return 0, 0
     first = tensor.storage_offset()

@@ -1,4 +1,4 @@
-"""When a rank computes and when it sends during a backward pass, and what a slower link would change."""
+"""When a rank computes and sends during a backward pass, and the effect of a slower link."""
 
 import time
 
@@ -9,19 +9,20 @@ from . import throughput
 
 
 def marked_backward(loss):
-    """`loss.backward()`, which all ranks begin together, marked for `backward_spans`."""
-    throughput.now()  # a GPU has finished its forward pass, too
+    """Run `loss.backward()`, started by all ranks together and marked for `backward_spans`."""
+    throughput.now()  # waits for the forward pass on a GPU
     dist.barrier()
     with record_function("backward"):
         loss.backward()
 
 
 def backward_spans(step):
-    """Run `step()` under torch's profiler; what it computed and sent, as a sorted list of (begin, end, kind), in ms.
+    """Run `step()` under torch's profiler and return its spans: a sorted list of (begin, end, kind) in ms.
 
-    `step` runs its backward pass with `marked_backward`, and 0 is the moment when that begins. The kind is "computing"
-    or "all-reduce". On a GPU the spans are kernels, NCCL's being the messages; elsewhere they are what autograd runs
-    for each operation. An all-reduce of gloo's lasts from the call until the sum is there: waiting included.
+    `step` runs its backward pass with `marked_backward`; time 0 is the start of that pass. The kind is "computing" or
+    "all-reduce". On a GPU the spans are kernels, NCCL's kernels being the all-reduces. On a CPU they are the functions
+    that autograd runs for each operation, and gloo's all-reduce lasts from the call until the sum has arrived, waiting
+    included.
     """
     with profile() as trace:
         step()
@@ -37,9 +38,9 @@ def backward_spans(step):
 
 
 def waiting(spans_of_ranks):
-    """(waiting, moving) in ms for each all-reduce, from the `backward_spans` of every rank, their zeros at one moment.
+    """The (waiting, moving) ms of each all-reduce, from all ranks' `backward_spans` with a common zero.
 
-    An all-reduce moves nothing before the last rank has called it. Until then the first rank waits for the others.
+    An all-reduce moves nothing before the last rank has called it; until then the earlier ranks wait.
     """
     messages = zip(*([span for span in spans if span[2] == "all-reduce"] for spans in spans_of_ranks))
     calls = [([begin for begin, _, _ in message], max(end for _, end, _ in message)) for message in messages]
@@ -47,23 +48,22 @@ def waiting(spans_of_ranks):
 
 
 class Link:
-    """A link that carries `bytes_per_s` and no more, one message after the other: the state of `average_over`."""
+    """A link of `bytes_per_s` that carries one message after the other: the state of `average_over`."""
 
     def __init__(self, bytes_per_s):
         self._bytes_per_s, self._free_s = bytes_per_s, 0.0
 
     def arrival(self, num_bytes):
-        """When `num_bytes`, sent now, will have arrived, in seconds of time.perf_counter()."""
+        """The time.perf_counter() at which `num_bytes` sent now will have arrived."""
         self._free_s = max(self._free_s, time.perf_counter()) + num_bytes / self._bytes_per_s
         return self._free_s
 
 
 def average_over(link, bucket):
-    """A communication hook for DDP that averages as DDP does, but over a `Link`: `register_comm_hook(link,
-    average_over)`.
+    """A DDP communication hook that averages as DDP does, over a `Link`: `register_comm_hook(link, average_over)`.
 
-    While a message is on the link nobody computes for it, as with a network. For tensors on the CPU, with gloo: a GPU's
-    stream would not wait.
+    The transfer takes no CPU time, as with a real network. Use it with CPU tensors and gloo: a GPU's stream would not
+    wait.
     """
     mean = bucket.buffer().div_(dist.get_world_size())
     arrives_s = link.arrival(mean.nbytes)

@@ -1,6 +1,4 @@
-"""Times that are to be compared with one another: taken in rounds over all cases, so that a slow
-moment hits all alike.
-"""
+"""Times to be compared with one another, measured in rounds over all cases so that interference hits all alike."""
 
 from dataclasses import dataclass
 
@@ -9,17 +7,17 @@ from .throughput import block_length, time_block
 
 @dataclass(frozen=True)
 class Rounds:
-    """`seconds` is {case: [the seconds of a step, one for each round]}."""
+    """Measured times: `seconds` is {case: [seconds of a step, one per round]}."""
 
     seconds: dict
 
     @property
     def ms(self):
-        """{case: milliseconds} of the quickest round: whatever interferes only adds time."""
+        """The milliseconds of the fastest round, {case: ms}: interference only adds time."""
         return {case: 1e3 * min(found) for case, found in self.seconds.items()}
 
     def ratios(self, pairs):
-        """How many times as long the first case of each pair took: (ratios of `ms`, (least, most) over the rounds)."""
+        """The ratio of times for each pair, first case over second: (ratios of `ms`, (least, most) over the rounds)."""
         found = []
         for first, second in pairs:
             middle = self.ms[first] / self.ms[second]
@@ -30,10 +28,10 @@ class Rounds:
 
 
 def measure(steps, num_rounds=7, block_s=0.02):
-    """Time {case: step}, and return Rounds.
+    """Time {case: step} and return Rounds.
 
-    In a round each case runs once, as a block of as many steps as fill `block_s`, at least one, with one wait for the
-    GPUs at its end. A round that does not count comes before, and tells how many steps a block has.
+    In a round each case runs once, as a block of enough steps to fill `block_s`, at least one, with one GPU
+    synchronisation at its end. An untimed round first finds the number of steps per block.
     """
     lengths = {case: block_length(step, block_s) for case, step in steps.items()}
     seconds = {case: [] for case in steps}

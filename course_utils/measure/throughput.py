@@ -1,4 +1,4 @@
-"""Clocks that do not lie: devices are synchronised before one is read, warm-up is thrown away, and it is repeated."""
+"""Timings with synchronised devices, discarded warm-up and repeats."""
 
 import contextlib
 import statistics
@@ -12,9 +12,7 @@ from .. import hardware
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each repeat of something that handles `num_samples` samples;
-    a repeat may be the mean of `block` calls.
-    """
+    """Seconds of each repeat of a step over `num_samples` samples; a repeat may be the mean of `block` calls."""
 
     seconds: tuple
     num_samples: int = 1
@@ -41,9 +39,7 @@ class Timing:
 
 
 def now(device=None):
-    """Return the seconds of a clock that is read only when every GPU in use, or `device`, has done
-    all that was asked of it.
-    """
+    """Return time.perf_counter() in seconds, read after synchronising `device`, or every GPU in use."""
     if device is None:
         hardware.wait_for_gpus()
     elif torch.device(device).type == "cuda":
@@ -54,12 +50,11 @@ def now(device=None):
 def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
     """Time `step()`, which handles `num_samples` samples, `repeats` times after `warmup` calls.
 
-    A GPU is waited for before each reading of the clock, so a step timed alone holds a wait that training does not
-    have: training lets Python run ahead and ask for the next step while the GPU is at this one. With `block_s`, a
-    repeat is a block of as many steps as fill so many seconds, at least one, with one wait at its end; the timing says
-    how long one step took.
+    The GPU is synchronised before each clock reading, so a step timed alone includes a wait that training does not
+    have: there Python runs ahead and queues the next step. With `block_s`, a repeat is a block of enough steps to fill
+    that many seconds, at least one, with one synchronisation at its end; the timing is per step.
 
-    In a worker every rank calls it alike, and without `block_s`, since ranks would count differently many steps: the
+    In a worker every rank must call it, without `block_s`, since ranks would choose different numbers of steps. The
     collectives in `step` keep the ranks together.
     """
     for _ in range(warmup):
@@ -69,14 +64,12 @@ def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
 
 
 def block_length(step, block_s):
-    """How many calls of `step` fill `block_s` seconds, at least one, judged by one call."""
+    """The number of calls of `step` that fill `block_s` seconds, at least one, estimated from one call."""
     return max(1, round(block_s / time_block(step, 1)))
 
 
 def time_block(step, length):
-    """The seconds of one call of `step` in a block of `length`, with one wait for the GPUs before
-    it and one at its end.
-    """
+    """The mean seconds of `step` over `length` calls, with one GPU synchronisation before and one after."""
     begin = now()
     for _ in range(length):
         step()
@@ -85,9 +78,7 @@ def time_block(step, length):
 
 @dataclass(frozen=True)
 class Phases:
-    """What `measure_phases` found: a Timing for each phase, one for the step with its marks,
-    one for it without them.
-    """
+    """The result of `measure_phases`: a Timing per phase, one of the step with marks, and one without."""
 
     phases: dict
     step: Timing
@@ -95,7 +86,7 @@ class Phases:
 
     @property
     def covered(self):
-        """The share of the step that lies in some phase, the median over the repeats."""
+        """The share of the step that lies in some phase: the median over the repeats."""
         sums = [sum(seconds) for seconds in zip(*(timing.seconds for timing in self.phases.values()))]
         return statistics.median(a / b for a, b in zip(sums, self.step.seconds))
 
@@ -105,12 +96,12 @@ class Phases:
 
 
 def measure_phases(step, num_samples=1, warmup=2, repeats=7):
-    """Time the parts of `step(phase)`, which puts each of them under a `with phase("forward"):`.
+    """Time the parts of `step(phase)`, which wraps each in `with phase("forward"):`.
 
     A phase may be entered several times in a step; its times add up. On a GPU the marks are events in the current
-    stream: nothing waits inside the step, and a phase is as long as the GPU was at it or waited for it. Every marked
-    step is followed by one without marks, so that their price is seen. Raises ValueError for a phase within a phase,
-    and for a step that has none.
+    stream: nothing waits inside the step, and a phase lasts as long as the GPU worked on it or waited for it. Every
+    marked step is followed by one without marks, which shows their overhead. Raises ValueError for nested phases and
+    for a step without phases.
     """
     for _ in range(warmup):
         step(_no_marks)
@@ -161,7 +152,7 @@ class _Marks:
         return event
 
     def seconds(self):
-        """{phase: its seconds}; on a GPU after a synchronisation."""
+        """The seconds of each phase, {phase: seconds}; on a GPU call it after a synchronisation."""
         total = {}
         for name, begin, end in self._spans:
             spent = begin.elapsed_time(end) / 1e3 if self._on_gpu else end - begin

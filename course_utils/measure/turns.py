@@ -1,4 +1,4 @@
-"""Several ways of one thing, timed in turn: a slow moment of the machine then hits all of them, not one alone."""
+"""Timing several alternatives in turn, so that interference hits all of them."""
 
 import torch.distributed as dist
 
@@ -8,8 +8,8 @@ from . import throughput
 def in_turn(ways, rounds=8, warmup=3, repeats=2):
     """Call every step of {name: step} `warmup` times, then time it `repeats` times in each of `rounds` rounds.
 
-    Returns {name: Timing} of all its repeats. In a worker every rank calls it alike, as for `throughput.measure`, and
-    the ranks meet before each turn: a rank whose step does nothing stands by while the others work.
+    Returns {name: Timing} over all repeats. In a worker every rank must call it, as for `throughput.measure`. The ranks
+    meet before each turn, so a rank whose step does nothing stays idle while the others work.
     """
     seconds = {name: _turn(step, warmup, 0) for name, step in ways.items()}
     for _ in range(rounds):

@@ -1,9 +1,9 @@
-"""What the chapters on many devices share, an idea in each module.
+"""Parallel building blocks that several chapters share.
 
-`device_group`: several devices in one process, and every byte that goes from one to another.
-`messages`: tensors from rank to rank, on any device, and a count of all that a rank sends.
-`ring`: all-reduce round a ring, made of messages.
-`tensor`: split layers, which stand between two autograd functions.
+`device_group`: several devices in one process, with a count of all bytes sent between them.
+`messages`: point-to-point messages for tensors on any device, with a count of all that a rank sends.
+`ring`: ring all-reduce made of messages.
+`tensor`: the two autograd functions around a layer split over ranks.
 `pipeline`: stages, micro-batches, and the schedules that run them.
 `parameter_server`: servers that hold the parameters, workers that push gradients, and rules for who waits.
 """

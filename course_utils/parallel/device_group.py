@@ -1,7 +1,7 @@
-"""Several devices in one process, and every byte that goes from one to another.
+"""Several devices in one process, with a count of all bytes sent between them.
 
-The devices of a group have numbers, their places in its list. Where there are fewer GPUs than places, or none, a device
-stands in several places: the messages between them are real copies all the same, and are counted.
+A device's number is its position in the group's list. With fewer GPUs than positions, a device (or the CPU) takes
+several positions; messages between them are still real copies and are counted.
 """
 
 from collections import Counter
@@ -12,11 +12,10 @@ import torch
 class DeviceGroup:
     """Messages between the `devices` of one process, given as a list of `torch.device` or names such as "cuda:0".
 
-    Results carry no autograd, like those of torch.distributed: what has to travel back is sent back by hand.
-    `sent_bytes` and `received_bytes` count, for each number, what left it and what reached it.
+    Results carry no autograd, as in torch.distributed: send gradients back explicitly. `sent_bytes` and
+    `received_bytes` count per device number.
 
-    Raises ValueError for an empty list, a device that this machine lacks, and a GPU that is named twice although
-    another one is free.
+    Raises ValueError for an empty list, a device that this machine lacks, and a GPU named twice while another is free.
     """
 
     def __init__(self, devices):
@@ -51,14 +50,14 @@ class DeviceGroup:
         return sum(self.sent_bytes)
 
     def reset(self):
-        """Count from zero again."""
+        """Reset the counts to zero."""
         self.sent_bytes, self.received_bytes = [0] * len(self), [0] * len(self)
 
     def send(self, tensor, source, target):
-        """Return a copy of `tensor`, which is on device number `source`, on device number `target`.
+        """Return a copy on device number `target` of `tensor`, which is on device number `source`.
 
-        From a number to itself nothing is sent: the tensor itself comes back, detached.
-        Raises ValueError for a number that the group lacks, and for a tensor that is not on `source`.
+        If both are equal, nothing is sent and the tensor itself comes back, detached. Raises ValueError for an unknown
+        number and for a tensor that is not on `source`.
         """
         for number in (source, target):
             if number not in range(len(self)):
@@ -75,10 +74,10 @@ class DeviceGroup:
         return tensor.detach().to(self.devices[target], copy=True)
 
     def scatter(self, tensor, dim=0, equal=False):
-        """Split a tensor on number 0 along `dim` and hand out the parts: part i, in order, is on number i.
+        """Split a tensor on device 0 along `dim` and return the parts, part i on device i.
 
-        Lengths differ by one at most, the longer parts first; no part shares memory with `tensor`. Raises ValueError
-        where a part would be empty, and with `equal` where the parts cannot be equally long.
+        Lengths differ by at most one, longer parts first; no part shares memory with `tensor`. Raises ValueError if a
+        part would be empty, and with `equal` if the parts cannot have equal length.
         """
         length = tensor.shape[dim]
         if length < len(self):
@@ -92,31 +91,31 @@ class DeviceGroup:
                 f"devices that divides {length}"
             )
         parts = torch.tensor_split(tensor, len(self), dim)
-        # Number 0 gets a copy too: a view would keep the whole tensor in memory, and change it with the part.
+        # Device 0 gets a copy too: a view would keep the whole tensor in memory, and writing to the part would change
+        # it.
         return [
             self.send(part.clone(memory_format=torch.contiguous_format), 0, number) for number, part in enumerate(parts)
         ]
 
     def broadcast(self, tensor):
-        """Return a list: the tensor, which is on number 0, and a copy of it on each other device."""
+        """Return a list of the tensor, which is on device 0, and a copy of it on each other device."""
         return [self.send(tensor, 0, number) for number in range(len(self))]
 
     def gather(self, tensors, dim=0):
-        """Return the tensors, one from each device, joined along `dim` on number 0."""
+        """Return the tensors, one from each device, concatenated along `dim` on device 0."""
         self._expect_one_each(tensors)
         return torch.cat([self.send(tensor, number, 0) for number, tensor in enumerate(tensors)], dim)
 
     def all_gather(self, tensors, dim=0):
-        """Return a list: on each device, the tensors of all devices joined along `dim`."""
+        """Return a list with, on each device, the tensors of all devices concatenated along `dim`."""
         return self.broadcast(self.gather(tensors, dim))
 
     @torch.no_grad()
     def all_reduce(self, tensors):
-        """Replace each of the tensors, one on each device, by their sum, in place.
+        """Replace each of the tensors, one per device, by their sum, in place.
 
-        Number 0 adds up what the others send and sends the sum back, so N devices and a tensor of b bytes make
-        2(N − 1)·b bytes in all. Raises ValueError if shapes or dtypes differ, or if two of the tensors share memory:
-        nothing has changed then.
+        Device 0 adds up what the others send and sends the sum back: 2(N − 1)·b bytes in all for N devices and b bytes
+        per tensor. Raises ValueError, with nothing changed, if shapes or dtypes differ or if two tensors share memory.
         """
         self._expect_one_each(tensors)
         kinds = {(tuple(tensor.shape), tensor.dtype) for tensor in tensors}
@@ -141,7 +140,7 @@ class DeviceGroup:
 
 
 def _existing(device):
-    """The device with its index, if this machine has it."""
+    """The device with its index; raises ValueError if this machine lacks it."""
     try:
         device = torch.device(device)
     except (RuntimeError, TypeError):

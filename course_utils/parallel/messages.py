@@ -1,7 +1,7 @@
-"""Messages from one rank to another, for tensors on any device, and a count of everything that a rank sends.
+"""Point-to-point messages for tensors on any device, and a count of everything that a rank sends.
 
-NCCL carries tensors on GPUs, gloo tensors on the CPU. Where ranks share a GPU, gloo is the backend for GPU tensors too:
-its collectives take them, its send and recv do not. Such a message goes through the CPU; only this module does that.
+NCCL carries GPU tensors, gloo CPU tensors. Where ranks share a GPU, gloo is the backend for GPU tensors too: its
+collectives accept them, its send and recv do not. This module, and no other, copies such messages through the CPU.
 """
 
 import datetime
@@ -12,23 +12,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def send(tensor, dst, tag=0, timeout_s=None):
-    """Send `tensor` to rank `dst`, which calls `recv`; when this returns, `tensor` may be changed again.
+    """Send `tensor` to rank `dst`, which calls `recv`; once this returns, `tensor` may be changed.
 
-    Messages of different tags do not wait for one another. After `timeout_s` seconds the connections of this rank are
-    closed, all of them (gloo's way), and RuntimeError is raised; None stands for the process group's own timeout. An
-    empty tensor is not sent. Raises ValueError if there is no other rank `dst`.
+    Messages of different tags do not wait for one another. After `timeout_s` seconds gloo closes all connections of
+    this rank and RuntimeError is raised; None means the process group's timeout. An empty tensor is not sent. Raises
+    ValueError if `dst` is not another rank.
     """
     _require_other_rank(dst, "send to")
     if tensor.numel():
-        carried = _as_carried(tensor)  # kept until it has left
+        carried = _as_carried(tensor)  # keeps it alive until it is sent
         _wait(dist.isend(carried, dst, tag=tag), timeout_s)
 
 
 def recv(tensor, src, tag=0, timeout_s=None):
-    """Fill `tensor` with what rank `src` sends, which has the same number of elements, dtype and tag; `timeout_s` as in
-    `send`.
+    """Fill `tensor` with what rank `src` sends, which has the same number of elements, dtype and tag.
 
-    Raises ValueError if there is no other rank `src`.
+    `timeout_s` is as in `send`. Raises ValueError if `src` is not another rank.
     """
     _require_other_rank(src, "receive from")
     if tensor.numel():
@@ -38,15 +37,15 @@ def recv(tensor, src, tag=0, timeout_s=None):
 
 
 def exchange(outgoing, dst, incoming, src):
-    """Send `outgoing` to rank `dst` and fill `incoming` with what rank `src` sends, both at the same time.
+    """Send `outgoing` to rank `dst` and fill `incoming` from rank `src`, both at the same time.
 
-    All ranks of a ring, or both of a pair, can call this at once: nobody waits for the other to receive first. The two
-    tensors must not share memory. Raises ValueError as `send` and `recv` do.
+    All ranks of a ring, or both of a pair, can call this at once without deadlock. The two tensors must not share
+    memory. Raises ValueError as `send` and `recv` do.
     """
     _require_other_rank(dst, "send to")
     _require_other_rank(src, "receive from")
     operations, buffer = [], None
-    if incoming.numel():  # posted first, so that what arrives has a place to go to
+    if incoming.numel():  # receive first, so that a buffer is ready
         buffer = _to_be_filled(incoming)
         operations.append(dist.P2POp(dist.irecv, buffer, src))
     if outgoing.numel():
@@ -60,8 +59,8 @@ def exchange(outgoing, dst, incoming, src):
 class Traffic(TorchDispatchMode):
     """Counts the messages and collectives that this thread calls inside a `with Traffic() as traffic:`.
 
-    `sent` and `received` list (other rank, bytes) of each message, `collectives` (name, bytes) of each collective: the
-    bytes that it fills on this rank. Works whichever function was called: it sees what reaches the backend.
+    `sent` and `received` list (other rank, bytes) of each message, `collectives` (name, bytes) of each collective; its
+    bytes are those it fills on this rank. Works for any API, since it sees the calls to the backend.
     """
 
     def __init__(self):
@@ -83,7 +82,7 @@ class Traffic(TorchDispatchMode):
             if name == "send":
                 self.sent.append((args[2], num_bytes))
             elif name.startswith("recv"):
-                self.received.append((args[2] if name == "recv" else None, num_bytes))  # None: from whoever sends first
+                self.received.append((args[2] if name == "recv" else None, num_bytes))  # None: from any rank
             else:
                 self.collectives.append((name, num_bytes))
         return function(*args, **(kwargs or {}))
@@ -119,7 +118,7 @@ def _as_carried(tensor):
 
 
 def _to_be_filled(tensor):
-    """`tensor` itself where the backend can write into it, else a tensor like it where it can."""
+    """A tensor the backend can write into: `tensor` itself, or a new one like it."""
     if _goes_through_cpu(tensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype)
     return (

@@ -1,4 +1,4 @@
-"""All-reduce round a ring, with messages only: the one that chapter 08 has its readers write, for chapters after it."""
+"""Ring all-reduce made of messages: what readers write in chapter 08, for later chapters."""
 
 import torch
 import torch.distributed as dist
@@ -9,8 +9,8 @@ from . import messages
 def all_reduce(tensor, after_step=None):
     """Replace `tensor` by its sum over all ranks, in place; each rank sends 2(p − 1)/p of its bytes in 2(p − 1) steps.
 
-    All ranks call it with the same shape and dtype. The chunks' lengths differ by one element at most; where a tensor
-    is shorter than the ring some are empty, and nothing is sent for them. `after_step()` is called after each step.
+    All ranks must call it with the same shape and dtype. Chunk lengths differ by at most one element. If the tensor is
+    shorter than the ring, some chunks are empty and are not sent. `after_step()` is called after each step.
 
     Raises ValueError for a tensor that is not contiguous.
     """
@@ -23,7 +23,7 @@ def all_reduce(tensor, after_step=None):
     chunks = tensor.detach().view(-1).tensor_split(world_size)
     buffer = torch.empty_like(chunks[0])  # the first chunk is one of the longest
     for step in range(2 * (world_size - 1)):
-        is_adding = step < world_size - 1  # reduce-scatter, after which chunk `rank` is summed here; then all-gather
+        is_adding = step < world_size - 1  # reduce-scatter, which leaves chunk `rank` summed here; then all-gather
         first = rank - 1 if is_adding else rank + world_size - 1
         outgoing, incoming = chunks[(first - step) % world_size], chunks[(first - step - 1) % world_size]
         target = buffer[: len(incoming)] if is_adding else incoming

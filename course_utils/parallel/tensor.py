@@ -1,11 +1,11 @@
-"""Layers that are split over ranks: the two autograd functions between which they stand.
+"""The two autograd functions around a layer that is split over ranks.
 
-M. Shoeybi and others, 2019, call them f and g; what each does in its two directions:
+M. Shoeybi and others, 2019, call them f and g:
 
     y = copy_to_ranks(x)     forward: nothing                  backward: the sum of the ranks' gradients
     y = sum_over_ranks(x)    forward: the sum of the ranks' x  backward: nothing
 
-A part with columns of a layer, and then rows of the next, goes between them:
+Between them goes a layer split by columns and the next one split by rows:
 `sum_over_ranks(rows(relu(columns(copy_to_ranks(x)))))`.
 """
 
@@ -14,14 +14,12 @@ import torch.distributed as dist
 
 
 def copy_to_ranks(x, group=None):
-    """Return `x`, equal on all ranks of `group`, for a part that differs from rank to rank;
-    its gradient is their sum.
-    """
+    """Return `x`, equal on all ranks of `group`, for a part that differs by rank; its gradient is summed over ranks."""
     return _CopyToRanks.apply(x, group)
 
 
 def sum_over_ranks(x, group=None):
-    """Return the sum of the ranks' `x` as a new tensor, equal on all; each rank's gradient is the sum's own."""
+    """Return the sum of the ranks' `x` as a new tensor, equal on all ranks; the gradient passes through unchanged."""
     return _SumOverRanks.apply(x, group)
 
 
@@ -29,7 +27,7 @@ class _CopyToRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, group):
         ctx.group = group
-        return x.view_as(x)  # a new tensor: autograd wants to tell it from x
+        return x.view_as(x)  # autograd needs a tensor other than x
 
     @staticmethod
     def backward(ctx, gradient):
@@ -47,7 +45,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def _sum(tensor, group):
-    # A copy: the caller still has the tensor, and autograd may hand the same gradient to others too.
+    # A copy, since the caller keeps the tensor and autograd may pass the same gradient elsewhere.
     total = tensor.detach().clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total, group=group)
     return total

@@ -1,6 +1,4 @@
-"""A broadcast down a tree, with messages only: the second half of the all-reduce along a tree
-that chapter 08 builds.
-"""
+"""Tree broadcast made of messages: the second half of the tree all-reduce of chapter 08."""
 
 import torch.distributed as dist
 
@@ -8,10 +6,9 @@ from . import messages
 
 
 def broadcast(tensor):
-    """Fill `tensor` on every rank with what rank 0's holds, in place, in ⌈log2(world size)⌉ rounds; each rank receives
-    it once.
+    """Fill `tensor` on every rank with rank 0's values, in ⌈log2(world size)⌉ rounds; each rank receives once.
 
-    The largest distance comes first, so that the messages take the same edges as the sums took on their way to rank 0.
+    The largest distance comes first, so that messages use the same edges as the sums did on their way to rank 0.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     distance = 1 << (world_size - 1).bit_length()

@@ -1,4 +1,4 @@
-"""What a training job will hold, take and cost, before it is submitted: arithmetic alone, every term a named line.
+"""Predicts memory, step time and cost of a training job by arithmetic; every term is a named line.
 
     model    transformer(…), or counted from a module ──┐
     cluster  Cluster("A100-80", gpus_per_node=8, …) ────┼── plan() ──> Plan: memory and step, each a tree of Lines
@@ -25,9 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Plan:
-    """Of the rank that holds most, in bytes: `memory`, each category at its most, and `peak`, its fullest moment;
-    `step` in s.
-    """
+    """Costs of the fullest rank: `memory` (each category at its maximum) and `peak` in bytes, `step` in seconds."""
 
     network: Network
     cluster: Cluster
@@ -47,24 +45,24 @@ class Plan:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of one GPU."""
+        """Tokens per second of one GPU."""
         return self.samples_per_s * self.network.tokens / self.method.world_size
 
     @property
     def flops_per_s(self) -> float:
-        """Of one GPU, those of full recomputation counted as Narayanan and others (2021) do."""
+        """FLOP/s of one GPU; full recomputation counts, as in Narayanan and others (2021)."""
         passes = 4 if self.method.checkpointing == "full" else 3
         each = sum((passes if layer.is_block else 3) * layer.on_rank("flops") for layer in self.network.layers)
         return self.batch * each / self.step.value / self.method.world_size
 
     @property
     def mfu(self) -> float:
-        """Model-FLOP utilization: three forward passes' FLOP, whatever is computed again, over the peak."""
+        """Model-FLOP utilization: the FLOP of three forward passes, without recomputation, over the peak."""
         peak = self.cluster.gpu.peak(self.method.precision)
         return 3 * self.network.flops * self.samples_per_s / self.method.world_size / peak
 
     def dollars(self, samples: float) -> float:
-        """The price of training on so many samples, at the cluster's price of a GPU and hour."""
+        """The price in dollars of training on `samples`, at the cluster's price per GPU and hour."""
         hours = samples / self.samples_per_s / 3600
         return hours * self.method.world_size * self.cluster.dollars_per_hour
 
@@ -73,10 +71,10 @@ class Plan:
 
 
 def plan(network: Network, cluster: Cluster, method: Method, batch: int) -> Plan:
-    """What a step on `batch` samples, over all ranks, holds and takes.
+    """Predict what one step on `batch` samples, over all ranks, holds and takes.
 
-    Raises ValueError, which names the argument, where batch, stages or heads do not divide, and where the method's
-    ranks find no place on the cluster.
+    Raises ValueError, naming the argument, if batch, stages or heads do not divide, or if the ranks do not fit on the
+    cluster.
     """
     per_round = method.data * method.micro_batch
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1 or batch % per_round:
@@ -91,9 +89,9 @@ def plan(network: Network, cluster: Cluster, method: Method, batch: int) -> Plan
 
 
 def calibrated(cluster: Cluster, network: Network, method: Method, batch: int, seconds: float) -> Cluster:
-    """`cluster` with other shares of the GPU's peaks, both changed alike, so that this step on one GPU takes `seconds`.
+    """`cluster` with both efficiencies scaled alike, so that this step on one GPU takes `seconds`.
 
-    Raises ValueError for a method of several ranks: messages would be taken for computing.
+    Raises ValueError for a method with several ranks, since communication would count as compute.
     """
     if method.world_size > 1:
         raise ValueError(f"method has {method.world_size} ranks: calibrate with a step of one")

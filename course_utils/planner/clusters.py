@@ -1,6 +1,4 @@
-"""What a job runs on: GPUs, the nodes that hold them, the links in and between nodes, and how much
-of their peaks is reached.
-"""
+"""The hardware of a job: GPUs, nodes, links, and the reachable shares of their peaks."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,27 +9,25 @@ from .sizes import require
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The share of a peak that is reached: of matrix products, and of memory bandwidth by everything else.
+    """The reachable shares of two peaks: matrix products, and memory bandwidth for everything else.
 
-    They are inputs, each taken from one published measurement or from one of your own, and the same for every job.
-    `memory` is 265 of 320 GB/s, NVIDIA's vector add on a T4.
+    Both are inputs, each from one published measurement or one of your own, and are the same for every job. `memory` is
+    265 of 320 GB/s, NVIDIA's vector add on a T4.
     """
 
     matrix: float
     memory: float = 265 / 320
 
 
-# What makes one layer of 22 B parameters take 7.7 ms forward on 8 A100 (Korthikanti and others, 2022).
+# With this, one layer of the 22 B model takes 7.7 ms forward on 8 A100 (Korthikanti and others, 2022).
 UP_TO_A100 = Efficiency(0.671)
-# What makes a model of 1 B parameters train at 45,455 tokens/s on each of 8 H100 (llm-foundry).
+# With this, a 1 B model trains at 45,455 tokens/s on each of 8 H100 (llm-foundry).
 HOPPER = Efficiency(0.456)
 
 
 @dataclass(frozen=True)
 class GPU:
-    """Memory in bytes, memory bandwidth in bytes/s, and the dense peak in FLOP/s of each
-    precision's matrix products.
-    """
+    """One kind of GPU: memory in bytes, bandwidth in bytes/s, and the dense matrix peak in FLOP/s per precision."""
 
     name: str
     memory: float
@@ -57,7 +53,7 @@ def _gpu(name, gigabytes, bandwidth, fp32, sixteen=None, tf32=None):
     )
 
 
-# The vendor's data sheets: memory GB, its bandwidth GB/s, dense TFLOPS.
+# From the vendor's data sheets: memory in GB, bandwidth in GB/s, dense TFLOPS.
 GPUS = {
     gpu.name: gpu
     for gpu in (
@@ -74,11 +70,11 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """`gpus_per_node` of `gpu` in each node; bandwidths in bytes/s.
+    """Nodes with `gpus_per_node` of `gpu` each; bandwidths in bytes/s.
 
-    `inside` is the bus bandwidth that a collective of a node's GPUs reaches; `between` what one node sends to others,
-    over all of its network cards; `ways`, what the library can do for a collective. `dollars_per_hour` is the price of
-    one GPU. `nodes` is how many there are, or None for as many as a method asks for.
+    `inside` is the bus bandwidth of a collective within a node; `between` what one node sends to others over all its
+    network cards; `ways` the library's algorithms for a collective. `dollars_per_hour` is the price of one GPU. `nodes`
+    is their number, or None for as many as a method needs.
     """
 
     gpu: GPU
@@ -89,7 +85,7 @@ class Cluster:
     dollars_per_hour: float = 0.0
     nodes: int | None = None
 
-    if TYPE_CHECKING:  # the name of a GPU in the table will do, too
+    if TYPE_CHECKING:  # the name of a GPU in the table works too
 
         def __init__(
             self, gpu: GPU | str, gpus_per_node: int = ..., inside: float = ..., between: float = ...,

@@ -1,8 +1,8 @@
-"""What a collective takes: the quickest of the ways that the library has for it.
+"""The time of a collective: that of the fastest algorithm the library has for it.
 
-A ring passes pieces round, n−1 hops for a half (reduce-scatter or all-gather), 2(n−1) for an all-reduce; a tree adds up
-to its root and comes back. NCCL has each in three protocols: Simple has the whole bandwidth; LL sends a flag with every
-word, LL128 one with every 120 bytes, so that nobody waits for a fence between a piece and the news of it.
+A ring takes n−1 hops for a reduce-scatter or all-gather ("half") and 2(n−1) for an all-reduce; a tree sums up to its
+root and sends back down. NCCL has each in three protocols: Simple uses the whole bandwidth; LL sends a flag with every
+word and LL128 one with every 120 bytes, which saves the fence between data and flag.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Way:
-    """An algorithm, "ring" or "tree", in a protocol. Seconds: `base` once, `inside` and `between` nodes for each hop.
+    """An algorithm, "ring" or "tree", in a protocol.
 
-    `share` of the bus bandwidth carries data.
+    Seconds: `base` once, `inside` and `between` nodes per hop. `share` of the bus bandwidth carries data.
     """
 
     algorithm: str
@@ -45,21 +45,21 @@ def _nccl(tree_inside, ring_inside):
     )
 
 
-# NCCL's own table by which it chooses, src/graph/tuning.cc; without its corrections of medium sizes.
+# NCCL's own table for choosing, src/graph/tuning.cc, without its corrections for medium sizes.
 NCCL_NVLINK = _nccl((0.52, 1.2, 28), (0.47, 1.9, 3.4))
 NCCL_PCIE = _nccl((1.0, 1.9, 28), (1.0, 2.5, 5.7))
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that talk with one another: `size` of them, `per_node` on each node that they touch."""
+    """Ranks of one collective: `size` of them, `per_node` on each node they use."""
 
     size: int
     per_node: int
 
     @classmethod
     def of(cls, size: int, stride: int, cluster: Cluster) -> Group:
-        """`size` ranks, each `stride` after the one before; nodes are filled in order."""
+        """A group of `size` ranks with the given stride; nodes are filled in order."""
         return cls(size, max(1, min(size, cluster.gpus_per_node // stride)))
 
     @property
@@ -68,12 +68,12 @@ class Group:
 
 
 def all_reduce(num_bytes: float, group: Group, cluster: Cluster) -> Line:
-    """The Line of an all-reduce of a tensor of `num_bytes` in `group`; its time is 0 for one rank."""
+    """The Line of an all-reduce of a tensor of `num_bytes` in `group`; 0 s for one rank."""
     return _quickest("all-reduce", num_bytes, group, cluster, cluster.ways)
 
 
 def half(num_bytes: float, group: Group, cluster: Cluster) -> Line:
-    """The Line of a reduce-scatter or an all-gather, of whose whole `num_bytes` are: rings alone have them."""
+    """The Line of a reduce-scatter or all-gather of a whole tensor of `num_bytes`; only rings do it."""
     return _quickest("half", num_bytes, group, cluster, [way for way in cluster.ways if way.algorithm == "ring"])
 
 
@@ -81,7 +81,7 @@ def _quickest(name, num_bytes, group, cluster, ways):
     if group.size == 1:
         return Line(name, 0.0, "s", "one rank")
     bytes_per_s = cluster.inside
-    if group.nodes > 1:  # the group's part of its node's network cards
+    if group.nodes > 1:  # the group's share of its node's network cards
         bytes_per_s = min(bytes_per_s, cluster.between * group.per_node / cluster.gpus_per_node)
     seconds, way = _least({way: _seconds(name, num_bytes, group, bytes_per_s, way) for way in ways})
     nodes = f"{group.nodes} node{'s' * (group.nodes > 1)}"
@@ -106,7 +106,7 @@ def _seconds(name, num_bytes, group, bytes_per_s, way):
 
 
 def send(num_bytes: float, is_inside: bool, cluster: Cluster) -> Line:
-    """The Line of one rank's message to another, in the same node or over this GPU's part of the network cards."""
+    """The Line of one rank's message to another, in the node or over this GPU's share of the network cards."""
     bytes_per_s = cluster.inside if is_inside else cluster.between / cluster.gpus_per_node
     seconds, way = _least(
         {

@@ -1,4 +1,4 @@
-"""A model's numbers counted from the module itself: it runs once on the meta device, where nothing has values."""
+"""Count a model's numbers from the module itself, by running it once on the meta device."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,9 +10,8 @@ from torch.utils.flop_counter import flop_registry
 from .networks import Layer, Network, Work
 
 _aten = torch.ops.aten
-# What an operation moves, in passes over its inputs and outputs: forward, backward. Normalising over a batch reads its
-# input a second time, for the mean and the variance; where two paths meet, their gradients are copied or added up
-# again.
+# Bytes that an operation moves, in passes over its inputs and outputs: (forward, backward). Batch norm reads its input
+# twice, for mean and variance. Where two paths meet, gradients are copied or added again.
 _PASSES = {
     _aten.native_batch_norm: (1.5, 2.5),
     _aten.cudnn_batch_norm: (1.5, 2.5),
@@ -20,7 +19,7 @@ _PASSES = {
     _aten.add_: (1, 1),
 }
 _OTHERS = (1, 1.5)
-WARP = 32  # lanes that work in step: a product of fewer columns leaves the others idle
+WARP = 32  # lanes in lockstep: narrower products leave some idle
 
 
 def count(
@@ -29,14 +28,13 @@ def count(
     parts: Sequence[torch.nn.Module] | None = None,
     element_bytes: int = 4,
 ) -> Network:
-    """The Network of `module`: a Layer for each of `parts`, modules in it, in the order in which they run.
+    """The Network of `module`, with a Layer for each of `parts`, its submodules in the order in which they run.
 
-    By default they are all modules without children. `example` is a batch of inputs in fp32, of any device; what is
-    counted is divided by its size, its first dimension. `module` may itself be on the meta device; it is not changed.
-    What it does between its parts (an addition, a relu) counts with the one before. `element_bytes` are those of an
-    activation.
+    By default `parts` are all modules without children. `example` is a batch of fp32 inputs on any device; counts are
+    divided by its size, dim 0. `module` may be on the meta device; it is not changed. Operations between parts (an
+    addition, a relu) count with the part before. `element_bytes` are the bytes of one element of an activation.
 
-    Raises ValueError if one of `parts` does not run, and if parameters are in none of them.
+    Raises ValueError if one of `parts` does not run, or if a parameter belongs to none of them.
     """
     on_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     on_meta = {name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in on_meta.items()}
@@ -64,7 +62,7 @@ def count(
 
 
 def _width(packet, args):
-    """Columns of one matrix product: for a convolution, the output channels of a group."""
+    """The columns of one matrix product: for a convolution, the output channels of a group."""
     if packet == _aten.convolution:
         weight, groups = args[1], args[8]
         return weight.shape[0] / groups
@@ -72,13 +70,13 @@ def _width(packet, args):
 
 
 class _Counter(TorchDispatchMode):
-    """Adds up, for the part that began last, what each operation does and what autograd saves of it."""
+    """Sums, for the part that began last, what each operation does and what autograd saves of it."""
 
     def __init__(self, parameters):
         super().__init__()
-        self._runs, self._outputs = [], []  # the parts as they ran, and their outputs' elements
-        self._found = defaultdict(float)  # by (index of the run, what)
-        self._saved = {}  # storages, which must live on: another could be given the same address
+        self._runs, self._outputs = [], []  # the parts as they ran, and their outputs' element counts
+        self._found = defaultdict(float)  # keyed by (index of the run, quantity)
+        self._saved = {}  # kept alive, so that no address is reused
         self._parameters = parameters
 
     def begin(self, part, inputs):

@@ -1,6 +1,4 @@
-"""The bytes that a rank of a stage holds, by category, each at its most;
-and all together at the fullest moment of a step.
-"""
+"""The bytes that a rank of a stage holds: each category at its maximum, and the total at the peak of a step."""
 
 from collections.abc import Sequence
 
@@ -14,9 +12,9 @@ _FSDP = "Zhao and others, 2023"
 
 
 def memory(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: int) -> Line:
-    """The Line of the stage that holds most; `cut` are the stages' layers.
+    """The Line of the stage that holds most; `cut` are the layers of each stage.
 
-    The most of each category, whenever that is.
+    Each category counts at its own maximum, at whatever moment that is.
     """
     found = [_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(cut)]
     return max(found, key=lambda line: line.value)
@@ -41,7 +39,7 @@ def _kept(name, own, each, method, needed):
 
 
 def _buffers(layers, method):
-    """What data parallelism holds beside the states, of the stage's layers."""
+    """The buffers of data parallelism for the stage's layers, beside the states."""
     sent = method.state.sent
     if method.divides("full"):
         sizes = sorted((parameters_of([layer], method) for layer in layers), reverse=True)
@@ -64,7 +62,7 @@ def _buffers(layers, method):
 
 
 def in_flight(index: int, method: Method, num_micro_batches: int) -> float:
-    """How many micro-batches' activations stage `index` keeps at once; a fraction where chunks are kept one by one."""
+    """The number of micro-batches whose activations stage `index` holds at once; fractional with chunks."""
     p, m = method.pipeline, num_micro_batches
     if p == 1:
         return 1
@@ -95,13 +93,13 @@ def _activations(index, layers, method, num_micro_batches):
 
 
 def _recomputed(layer, method):
-    """Bytes of activations that a layer has for one sample in its backward pass alone."""
+    """Bytes of activations, per sample, that a layer holds only during its backward pass."""
     is_again = layer.is_block and method.checkpointing != "none"
     return kept_bytes(layer, method, recomputed=True) - kept_bytes(layer, method) if is_again else 0.0
 
 
 def kept_bytes(layer: Layer, method: Method, recomputed: bool = False) -> float:
-    """Bytes of activations that a layer keeps for one sample; `recomputed`: while it has just computed them again."""
+    """Bytes of activations a layer keeps per sample; with `recomputed`, right after their recomputation."""
     t, is_divided = method.tensor, method.sequence_parallel
     checkpointing = "none" if recomputed or not layer.is_block else method.checkpointing
     if checkpointing == "full":
@@ -111,9 +109,10 @@ def kept_bytes(layer: Layer, method: Method, recomputed: bool = False) -> float:
 
 
 def peak(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: int) -> Line:
-    """The Line of the fullest moment of a step, on the stage that it is fullest on.
+    """The Line of the peak of a step, on the stage where it is highest.
 
-    Gradients come as activations go, layer by layer, but where there are several micro-batches: the first one's stay.
+    Layer by layer, gradients appear as activations are freed. With several micro-batches the first one's gradients
+    stay.
     """
     found = [_peak_of_stage(i, layers, method, num_micro_batches) for i, layers in enumerate(cut)]
     return max(found, key=lambda line: line.value)
@@ -128,11 +127,11 @@ def _peak_of_stage(index, layers, method, m):
     shards = method.shards_of("gradients")
     sizes = [parameters_of([layer], method) for layer in layers]
     kept = [method.micro_batch * kept_bytes(layer, method) for layer in layers]
-    of_others = (in_flight(index, method, m) - 1) * sum(kept)  # other micro-batches
+    of_others = (in_flight(index, method, m) - 1) * sum(kept)  # the other micro-batches
     buckets = sum(line.value for line in _buffers(layers, method))
     moments = []
     for i in reversed(range(len(layers))):
-        before, after = sum(sizes[i + 1 :]), sum(sizes[i:])  # parameters whose gradients are there
+        before, after = sum(sizes[i + 1 :]), sum(sizes[i:])  # parameters that have gradients
         if m > 1:
             before = after = own
         activations = sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)
@@ -140,7 +139,7 @@ def _peak_of_stage(index, layers, method, m):
             moments.append((i, after, buckets, activations))
             continue
         ahead = sizes[i - 1] if i and method.overlap else 0
-        sending = sizes[i + 1] if i + 1 < len(layers) else 0  # the gradients of the unit before, until these are sent
+        sending = sizes[i + 1] if i + 1 < len(layers) else 0  # the previous unit's gradients, still being sent
         during = state.sent * (2 * sizes[i] + ahead + sending)
         moments.append((i, before, during, activations))
         moments.append((i, after, state.sent * (2 * sizes[i] + ahead), sum(kept[:i])))

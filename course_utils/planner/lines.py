@@ -1,4 +1,4 @@
-"""A number of an answer with its name, its formula and where it comes from; a total holds the lines that it adds up."""
+"""Named numbers with formula and source; a total holds the lines that it sums."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ _SCALES = {"bytes": {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}, "s": {"s": 1,
 
 @dataclass(frozen=True)
 class Line:
-    """`value` in `unit` ("bytes", "s", or any other word); `formula` in words and symbols;
-    `source`, where it is published; `kind`, for programs, which part of the work it belongs to.
+    """One number: `value` in `unit` ("bytes", "s", or any other word).
+
+    `formula` is in words and symbols, `source` is the publication, and `kind` tells programs which part of the work
+    this is.
     """
 
     name: str
@@ -21,14 +23,14 @@ class Line:
     kind: str = ""
 
     def __getitem__(self, name):
-        """The part called `name`, at any depth. Raises KeyError that lists the names there are."""
+        """The part called `name`, at any depth; raises a KeyError that lists the names."""
         for line in self.all():
             if line.name == name:
                 return line
         raise KeyError(f"no line {name!r} in {self.name}, which has {', '.join(line.name for line in self.all())}")
 
     def all(self) -> Iterator["Line"]:
-        """This line's parts, theirs after each of them."""
+        """All parts at any depth, each before its own parts."""
         for part in self.parts:
             yield part
             yield from part.all()
@@ -47,13 +49,13 @@ class Line:
 
 
 def total(name: str, unit: str, parts: Iterable[Line], formula: str = "", source: str = "") -> Line:
-    """The sum of `parts`, those left out that are 0."""
+    """The sum of `parts` as a Line; parts that are 0 are dropped."""
     parts = tuple(part for part in parts if part.value)
     return Line(name, sum(part.value for part in parts), unit, formula or "the sum of these", source, parts)
 
 
 def in_words(value: float, unit: str) -> str:
-    """`value` with three or four digits and a unit of its size: 1.2e9 bytes are "1.2 GB"."""
+    """The number with three or four digits and a fitting unit: 1.2e9 bytes are "1.2 GB"."""
     scales = _SCALES.get(unit, {unit: 1})
     word = next((word for word, scale in scales.items() if abs(value) >= scale), list(scales)[-1])
     return f"{value / scales[word]:,.4g} {word}"

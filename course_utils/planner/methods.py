@@ -7,7 +7,7 @@ from .clusters import Cluster
 from .networks import Layer, Network
 from .sizes import require
 
-SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO's stages 0 to 3; the last is FSDP's
+SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO stages 0 to 3; "full" is FSDP
 CHECKPOINTING = ("none", "selective", "full")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 NOT_MODELLED = (
@@ -18,9 +18,7 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True)
 class State:
-    """Bytes that a parameter takes: its weight, its gradient, the optimizer's;
-    `sent`, of its weight or gradient in a message.
-    """
+    """Bytes per parameter: of its weight, its gradient, its optimizer state, and (`sent`) in a message."""
 
     weights: float
     gradients: float
@@ -28,7 +26,7 @@ class State:
     sent: float
 
 
-# By (is it mixed precision?, optimizer). Mixed precision keeps an fp32 copy with the optimizer, as ZeRO counts it (K =
+# Keyed by (is mixed precision, optimizer). Mixed precision counts an fp32 copy as optimizer state, as ZeRO does (K =
 # 12).
 STATES = {
     (False, "sgd"): State(4, 4, 0, 4),
@@ -42,13 +40,12 @@ STATES = {
 
 @dataclass(frozen=True)
 class Method:
-    """`data` × `tensor` × `pipeline` ranks: tensor-parallel neighbours first, pipeline stages last, as Megatron numbers
-    them.
+    """A split over `data` × `tensor` × `pipeline` ranks, numbered as Megatron does: tensor first, pipeline last.
 
-    `shard` is divided over the data-parallel ranks, or with `replicas` (HSDP) over those of one of that many replicas.
-    `overlap` hides messages behind computing; `buckets`: gradients are copied to be sent, as DDP does by default.
-    `state` overrides the bytes of a parameter. Offloading to the CPU or a disk, LoRA and other frozen weights, mixtures
-    of experts, context parallelism, and quantized or fp8 training are not modelled.
+    `shard` is divided over the data-parallel ranks or, with `replicas` (HSDP), over those of one replica. `overlap`
+    hides communication behind compute; with `buckets`, gradients are copied to be sent, as DDP does by default. `state`
+    overrides the bytes per parameter. Not modelled: offloading to CPU or disk, LoRA and other frozen weights, mixtures
+    of experts, context parallelism, and quantized or fp8 training.
     """
 
     data: int = 1
@@ -102,7 +99,7 @@ class Method:
 
     @property
     def shards(self) -> int:
-        """The ranks that divide what `shard` names."""
+        """The number of ranks over which `shard` is divided."""
         return 1 if self.shard == "none" else self.data // self.replicas
 
     def divides(self, what: str) -> bool:
@@ -110,12 +107,12 @@ class Method:
         return SHARDS.index(self.shard) >= SHARDS.index(what)
 
     def shards_of(self, what: str) -> int:
-        """Among how many ranks `what` is divided."""
+        """The number of ranks over which `what` is divided."""
         return self.shards if self.divides(what) else 1
 
 
 def require_room(network: Network, cluster: Cluster, method: Method) -> None:
-    """Raises ValueError, which names the argument, where the model cannot be cut so, or the ranks find no place."""
+    """Raise ValueError, naming the argument, if the model cannot be split like this or the ranks do not fit."""
     t, p, num_gpus, per_node = method.tensor, method.pipeline, method.world_size, cluster.gpus_per_node
     for what, number in (("heads", network.heads), *network.widths):
         if number and number % t:
@@ -140,15 +137,14 @@ def require_room(network: Network, cluster: Cluster, method: Method) -> None:
 
 
 def parameters_of(layers: Iterable[Layer], method: Method) -> float:
-    """How many of the layers' parameters one of the tensor-parallel ranks has, before they are sharded."""
+    """The number of the layers' parameters on one tensor-parallel rank, before sharding."""
     return sum(layer.parameters for layer in layers) / method.tensor
 
 
 def stages(network: Network, num_stages: int) -> list[tuple[Layer, ...]]:
-    """The layers of each stage, blocks in equal numbers (the first stages have one more), the rest beside their
-    neighbours.
+    """The layers of each stage: equal numbers of blocks (earlier stages get one more), others beside their neighbours.
 
-    Raises ValueError where there are fewer blocks than stages.
+    Raises ValueError if there are fewer blocks than stages.
     """
     blocks = [i for i, layer in enumerate(network.layers) if layer.is_block]
     if num_stages > len(blocks):

@@ -1,6 +1,6 @@
-"""What a model asks of a GPU, layer by layer, for one sample: parameters, products, bytes moved, bytes kept.
+"""A model's costs per layer and sample: parameters, products, bytes moved, bytes kept.
 
-A transformer's numbers follow from its widths; any other model's are counted from the module itself (`counting`).
+A transformer's numbers follow from its sizes; any other model is counted from its module (`counting`).
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,13 @@ from .sizes import require
 
 @dataclass(frozen=True)
 class Work:
-    """For one sample. `flops` of matrix products forward (backward takes twice as many); `idle`, those that a GPU's
-    lanes could have done meanwhile, had the products been wider; `products`, bytes that they read and write, where that
-    may take longer;
-    `forward` and `backward`, bytes that everything else reads and writes; `kept`, bytes
-    of activations kept for the backward pass."""
+    """The work of one sample.
+
+    `flops` are those of the forward matrix products (backward takes twice as many). `idle` is the FLOP lost to GPU
+    lanes that narrow products leave idle. `products` are the bytes that products read and write, where that may take
+    longer. `forward` and `backward` are the bytes that everything else reads and writes. `kept` are the bytes of
+    activations kept for the backward pass.
+    """
 
     flops: float = 0.0
     idle: float = 0.0
@@ -26,12 +28,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Layer:
-    """A part that pipelines do not cut, and FSDP gathers at once. `output` in bytes a sample. One that is no block, an
-    embedding or a head, stays on the stage of its neighbour, and is not recomputed.
+    """A part that pipelines do not cut and that FSDP gathers as one; `output` is in bytes per sample.
 
-    Tensor parallelism divides `split`, and `core`, the attention that selective recomputation does again; `whole` is
-    done by all of its ranks alike, unless the sequence is divided, too. It adds up `all_reduces` outputs forward, as
-    many backward.
+    A layer that is not a block (embedding, head) stays on the stage of its neighbour and is not recomputed.
+
+    Tensor parallelism divides `split` and `core`; `core` is the attention that selective recomputation repeats. Every
+    rank does all of `whole`, unless the sequence is divided too. `all_reduces` is the number of outputs summed over
+    ranks forward, and again backward.
     """
 
     name: str
@@ -44,16 +47,16 @@ class Layer:
     is_block: bool = True
 
     def on_rank(self, what: str, tensor: int = 1, is_sequence_divided: bool = False) -> float:
-        """`what` of its Work ("flops", "kept", …) on one of `tensor` ranks."""
+        """The quantity `what` of Work ("flops", "kept", …) on one of `tensor` ranks."""
         whole = getattr(self.whole, what) / (tensor if is_sequence_divided else 1)
         return whole + (getattr(self.split, what) + getattr(self.core, what)) / tensor
 
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in order; `tokens` a sample, or 1; `heads` that tensor parallelism divides, or None.
+    """A list of layers; `tokens` per sample, or 1; `heads` that tensor parallelism divides, or None.
 
-    `widths` are further numbers that it divides, (what, number) each.
+    `widths` are further numbers that it divides, as (what, number).
     """
 
     layers: tuple[Layer, ...]
@@ -67,7 +70,7 @@ class Network:
 
     @property
     def flops(self) -> float:
-        """Of matrix products, forward, for one sample."""
+        """FLOP of the forward matrix products for one sample."""
         return sum(layer.on_rank("flops") for layer in self.layers)
 
 
@@ -77,15 +80,15 @@ def _of_norms(elements, element_bytes, dropout):
     return Work(
         forward=elements * (10 * e + 2 * mask),
         backward=elements * ((16 if dropout else 12) * e + 2 * mask),
-        kept=elements * (4 * e + 2 * mask),  # both norms' and both products' inputs, two masks
+        kept=elements * (4 * e + 2 * mask),  # inputs of both norms and both products, two masks
     )
 
 
 def _of_scores(scores, element_bytes, dropout):
-    """Bytes that attention moves forward and backward, and keeps, for so many scores: softmax, then dropout."""
+    """Bytes that attention moves forward, moves backward, and keeps, for `scores` elements: softmax, then dropout."""
     e, mask = element_bytes, 1 if dropout else 0
     forward = (4 if dropout else 2) * e + mask  # read, write
-    backward = (5 if dropout else 3) * e + mask  # the gradient, the output, write
+    backward = (5 if dropout else 3) * e + mask  # gradient, output, write
     return scores * forward, scores * backward, scores * ((2 if dropout else 1) * e + mask)
 
 
@@ -104,28 +107,29 @@ def transformer(
     gated: bool = False, kv_heads: int | None = None, biases: bool = True, positions: bool = True, tied: bool = True,
     dropout: bool = True, fused_attention: bool = False, element_bytes: int = 2,
 ) -> Network:  # fmt: skip
-    """A decoder of `layers` blocks; a sample is a sequence.
+    """A decoder of `layers` blocks; a sample is one sequence.
 
-    With the defaults it is the GPT of Narayanan and others (2021): parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)),
-    forward 24sh² + 4s²h FLOP a block, and of Korthikanti and others (2022): 34 + 5as/h bytes kept a block, token and
-    hidden element. `fused_attention` keeps no scores, and computes them again. Raises ValueError for impossible sizes.
+    The defaults give the GPT of Narayanan and others (2021), with parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)) and
+    24sh² + 4s²h forward FLOP per block, and of Korthikanti and others (2022), with 34 + 5as/h bytes kept per block,
+    token and hidden element. `fused_attention` keeps no scores and recomputes them. Raises ValueError for impossible
+    sizes.
     """
     _require_sizes(
         hidden=hidden, layers=layers, heads=heads, sequence=sequence, vocabulary=vocabulary,
         feed_forward=1 if feed_forward is None else feed_forward, kv_heads=heads if kv_heads is None else kv_heads,
     )  # fmt: skip
     h, s, e, width = hidden, sequence, element_bytes, feed_forward or 4 * hidden
-    kv = h * (kv_heads or heads) // heads  # keys' and values' own width
+    kv = h * (kv_heads or heads) // heads  # width of keys and of values
     matrices = 2 * h * h + 2 * h * kv + (3 if gated else 2) * h * width
     vectors = (2 * h + 2 * kv + width + h if biases else 0) + (4 if biases else 2) * h
     mask = 1 if dropout else 0
-    scores = heads * s * s  # elements of one sample's attention
-    inner = width * (3 if gated else 2) / h  # what the activation function reads and writes, in units of h
+    scores = heads * s * s  # attention scores per sample
+    inner = width * (3 if gated else 2) / h  # activation function's reads and writes, in units of h
     split = Work(
         flops=2 * s * matrices,
         forward=s * h * e * inner,
         backward=s * h * e * 1.5 * inner,
-        # queries, keys, values, the context; around the activation
+        # queries, keys, values, context; input and output of the activation function
         kept=s * e * (h + 2 * kv + h + (3 if gated else 2) * width),
     )
     core = Work(flops=4 * s * s * h)
@@ -139,7 +143,7 @@ def transformer(
     blocks = layers * (
         Layer("block", matrices + vectors, output, _of_norms(s * h, e, dropout), split, core, all_reduces=2),
     )
-    logits = 4.0 * s * vocabulary  # in fp32: softmax and its gradient go over them twice each
+    logits = 4.0 * s * vocabulary  # fp32: softmax and its gradient each make two passes
     last = Layer(
         "head",
         0 if tied else vocabulary * h,

@@ -1,8 +1,8 @@
-"""What others measured and printed, beside what the planner says: how far may it be trusted?
+"""Published measurements beside the planner's predictions, to show how far it can be trusted.
 
     python -m course_utils.planner.published        the table, and the median and worst error
 
-No row here is an input of the planner. Inputs are one row for each kind of GPU and the data sheets (`clusters`).
+No row here is an input of the planner; its inputs are one row per kind of GPU and the data sheets (`clusters`).
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,15 @@ from . import GPU, Cluster, Group, Method, State, all_reduce, plan, transformer
 
 A100, A100_40 = Cluster("A100-80"), Cluster("A100-40")
 H100 = Cluster("H100", inside=370e9, between=400e9)
-NVLINK_V100 = 150e9  # its data sheet's 300 GB/s are of both directions
-# NVIDIA's technical overview of the P100 has 720 GB/s; four in a server with a card of 25 Gbit/s.
+NVLINK_V100 = 150e9  # the data sheet's 300 GB/s count both directions
+# From NVIDIA's technical overview of the P100: 720 GB/s; four per server, with a 25 Gbit/s card.
 P100 = Cluster(GPU("P100", 16e9, 720e9, {"fp32": 10.6e12}), gpus_per_node=4, inside=80e9, between=25e9 / 8)
 HEADS = {2304: 24, 3072: 32, 6144: 48, 12288: 96, 20480: 128}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A published number, and the planner's for it, in one `unit`;
-    `reason`, where they differ much, as far as it was found.
-    """
+    """A published number and the planner's prediction, in one `unit`; `reason` explains a large difference."""
 
     source: str
     what: str
@@ -35,7 +33,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a share of what was published."""
+        """The relative error of the prediction."""
         return self.predicted / self.published - 1
 
 
@@ -46,7 +44,7 @@ def rows() -> Iterator[Row]:
 
 
 def memories() -> Iterator[Row]:
-    """Bytes at the fullest moment; torchtitan's parameters and gradients are fp32, gathered and sent in bf16."""
+    """Peak bytes; torchtitan keeps parameters and gradients in fp32 and gathers and sends them in bf16."""
     method = Method(8, shard="full", micro_batch=2, checkpointing="selective", state=State(4, 4, 8, 2))
     said = plan(_llama(), H100, method, 16).peak.value / 2**30
     for what, found in (("as written", 82.4), ("compiled", 77.0)):
@@ -54,7 +52,7 @@ def memories() -> Iterator[Row]:
 
 
 def misses() -> Iterator[Row]:
-    """Rows that the planner does not reach, with the reason."""
+    """Rows that the planner misses, with the reason."""
     yield from nccl()
     yield Row(
         "Horovod",
@@ -72,9 +70,9 @@ def _gpt(hidden, layers, heads):
 
 
 def narayanan() -> Iterator[Row]:
-    """Full recomputation, fp16, gradients sent after the backward pass; one sequence a micro-batch."""
+    """Full recomputation, fp16, gradients sent after the backward pass, one sequence per micro-batch."""
     source = "Narayanan and others, 2021"
-    table = [  # billions of parameters, hidden, layers, tensor, pipeline, GPUs, batch, TFLOPS a GPU
+    table = [  # B parameters, hidden, layers, tensor, pipeline, GPUs, batch, TFLOPS per GPU
         (1.7, 2304, 24, 1, 1, 32, 512, 137),
         (3.6, 3072, 30, 2, 1, 64, 512, 138),
         (18.4, 6144, 40, 8, 1, 256, 1024, 135),
@@ -91,11 +89,9 @@ def narayanan() -> Iterator[Row]:
 
 
 def korthikanti() -> Iterator[Row]:
-    """Seconds a step of 22 B and 175 B parameters, recomputed in full,
-    and selectively with the sequence divided, too.
-    """
+    """Seconds per step of 22 B and 175 B parameters: fully recomputed, and selectively with a divided sequence."""
     source = "Korthikanti and others, 2022"
-    table = [  # hidden, layers, heads, stages, chunks, batch, micro-batch, seconds with full, with selective
+    table = [  # B parameters, hidden, layers, heads, stages, chunks, batch, micro-batch, s full, s selective
         (22, 6144, 48, 64, 1, 1, 4, 4, 1.42, 1.10),
         (175, 12288, 96, 96, 8, 3, 64, 1, 18.13, 13.75),
     ]
@@ -121,7 +117,7 @@ def _mpt(hidden, layers, heads):
 
 
 def llm_foundry() -> Iterator[Row]:
-    """FSDP over all GPUs. The micro-batch is printed for the H100 only; on the A100 it hardly matters."""
+    """FSDP over all GPUs; the micro-batch is published for the H100 only, and hardly matters on the A100."""
     table = [
         ("7 B, A100", A100_40, _mpt(4096, 32, 32), "full", {8: 3679, 16: 3645, 32: 3725, 64: 3665, 128: 3623}, 8),
         ("1 B, A100", A100_40, _mpt(2048, 24, 16), "none", {8: 19271, 16: 19085, 64: 19001, 128: 18647}, 4),
@@ -153,14 +149,14 @@ def _llama():
 
 
 def torchtitan() -> Iterator[Row]:
-    """Llama 3 8B. The planner's norms and activations are fused ones, as a compiler makes them."""
+    """Llama 3 8B; the planner assumes fused norms and activations, as a compiler produces."""
     said = plan(_llama(), H100, Method(8, shard="full", micro_batch=2, checkpointing="selective"), 16)
     for what, found in (("as written", 5762), ("compiled", 6667)):
         yield Row("torchtitan", f"Llama 3 8B × 8, {what}", "tokens/s a GPU", found, said.tokens_per_s)
 
 
 def fsdp() -> Iterator[Row]:
-    """175 B parameters on 128 and 512 GPUs, 2 Tbit/s between nodes; "more than" 173 and 186 are printed."""
+    """A model of 175 B parameters on 128 and 512 GPUs, 2 Tbit/s between nodes; published as "more than" 173 and 186."""
     cluster, network = Cluster("A100-80", between=250e9), transformer(12288, 96, 96, 2048, 50257)
     for num_gpus in (128, 512):
         for micro_batch, found in ((1, 173), (2, 186)):
@@ -172,13 +168,13 @@ def fsdp() -> Iterator[Row]:
 
 @cache
 def _counted(name, element_bytes=4):
-    """A network of torchvision, its images as large as it was made for."""
+    """A torchvision network with its native image size."""
     import torch
     import torchvision
 
     from .counting import count
 
-    is_inception = name == "inception_v3"  # its head beside is left out, and it warns about its slow start
+    is_inception = name == "inception_v3"  # no auxiliary head, and no slow initialisation with its warning
     side, options = (299, {"aux_logits": False, "init_weights": False}) if is_inception else (224, {})
     with torch.device("meta"):
         module = getattr(torchvision.models, name)(**options)
@@ -186,14 +182,14 @@ def _counted(name, element_bytes=4):
 
 
 def _images(name, cluster, num_gpus, micro_batch, precision="fp32"):
-    """The Plan of a network of torchvision under DDP."""
+    """The Plan of a torchvision network under DDP."""
     network = _counted(name, 4 if precision == "fp32" else 2)
     method = Method(num_gpus, precision=precision, optimizer="momentum", micro_batch=micro_batch)
     return plan(network, cluster, method, num_gpus * micro_batch)
 
 
 def ddp() -> Iterator[Row]:
-    """PyTorch's benchmark of DDP, 32 images a GPU; the first of each row without DDP."""
+    """PyTorch's DDP benchmark, 32 images per GPU; the first number of each row is without DDP."""
     cluster = Cluster("V100-32", inside=NVLINK_V100, between=50e9)
     for name, published in (
         ("resnet50", (0.097, 0.100, 0.103, 0.103, 0.104, 0.104)),
@@ -205,7 +201,7 @@ def ddp() -> Iterator[Row]:
 
 
 def on_v100() -> Iterator[Row]:
-    """ResNet-50 on one V100 and on eight: in fp32, 128 images a GPU, and in mixed precision, 256."""
+    """ResNet-50 on one and on eight V100: fp32 with 128 images per GPU, mixed precision with 256."""
     cluster = Cluster("V100-16", inside=NVLINK_V100)
     for source, what, micro_batch, precision, published in (
         ("OneFlow DLPerf", "fp32", 128, "fp32", (351, 2707)),
@@ -218,7 +214,7 @@ def on_v100() -> Iterator[Row]:
 
 
 def horovod() -> Iterator[Row]:
-    """512 GPUs over one, 64 images a GPU."""
+    """Scaling efficiency of 512 GPUs over one, 64 images per GPU."""
     for name, what in (("inception_v3", "Inception V3"), ("resnet101", "ResNet-101")):
         yield Row("Horovod", f"{what} × 512", "of ideal", 0.90, _efficiency(name, 512))
 
@@ -229,7 +225,7 @@ def _efficiency(name, num_gpus):
 
 
 def nccl() -> Iterator[Row]:
-    """An all-reduce among 2 × 4 H100. The link is not stated: its bandwidth is what 16 GiB in 127,660 µs come to."""
+    """An all-reduce among 2 × 4 H100; the unpublished link bandwidth follows from 16 GiB in 127,660 µs."""
     group = Group(8, 4)
     bandwidth = 2 * 7 / 8 * 2**34 / 127_660e-6
     cluster = Cluster("H100", gpus_per_node=4, inside=370e9, between=bandwidth)

@@ -10,17 +10,16 @@ from .methods import Method, parameters_of
 from .networks import Layer
 
 BUCKET = 25e6  # bytes of gradients that DDP sends at once
-# Kinds of a micro-batch's lines. What is computed again is part of the backward pass: messages hide behind it, too.
+# The kind of each line of a micro-batch. Recomputation belongs to the backward pass, so messages hide behind it too.
 FORWARD, BACKWARD = "forward", "backward"
 
 
 def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num_micro_batches: int) -> Line:
-    """The Line of one optimizer step: products, the rest, messages that nothing hides, the pipeline's bubble, the
-    update.
+    """The Line of one optimizer step: products, the rest, exposed messages, pipeline bubble, update.
 
-    `cut` are the stages' layers.
+    `cut` are the layers of each stage.
     """
-    known: dict[tuple[Layer, ...], Line] = {}  # of many stages most are alike
+    known: dict[tuple[Layer, ...], Line] = {}  # most stages are alike
     times = [known.get(layers) or known.setdefault(layers, _micro_batch(layers, cluster, method)) for layers in cut]
     slowest = max(times, key=lambda line: line.value)
     m = num_micro_batches
@@ -49,7 +48,7 @@ def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num
 
 
 def _micro_batch(layers, cluster, method):
-    """Forward and backward of one micro-batch on one stage."""
+    """The Line of forward and backward of one micro-batch on one stage."""
     b, t, is_divided = method.micro_batch, method.tensor, method.sequence_parallel
     flops_per_s = cluster.gpu.peak(method.precision) * cluster.gpu.efficiency.matrix
     bytes_per_s = cluster.gpu.bandwidth * cluster.gpu.efficiency.memory
@@ -75,7 +74,7 @@ def _micro_batch(layers, cluster, method):
     messages, said = _inside_layers(kinds, cluster, method)
     forward = products(kinds)
     rest_formula = "bytes read and written / (bandwidth × efficiency)"
-    hidden = 0 if is_divided else min(messages, forward)  # the weights' gradients, half of backward, need no message
+    hidden = 0 if is_divided else min(messages, forward)  # weight gradients, half of backward, need no message
     parts = [
         line(FORWARD, "forward products", forward, "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
         line(FORWARD, "forward, the rest", rest(kinds, "forward"), rest_formula),
@@ -100,13 +99,13 @@ def _micro_batch(layers, cluster, method):
 
 
 def _inside_layers(kinds, cluster, method):
-    """Seconds of one direction's all-reduces of tensor parallelism, and what each of them is."""
+    """Seconds of tensor parallelism's all-reduces in one direction, and the formula of one."""
     group, seconds, said = Group.of(method.tensor, 1, cluster), 0.0, ""
     for layer, count in kinds.items():
         if not layer.all_reduces or group.size == 1:
             continue
         num_bytes = method.micro_batch * layer.output
-        # Where the sequence is divided, a reduce-scatter before and an all-gather after take the all-reduce's place.
+        # With a divided sequence, a reduce-scatter and an all-gather replace the all-reduce.
         line = (
             all_reduce(num_bytes, group, cluster) if not method.sequence_parallel else half(num_bytes, group, cluster)
         )
@@ -116,7 +115,7 @@ def _inside_layers(kinds, cluster, method):
 
 
 def _between_stages(layers, cluster, method):
-    """A stage's messages to its neighbours: each of the tensor-parallel ranks sends its part."""
+    """The Line of a stage's messages to its neighbours; each tensor-parallel rank sends its part."""
     if method.pipeline == 1:
         return Line("messages between stages", 0.0, "s")
     num_bytes = method.micro_batch * layers[0].output / method.tensor
@@ -126,7 +125,7 @@ def _between_stages(layers, cluster, method):
 
 
 def _gradients(cut, own, slowest, cluster, method, m):
-    """What data parallelism sends in a step and nothing hides."""
+    """The Lines of data parallelism's messages that the backward pass does not hide."""
     if method.data == 1:
         return []
     sent = method.state.sent

@@ -1,6 +1,7 @@
-"""The chapters' functions on GPUs, which are played (`helpers.played_gpus`): a tensor left on the CPU, two devices in
-one operation, a branch that only a GPU takes. The numbers are true, and held against the CPU's where the chapter holds
-them.
+"""The chapters' functions on simulated GPUs (`helpers.played_gpus`).
+
+They catch a tensor left on the CPU, two devices in one operation, and errors in a branch that only a GPU takes. The
+numbers are real, and are compared with the CPU's where the chapter compares them.
 """
 
 import pytest

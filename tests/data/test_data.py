@@ -361,9 +361,7 @@ def mirror(tmp_path, monkeypatch, serve):
 
 @pytest.fixture
 def cifar_mirror(tmp_path, monkeypatch, serve):
-    """A server that torchvision takes for CIFAR-10's: an archive with two small batches and the
-    names of the classes.
-    """
+    """A server that torchvision takes for CIFAR-10's: an archive with two small batches and the class names."""
     pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
     batch = pickle.dumps({"data": pixels, "labels": [0, 1, 2, 3, 4, 9]})
     files = {
@@ -391,7 +389,7 @@ def cifar_mirror(tmp_path, monkeypatch, serve):
 
 
 def load_and_be_killed(name, n):
-    """Load images in another process, which is killed before the n-th thing it moves into place; was it killed?"""
+    """Load images in a process that is killed before its n-th move into place; return whether it was killed."""
     if child := os.fork():
         return os.WIFSIGNALED(os.waitpid(child, 0)[1])
     try:

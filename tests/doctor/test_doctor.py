@@ -1,6 +1,4 @@
-"""The doctor on this machine, and where things are broken for real:
-in namespaces of its own, in a copy of the checkout.
-"""
+"""The doctor on this machine, and on real faults, in separate namespaces and in a copy of the checkout."""
 
 import itertools
 import json

@@ -1,6 +1,4 @@
-"""What chapter 15 says where its environment is absent, half made or another;
-and that real frameworks keep what it says.
-"""
+"""Chapter 15's messages if its environment is absent, half made or different, and its claims about real frameworks."""
 
 import json
 import os

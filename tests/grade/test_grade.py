@@ -1,5 +1,7 @@
-"""Submissions that differ in kind: what is written in them is judged in one process, one after another; what ends its
-process, or stays behind, is marked as a lecturer does, two at a time: each gets its own verdicts, whatever others do.
+"""Submissions of different kinds, each with its own verdicts whatever others do.
+
+Those that differ in what is written are marked in one process, one after another. Those that end their process or leave
+something behind are marked as a lecturer does, two at a time.
 """
 
 import csv

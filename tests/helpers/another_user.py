@@ -27,9 +27,7 @@ def missing():
 
 
 def as_another_user(home, *command, checkout=ROOT, **variables):
-    """The command line that runs `command` so in `checkout`, with the folder `home` as the user's
-    home, /home/student.
-    """
+    """The command line that runs `command` in `checkout`, with the folder `home` as the user's home, /home/student."""
     trees = [checkout, Path(sys.base_prefix).resolve()]
     closed = {
         next((folder for folder in reversed(tree.parents) if not folder.stat().st_mode & 0o001), None) for tree in trees

@@ -19,8 +19,9 @@ PRESS_AGAIN_MS = 10_000
 
 
 class Page:
-    """A notebook of several parts in JupyterLab: of the one that `part` chooses, `run` runs all cells, and `cell(i)` is
-    the i-th one's element.
+    """A notebook of several parts in JupyterLab; `part` chooses one.
+
+    `run` runs all cells of that part, and `cell(i)` is the element of its i-th cell.
     """
 
     def __init__(self, page, server, path, parts):
@@ -100,8 +101,9 @@ class Page:
 
 @contextlib.contextmanager
 def lab(folder, parts):
-    """A JupyterLab in `folder` with a notebook of {name of a part: list of cells}; yields a function that opens it as a
-    Page, anew each time, with a kernel of its own.
+    """Start JupyterLab in `folder` on a notebook of {part: list of cells}.
+
+    Yields a function that opens it as a Page, each time anew and with its own kernel.
     """
     from playwright.sync_api import sync_playwright
 
@@ -125,8 +127,9 @@ def lab(folder, parts):
 
 
 def cells_of(chapter, text):
-    """The code of a chapter that the first cell with `text` needs: what sets the chapter up, what gives a value to a
-    name that is needed, and that cell.
+    """The code of a chapter that the first cell with `text` needs.
+
+    It holds the chapter's setup, the cells that assign needed names, and that cell.
     """
     (path,) = notebooks.notebook_paths([chapter])
     cells = [notebooks.of_notebook(cell.source) for cell in notebooks.read(path).cells if cell.cell_type == "code"]

@@ -32,9 +32,7 @@ MACHINES = {
 
 
 def play(monkeypatch, *cards, **answers):
-    """Let this process meet a machine: one of MACHINES by its name, or with these `cards` in bus order,
-    and `answers`.
-    """
+    """Simulate a machine: one of MACHINES by name, or one with these `cards` in bus order and these `answers`."""
     parts = MACHINES[cards[0]] if cards and isinstance(cards[0], str) else {"cards": cards}
     stand_in = types.ModuleType("pynvml")
     stand_in.__dict__.update(vars(pynvml))

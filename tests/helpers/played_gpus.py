@@ -1,9 +1,8 @@
-"""GPUs that are played on the CPU: tensors compute there, true values included, and every one says on which GPU it
-would be.
+"""GPUs simulated on the CPU: tensors hold real values there, and each says which GPU it would be on.
 
-What PyTorch refuses on a GPU is refused here: two devices in one operation, `.numpy()` of a GPU's tensor. A tensor that
-C++ made (a gradient on its way, what DDP holds) does not say where it is, and goes with any other. Of torch.cuda there
-is what the course asks for. A worker is played by `launch(played, worker, …)`.
+What PyTorch refuses on a GPU is refused here: two devices in one operation, `.numpy()` of a GPU tensor. A tensor made
+by C++ (a gradient in transit, what DDP holds) has no known device and is accepted with any other. Of torch.cuda only
+what the course uses exists. Start such a worker with `launch(played, worker, …)`.
 """
 
 import contextlib

@@ -54,8 +54,9 @@ def _said_to_whom_passes(function, made):
 
 
 def _about_the_machine(function):
-    """What is raised and is not Wrong; and all of a function that returns at once where, whatever the answer, a call
-    without arguments says so.
+    """The exceptions that are not Wrong, and the bodies of functions that only report on the machine.
+
+    Such a function returns at once, whatever the answer, if a call without arguments says so.
     """
     errors = [error for error in _values_of(function, ast.Raise) if not _calls(error, "Wrong")]
     yield from _with_their_names(errors, function)
@@ -66,8 +67,9 @@ def _about_the_machine(function):
 
 
 def _places(function, tables):
-    """Where something happens: what stands in `case(…)`, and the strings of the table that are `what` in
-    `for what, x in table: … case(what)`.
+    """Where something happens: the arguments of `case(…)` and strings of tables.
+
+    The latter are those that become `what` in `for what, x in table: … case(what)`.
     """
     cases = [node for node in ast.walk(function) if _calls(node, "case")]
     yield from cases

@@ -1,5 +1,4 @@
-"""A Slurm of the tests' own: one controller and two nodes on loopback, really running, and nothing of it left
-afterwards.
+"""A private Slurm for tests: one real controller and two nodes on loopback, removed completely afterwards.
 
     def test_something(slurm, tmp_path):                  # skipped where Slurm is not installed
         job = slurm.submit("job.sbatch", tmp_path)
@@ -63,9 +62,7 @@ class Cluster:
         return [process for process, variables in environments() if marks <= variables]
 
     def stepds(self, job):
-        """Slurm's own processes beside those of a job; the last thing that one does is to say how
-        its part of the job ended.
-        """
+        """The Slurm processes that accompany a job; the last action of each is to report how its part ended."""
         return [
             process
             for process in psutil.process_iter(["cmdline"])

@@ -129,18 +129,14 @@ def configure(folder, lines):
 
 
 def cgroup_plugin():
-    """The plugin that asks nothing of the machine's cgroups, which every node loads and none of
-    the others here needs.
-    """
+    """The plugin that ignores the machine's cgroups; every node loads it, and the others are not needed here."""
     said = subprocess.run(["slurmd", "-V"], env=environment(""), capture_output=True, text=True).stdout
     version = tuple(map(int, re.search(r"(\d+)\.(\d+)", said).groups()))
     return "disabled" if version >= (24, 5) else "cgroup/v1"
 
 
 def free_ports(count):
-    """Free ports of loopback, below those that the system gives to whoever asks for any:
-    nobody takes them meanwhile.
-    """
+    """Free ports on loopback, below the range that the system assigns, so that no one takes them meanwhile."""
     with contextlib.ExitStack() as held:
         ports = []
         while len(ports) < count:

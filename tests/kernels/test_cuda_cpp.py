@@ -30,8 +30,9 @@ extern "C" __global__ void add(int n, const float *x, float *y)
 
 
 def sources_in(text):
-    """[(CUDA source, is it right?)] of the plain strings in a Python text;
-    what stands in `try … except KernelError` is wrong.
+    """The plain strings of a Python text that are CUDA source: [(source, is it right?)].
+
+    A source in `try … except KernelError` is wrong.
     """
     tree = ast.parse(text)
     tried = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
@@ -45,7 +46,7 @@ def sources_in(text):
 
 
 def sources_of_the_course():
-    """[(where, source, is it right?)]"""
+    """All CUDA sources of the course, [(where, source, is it right?)]."""
     found = []
     for path in notebooks.notebook_paths():
         for number, cell in enumerate(notebooks.read(path).cells):

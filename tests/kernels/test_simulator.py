@@ -592,8 +592,9 @@ SIGNATURES = {
 
 
 def test_the_kernels_of_the_course_compile_for_every_gpu_that_torch_runs_on():
-    """By numba, without a GPU: for Turing, sm_75, and Blackwell, sm_120, and one kernel for those between. In a process
-    where no simulator was chosen.
+    """Compile with numba, without a GPU, for Turing (sm_75) and Blackwell (sm_120), and one kernel for those between.
+
+    It runs in a process where no simulator was chosen.
     """
     (path,) = notebooks.notebook_paths(["02"])
     code = f"""

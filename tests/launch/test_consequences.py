@@ -94,7 +94,7 @@ def test_an_exception_of_ones_own_is_the_cause_whatever_it_says(prepared, deed):
 
 
 def test_a_store_that_does_not_answer_is_shown_too(prepared):
-    """torch says so in the words of a lost connection, and it is torch that raises: then both are said."""
+    """Such an error from torch reads like a lost connection, so both errors are shown."""
     outcome = prepared.fail("launch(worker, store, world_size=2)")
     assert "127.0.0.1" in outcome.message and "in store" in outcome.message, outcome.shown
     assert "DistNetworkError" in outcome.message or "DistStoreError" in outcome.message, outcome.shown

@@ -105,9 +105,7 @@ number""").value
 
 @pytest.mark.alone
 def test_a_descendant_that_holds_the_channel_holds_nothing_up(notebook):
-    """A fork that outlives its rank has copies of all descriptors;
-    neither the timeout nor an interrupt waits for it.
-    """
+    """A fork that outlives its rank has copies of all descriptors, but neither timeout nor interrupt waits for it."""
     notebook.run(
         """
 def worker():

@@ -7,9 +7,7 @@ import pytest
 
 @pytest.fixture
 def beside(notebook, tmp_path):
-    """The notebook beside files that are called like modules of the standard library, and that say when they are run;
-    its next forkserver begins there.
-    """
+    """A notebook beside files named like standard modules, which report when run; its next forkserver starts there."""
     for name in ("random", "profile", "socket", "ctypes"):
         (tmp_path / f"{name}.py").write_text(
             f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\nraise SystemExit"

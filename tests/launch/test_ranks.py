@@ -66,7 +66,7 @@ before, sys.stdout = sys.stdout, {stream}""")
 
 
 def test_a_group_that_one_rank_fails_to_make_while_another_waits_for_it(ranks):
-    """torch counts it in the one, and names later groups by that count."""
+    """Only the failing rank counts the group in torch, which names later groups by that count."""
     outcome = ranks.fail("""%%ranks
 class Broken(dist.Store):
     def set_timeout(self, timeout): pass

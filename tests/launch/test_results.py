@@ -111,8 +111,9 @@ def test_a_refusal_shows_the_students_line_and_none_of_ours(notebook, call):
 
 
 def test_a_result_is_freed_with_its_last_name_and_its_class_is_entered_once_into_its_registry(notebook):
-    """Freed then, not when Python looks for circles, which it does by the number of objects, not by their size.
-    `__init_subclass__` runs where a class is made, and not again with each instance that comes back.
+    """A result is freed at once, not by the garbage collector, which goes by the number of objects, not their size.
+
+    `__init_subclass__` runs when a class is made, and not again with each instance that comes back.
     """
     freed, *entered = notebook.run("""
 import gc, weakref

@@ -87,7 +87,7 @@ launch(worker, world_size=2, backend=None).results
 
 
 def test_ranks_join_without_a_look_at_what_is_installed(notebook):
-    """torch looks for gloo among the entry points of all installed packages, which takes 10 ms and more a worker."""
+    """By default torch looks for gloo among all installed packages' entry points, at least 10 ms per worker."""
     value = notebook.run(
         """
 def worker():
@@ -324,7 +324,7 @@ os.sched_setaffinity(0, {min(cores)})
 
 
 def test_the_address_that_tutorials_set(notebook):
-    """torch's own DDP tutorial sets MASTER_PORT itself."""
+    """The DDP tutorial of torch sets MASTER_PORT itself."""
     value = notebook.run(
         """
 def setup_as_the_tutorial_does(rank=None, world_size=2):

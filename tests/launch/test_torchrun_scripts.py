@@ -169,7 +169,7 @@ json.loads(json.dumps({form.__name__: launch(form, world_size=2).results for for
 
 @pytest.mark.parametrize("backend", ["auto", None])
 def test_a_group_is_made_again_after_it_was_destroyed(prepared, backend):
-    """torchrun's own store keeps the addresses of the first."""
+    """The store of torchrun keeps the addresses of the first group."""
     assert prepared.run(f"launch(again_and_again, world_size=2, backend={backend!r}).results").value == [[3.0] * 3] * 2
 
 

@@ -1,5 +1,6 @@
-"""The programs beside the chapters run as a reader would run them, and say in every line what one
-device would not need. Torchrun itself starts ddp.py and elastic.py; `launch` makes its environment for the others.
+"""The programs beside the chapters run as a reader would run them and mark every line that one device would not need.
+
+Torchrun itself starts ddp.py and elastic.py; `launch` makes its environment for the others.
 """
 
 import difflib

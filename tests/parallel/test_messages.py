@@ -1,6 +1,4 @@
-"""Messages arrive, whatever the tensor looks like; a ring adds up as dist.all_reduce does, a tree hands out;
-all are counted.
-"""
+"""Messages arrive for any tensor layout, ring and tree compute the right results, and everything is counted."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""A parameter server: equal to one process where nobody is stale, never staler than its bound, and
-clear about who is gone.
-"""
+"""A parameter server equals one process if no worker is stale, keeps its staleness bound, and reports who has ended."""
 
 import os
 import random
@@ -94,7 +92,7 @@ def take_part(num_servers, num_workers, rule, optimizer=sgd, dtype=torch.float64
 
 
 def served(results):
-    """(what servers held at the end, together; the Served of those that did)"""
+    """What the servers held at the end, combined, and the Served of those that held something."""
     told = [result for result in results if isinstance(result, Served) and result.parameters]
     keys = [name for one in told for name in one.parameters]
     assert len(keys) == len(set(keys))  # each on one server

@@ -14,9 +14,7 @@ def own(rank, seed):
 
 
 def run_both(ranks=None):
-    """For each function what it returned, the input's gradient, and whether input and gradient
-    were left as they are.
-    """
+    """Return for each function its result, the input's gradient, and whether input and gradient were left unchanged."""
     rank, group = dist.get_rank(), None if ranks is None else dist.new_group(ranks)
     if ranks is not None and rank not in ranks:
         return None

@@ -1,6 +1,4 @@
-"""The planner against published tables: formulas to the printed digit, measurements within the
-errors that the course states.
-"""
+"""The planner against published tables: formulas to the last printed digit, measurements within the stated errors."""
 
 import math
 from dataclasses import replace

@@ -13,7 +13,7 @@ from course_utils.processes import linux
 
 @pytest.mark.parametrize("has_waitid", [True, False], ids=["waitid", "without waitid"])
 def test_children_that_ended_are_collected_and_their_groups_killed(monkeypatch, has_waitid):
-    """macOS has os.waitid since Python 3.13 only."""
+    """On macOS, os.waitid exists only since Python 3.13."""
     if not has_waitid:
         monkeypatch.delattr(os, "waitid", raising=False)
     reader, writer = os.pipe()

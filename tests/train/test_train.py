@@ -1,8 +1,7 @@
-"""The training program: every strategy ends at one process's parameters, a killed run goes on bit for bit, and what
-cannot be right is refused in one sentence.
+"""The training program: all strategies match one process, killed runs resume bit for bit, and errors are one sentence.
 
-Workers come from `launch`, which starts them in a tenth of a second; what concerns the command line runs in a fork of
-one, and once as a reader would run it: a Python that imports torch takes two seconds.
+Workers come from `launch`, which starts them in a tenth of a second. Command-line tests run in a fork of a worker, and
+once as a reader would run it: a Python that imports torch takes two seconds.
 """
 
 import contextlib
@@ -83,8 +82,9 @@ def run(*command, **settings):
 def run_forked(
     *arguments, program="from course_utils.train.program import program; program()", world_size=1, stderr=None
 ):
-    """Run the text `program` in forks of workers, a list of how they ended: one without ranks, or several as torchrun
-    starts them. `stderr` is the path of a device to write errors to.
+    """Run the text `program` in forks of workers and return how they ended, as a list.
+
+    There is one fork without ranks, or several as torchrun starts them. `stderr` is the path of a device for errors.
     """
 
     def fork():

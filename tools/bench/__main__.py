@@ -1,10 +1,10 @@
-"""How long a launch takes, what it costs, what clocking a step costs, and how quick our ring is: `make bench`, or
+"""Measure the time and cost of a launch, the cost of clocking a step, and the speed of our ring: `make bench`.
 
     python -m tools.bench [--print-seconds 120]
 
-Everything is measured in one run and from live IPython kernels with the workers' functions defined in a cell, except
-for `torch.multiprocessing.spawn` and `torchrun`, which need them in a file. Prints the tables and keeps the numbers in
-data/recorded/<machine>/launch.json. It takes about ten minutes, on a machine that does nothing else.
+Everything is measured in one run, from live IPython kernels whose cells define the workers' functions, except for
+`torch.multiprocessing.spawn` and `torchrun`, which need a file. Prints the tables and writes the numbers to
+data/recorded/<machine>/launch.json. Takes about ten minutes on an idle machine.
 """
 
 import argparse

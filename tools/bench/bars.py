@@ -1,17 +1,17 @@
-"""The tables that `make bench` ends on: every method beside launch, and every bar with what was measured."""
+"""The final tables of `make bench`: every method beside launch, and every limit with its measured value."""
 
 from statistics import median
 from typing import NamedTuple
 
-# Launches that asked within this many seconds of each other may begin in either order.
+# Launches requested within this many seconds of each other may begin in either order.
 APART_S = 0.02
 
 
 class Row(NamedTuple):
     what: str
     bar: float
-    values: list | tuple  # their median has to meet the bar; none where the measurement failed
-    at_least: bool = False  # a bar to reach rather than to stay below
+    values: list | tuple  # their median must meet the bar; empty if the measurement failed
+    at_least: bool = False  # the bar is a minimum, not a maximum
 
     def __str__(self):
         bar = f"{'≥' if self.at_least else '≤'} {self.bar:<6g}"
@@ -47,7 +47,7 @@ def print_latency(latency):
 
 
 def firsts(by_size):
-    """{world_size: [seconds to the last rank's first all-reduce, …]} of one method."""
+    """Seconds to the last rank's first all-reduce, for one method: {world_size: [seconds, …]}."""
     return {n: [first for first, _ in times] for n, times in by_size.items()}
 
 
@@ -116,10 +116,10 @@ def notebook_rows(values):
 
 
 def line(launches):
-    """How many of the launches, each (asked, begun, over), one that asked later overtook, and how long each waited.
+    """How many of the launches, each (asked, begun, over), were overtaken by a later one, and how long each waited.
 
-    A wait is what the launches that had asked before do not account for, in seconds for each of them and itself: it
-    has to hear that the one before is over, and to start its own workers.
+    A wait is the time not explained by earlier launches, in seconds per launch ahead plus itself, since each must learn
+    that the one before is over and start its own workers.
     """
     overtaken, waits = 0, []
     for asked, begun, _ in launches:

@@ -1,8 +1,8 @@
 """A training run to be killed: `python -m torch.distributed.run … -m tools.bench.elastic FOLDER`.
 
-It saves after every step, tells rank 0's steps in FOLDER/steps, a line for each attempt, and goes on until
-FOLDER/enough is there and all steps are done; then rank 0 writes a digest of the parameters to FOLDER/digest. Each
-step's batch depends on its number alone.
+It saves after every step. Rank 0 writes its steps to FOLDER/steps, one line per attempt. The run ends once
+FOLDER/enough exists and all steps are done; rank 0 then writes a digest of the parameters to FOLDER/digest. The batch
+of a step depends on its number alone.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from course_utils.models import DigitsNet
 from course_utils.train import places
 from course_utils.train.options import read
 
-NUM_STEPS, STEP_S = 600, 0.05  # slow steps, so that kills fall among them
+NUM_STEPS, STEP_S = 600, 0.05  # slow steps, so that kills hit during training
 
 
 def main(folder):

@@ -1,7 +1,7 @@
-"""What workers run that need a file: those of spawn, loky and torchrun.
+"""The functions of workers that need a file: those of spawn, loky and torchrun.
 
-`python -m torch.distributed.run … -m tools.bench.from_file all_reduce` prints, for each rank, time.monotonic() after
-its first all-reduce; `… train 12`, for rank 0 alone, images/s.
+`python -m torch.distributed.run … -m tools.bench.from_file all_reduce` prints each rank's time.monotonic() after its
+first all-reduce; `… train 12` prints images/s, from rank 0 alone.
 """
 
 import os
@@ -19,19 +19,19 @@ def first_all_reduce():
 
 
 def by_hand(rank, world_size, port, folder=None):
-    """What launch does before it calls a function: the environment, one core, a process group."""
+    """Do what launch does before it calls a function: environment, one core, process group."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     moment = first_all_reduce()
     dist.destroy_process_group()
     if folder:
-        (Path(folder) / str(rank)).write_text(str(moment))  # spawn brings nothing back
+        (Path(folder) / str(rank)).write_text(str(moment))  # spawn returns no results
     return moment
 
 
 def train(repeats):
-    """images/s of this rank, which trains with DDP."""
+    """Return the images/s of this rank, which trains with DDP."""
     import torch.nn.functional as F
     from torch.nn.parallel import DistributedDataParallel
 
@@ -56,7 +56,7 @@ def main(what, repeats=0):
     dist.init_process_group("gloo")
     value = train(int(repeats)) if what == "train" else first_all_reduce()
     if what == "all_reduce" or dist.get_rank() == 0:
-        sys.stdout.write(f"{value}\n")  # in one piece: torchrun's workers write unbuffered
+        sys.stdout.write(f"{value}\n")  # one write: torchrun's workers are unbuffered
     dist.destroy_process_group()
 
 

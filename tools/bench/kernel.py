@@ -1,4 +1,4 @@
-"""A live IPython kernel, as a notebook has one: cells/ holds the texts of the cells that it runs."""
+"""A live IPython kernel, as a notebook has one; cells/ holds the text of its cells."""
 
 import json
 import os
@@ -16,9 +16,9 @@ class CellFailed(Exception):
 
 
 class Kernel:
-    """`kernel.cell(name)` runs cells/<name>.py as a cell, `kernel(expression)` returns a value of it, through JSON.
+    """A kernel: `kernel.cell(name)` runs cells/<name>.py as a cell, `kernel(expression)` returns a value through JSON.
 
-    The text is sent rather than imported, because functions of a cell are what launch is for. Both raise CellFailed,
+    The text is sent instead of imported, because launch is made for functions defined in cells. Both raise CellFailed,
     and TimeoutError after ten minutes. Keywords are environment variables of the kernel.
     """
 

@@ -1,10 +1,9 @@
-"""Beyond one machine's own workers: agents, Slurm, the training program, and kills.
+"""Measure launches beyond one machine: agents, Slurm, the training program, and kills.
 
     python -m tools.bench.machines [agents slurm program kills]
 
-Agents and Slurm's nodes all run on this machine, on loopback: what is measured is what launching adds, not a network.
-Keeps the numbers in data/recorded/<machine>/machines.json. It takes about ten minutes, on a machine that does nothing
-else.
+Agents and Slurm's nodes all run on this machine over loopback, so the result is the overhead of launching, not of a
+network. Writes data/recorded/<machine>/machines.json. Takes about ten minutes on an idle machine.
 """
 
 import argparse
@@ -35,13 +34,11 @@ RATES = ("launch", "torchrun", "Slurm")
 
 
 def agents():
-    """Seconds from the cell, or the command, to the first all-reduce of 2 × 2 ranks:
-    Nodes(2), and torchrun started twice.
-    """
+    """Seconds from the call to the first all-reduce of 2 × 2 ranks: by Nodes(2), and by torchrun started twice."""
     found = {"launch(on=Nodes(2))": [], "torchrun, twice": []}
     with Kernel() as kernel:
         kernel.cell("on_machines")
-        kernel("first(on_nodes)")  # what only the first pays
+        kernel("first(on_nodes)")  # warm-up
         for i in range(NUM_ROUNDS):
             found["launch(on=Nodes(2))"].append(kernel("first(on_nodes)"))
             begin, endpoint = time.monotonic(), f"127.0.0.1:{29600 + i}"
@@ -65,9 +62,7 @@ def agents():
 
 
 def slurm():
-    """Of a job on two nodes: seconds to its first all-reduce beside those of srun's empty step, and
-    until results are back.
-    """
+    """Seconds of a job on two nodes: to srun's empty step, to the first all-reduce, and to the results."""
     found = {"srun, an empty step": [], "first all-reduce": [], "result": []}
     with cluster() as slurm, Kernel(SLURM_CONF=slurm.env["SLURM_CONF"], PATH=slurm.env["PATH"]) as kernel:
         kernel.cell("on_machines")
@@ -82,11 +77,10 @@ def slurm():
 
 
 def program():
-    """images/s of each epoch under launch, torchrun and Slurm with two ranks; and a bare loop's seconds over the
-    program's.
+    """Measure images/s per epoch with two ranks under launch, torchrun and Slurm, and a bare loop's relative seconds.
 
-    The three train at the same time: the machine's speed changes by 1.4 within seconds, and what slows one then slows
-    all. Epochs at either end, when not all are there, do not count.
+    All three train at the same time, because the machine's speed varies by a factor of 1.4 within seconds and then
+    affects all alike. Epochs at either end, while not all are running, do not count.
     """
     rates = {way: [] for way in RATES}
     with cluster() as slurm, Kernel() as kernel, tempfile.TemporaryDirectory() as folder:
@@ -113,10 +107,10 @@ def program():
 
 
 def kills():
-    """One training run under two torchrun agents, of which a worker or an agent is killed `NUM_KILLS` times.
+    """Train once under two torchrun agents while killing a worker or an agent `NUM_KILLS` times.
 
-    Returns seconds from each kill to the next training step, by what was killed, and whether the parameters are those
-    of a run left alone.
+    Returns the seconds from each kill to the next training step, by what was killed, and whether the parameters equal
+    those of an undisturbed run.
     """
     with tempfile.TemporaryDirectory() as folder:
         alone = _elastic(Path(folder, "alone"), kill=False)
@@ -132,14 +126,14 @@ def _is_ours(process, folder):
 
 
 def _elastic(folder, kill):
-    """Train under two agents; `kill` one process after the other.
+    """Train under two agents; with `kill`, kill one process after the other.
 
     Returns the seconds to recover, and a digest of the result.
     """
     folder.mkdir()
     steps, port = folder / "steps", random.randrange(20000, 30000)
-    # An agent that is silent for 3 s is lost; torchrun's own setting is 15 s. Agent 0 serves the rendezvous: with it
-    # dies the job, so the random kills spare it (not its worker).
+    # An agent silent for 3 s counts as lost (torchrun's default is 15 s). Agent 0 serves the rendezvous and the job
+    # dies with it, so random kills spare agent 0, but not its worker.
     commands = [
         [
             *TORCHRUN,
@@ -180,9 +174,9 @@ def _elastic(folder, kill):
 
 
 def _start(command, env=os.environ):
-    """A silent process.
+    """Start a process without output.
 
-    An agent keeps no store for all attempts: one that replaces a killed agent would wait for ever.
+    An agent must not keep one store for all attempts, or the one that replaces a killed agent would wait for ever.
     """
     env = env | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
@@ -200,7 +194,7 @@ def _kill(victim, running, commands):
         agent.send_signal(signal.SIGKILL)
         agent.wait()
         running[int(number)] = _start(commands[int(number)])
-    for worker in workers[:1]:  # torchrun's workers outlive an agent that was killed; a machine that fails takes both
+    for worker in workers[:1]:  # torchrun's workers outlive a killed agent; on a failing machine both die
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
 

@@ -1,7 +1,7 @@
 """The measurements, each a function of a Plan that returns what is recorded.
 
-Functions are launched from live kernels that define them in a cell. Methods take turns, so that all of them see the
-same machine.
+Functions are launched from live kernels that define them in a cell. Methods take turns, so that all see the same
+machine.
 """
 
 import contextlib
@@ -17,27 +17,27 @@ from tools.bench.kernel import ROOT, CellFailed, Kernel
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Sizes and repetitions of the measurements."""
 
     sizes: tuple = (2, 4, 8, 16)
     num_rounds: int = 3  # of all methods in turn
-    num_launches: int = 7  # quick ones in each round
+    num_launches: int = 7  # of fast methods in each round
     num_new_kernels: int = 5
     num_trainings: int = 6
     train_repeats: int = 12
-    reading_s: float = 2  # a student reads the setup cell, which has warmed launch
+    reading_s: float = 2  # a student reads the setup cell, which warms launch
     num_results: int = 5
     result_bytes: tuple = (50_000_000, 10**9)
     ring_sizes: tuple = (2, 4)
     ring_rounds: int = 7
-    print_s: float = 20  # and at least so much by each worker, or a busy machine would pass for a notebook that forgets
+    print_s: float = 20  # but at least print_mb per worker, since a busy machine prints slowly
     print_mb: float = 150
     kernels_in_turn: int = 8
     launches_in_turn: int = 6
     panel_sizes: tuple = (2, 8)
     panel_pairs: int = 40
     panel_window_s: float = 2
-    panel_shown_s: float = 4  # until the panel is there, with its plot
+    panel_shown_s: float = 4  # until the panel and its plot are visible
     num_calls: int = 50
     num_failures: int = 5
     failing_mib: int = 1024
@@ -45,7 +45,7 @@ class Plan:
 
 
 def first_launches(plan):
-    """Seconds of `import torch` in a new interpreter, and of first launches in new kernels, not warmed and warmed."""
+    """Seconds of `import torch` in a new interpreter, and of first launches in new kernels, cold and warmed."""
     importing, first, second, warmed = [], [], [], []
     for _ in range(plan.num_new_kernels):
         begin = time.monotonic()
@@ -69,7 +69,7 @@ def first_launches(plan):
 
 
 def latency(kernel, plan):
-    """{method: {world_size: [[seconds to the last rank's first all-reduce, seconds until it returns], …]}}"""
+    """Seconds of each method: {method: {world_size: [[to the last rank's first all-reduce, to its return], …]}}."""
     methods = {
         "launch": "by_launch",
         "launch, one DDP step": "by_ddp_step",
@@ -79,7 +79,7 @@ def latency(kernel, plan):
     }
     times = {method: {n: [] for n in plan.sizes} for method in methods}
     for n in plan.sizes:
-        # What only the first use of a size pays.
+        # Warm up each size.
         kernel(f"[timed(by_launch, {n}), timed(by_ddp_step, {n}), timed(by_loky, {n})]")
         for _ in range(plan.num_rounds):
             for method, function in methods.items():
@@ -91,7 +91,7 @@ def latency(kernel, plan):
 
 
 def costs(kernel, plan):
-    """Memory of workers, results of 50 MB and 1 GB, and a call of log."""
+    """The memory of workers, and the cost of results of 50 MB and 1 GB and of a call of log."""
     most, (some_bytes, all_bytes) = max(plan.sizes), plan.result_bytes
     nothing, some = [], []
     for _ in range(plan.num_results):
@@ -109,12 +109,12 @@ def costs(kernel, plan):
 
 
 def throughput(kernel, plan):
-    """images/s of one rank of two that train with DDP: under launch and under torchrun, in turn."""
+    """The images/s of one of two DDP ranks, under launch and under torchrun, in turn."""
     rates = {"launch": [], "torchrun": []}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     for _ in range(plan.num_trainings):
         rates["launch"].append(kernel(f"launch(from_file.train, {plan.train_repeats}, world_size=2)[0]"))
-        # Not its exit code: now and then a program that has done all its work aborts as it ends, with gloo and DDP.
+        # The exit code is ignored: a finished program with gloo and DDP sometimes aborts at exit.
         done = subprocess.run(
             [*command, "-m", "tools.bench.from_file", "train", str(plan.train_repeats)],
             cwd=ROOT,
@@ -126,24 +126,24 @@ def throughput(kernel, plan):
 
 
 def ring(kernel, plan):
-    """{world_size: [the ring's share of dist.all_reduce's bandwidth, 16 MiB, …]}"""
+    """The ring's share of dist.all_reduce's bandwidth with 16 MiB: {world_size: [share, …]}."""
     shares = {n: [] for n in plan.ring_sizes}
-    for n in plan.ring_sizes * plan.ring_rounds:  # each launch finds other places in memory
+    for n in plan.ring_sizes * plan.ring_rounds:  # each launch gets other memory
         ranks = kernel(f"launch(race, 16 * 2**20, world_size={n}).results")
-        ours, library = (max(times) for times in zip(*ranks))  # what counts is the slowest rank
+        ours, library = (max(times) for times in zip(*ranks))  # the slowest rank counts
         shares[n].append(library / ours)
     return shares
 
 
 def flood(plan):
-    """What a loop that prints at full speed adds to the memory of a notebook, in MB."""
+    """The MB that a loop printing at full speed adds to the memory of a notebook."""
     with Kernel() as kernel:
         kernel.cell("flood")
         return dict(zip(("growth_mb", "printed_mb", "seconds"), kernel(f"growth({plan.print_s}, {plan.print_mb})")))
 
 
 def watching(plan):
-    """What is measured of the panel, of persistent ranks, of a failure's frames, and of a flood of logged rows."""
+    """Measurements of the panel, persistent ranks, a failure's frames, and a flood of logged rows."""
     with Kernel(COURSE_PANEL="1") as kernel, Kernel() as other, ThreadPoolExecutor(1) as pool:
         kernel.cell("watching")
         values = {
@@ -167,13 +167,13 @@ def watching(plan):
 
 
 def in_turn(plan):
-    """[asked, begun, over], moments of one clock, of every launch of several kernels on a shared node.
+    """The times of every launch of several kernels on a shared node: [request, start, end] on one clock.
 
-    Each kernel launches in a loop. None where one of them failed: the table says so.
+    Each kernel launches in a loop. Returns None if one of them failed; the table then says so.
     """
     n = plan.kernels_in_turn
     with tempfile.TemporaryDirectory() as locks, contextlib.ExitStack() as stack, ThreadPoolExecutor(n) as pool:
-        # On the CPU, which is one resource, so that one launch runs at a time whatever GPUs there are.
+        # The CPU is one resource, so one launch runs at a time whatever GPUs there are.
         settings = {"COURSE_SHARED": "1", "COURSE_DEVICE": "cpu", "COURSE_LOCKS": locks, "TMPDIR": locks}
         kernels = [stack.enter_context(Kernel(**settings)) for _ in range(n)]
         try:

@@ -1,5 +1,5 @@
-"""What only a machine with a GPU can show.
+"""Checks that need a machine with a GPU.
 
-__main__      python -m tools.gpu: a pass over all of it in 25 minutes
-experiments   python -m tools.gpu.experiments NAME: a question to the GPU each
+__main__      python -m tools.gpu: all of them in 25 minutes
+experiments   python -m tools.gpu.experiments NAME: one question each
 """

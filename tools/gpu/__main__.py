@@ -1,13 +1,12 @@
-"""All that only a GPU can show, in one command and at most 25 minutes, the most valuable first:
+"""Run all checks that need a GPU, in at most 25 minutes, the most valuable first.
 
     python -m tools.gpu --prepare             where there is a network: fetch what a machine with torch alone lacks
     python -m tools.gpu [--out DIR] [--minutes 25] [STEP ...]
 
-It needs this checkout, torch 2.11 or newer and what the course imports; for the chapters Jupyter, which --prepare puts
-into build/wheels. A step that fails is named in one line, and the next begins. Everything is written as it comes:
-DIR/results.jsonl has a line for each step, log.txt all output, experiments.json and recorded.tar.gz what was measured.
-Killed, it goes on where it was when it is called again with the same DIR: steps that have ended are not repeated,
-unless they are named.
+It needs this checkout, torch 2.11 or newer and the course's imports; the chapters also need Jupyter, which --prepare
+puts into build/wheels. A failed step is reported in one line, and the next begins. Results are written as they come:
+DIR/results.jsonl has a line per step, log.txt all output, experiments.json and recorded.tar.gz the measurements. After
+a kill, a call with the same DIR continues: finished steps are not repeated, unless they are named.
 """
 
 import argparse
@@ -29,18 +28,18 @@ from course_utils.processes import linux
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ROOT / "build" / "wheels"
 COMMIT = WHEELS / "commit.txt"
-MARK = "COURSE_GPU_PASS"  # the variable that says of a process to which pass it belongs
+MARK = "COURSE_GPU_PASS"  # environment variable that marks the processes of a pass
 ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
-# What runs notebooks; a GPU node's Python with torch has the rest.
+# The packages that run notebooks; a GPU node's Python with torch has the rest.
 ROOTS = ("ipykernel", "ipywidgets", "nbval", "nbclient", "nbformat", "jupytext", "nbstripout", "pytest-timeout")
-# Compiled for one version of Python, needed only where there is a debugger.
+# Compiled for one Python version, and needed for debugging only.
 LEFT_OUT = {"debugpy", "pip", "setuptools"}
 FIRST = ("02", "04", "03", "01")  # chapters that show the most on one GPU
 
 
 @dataclass
 class Step:
-    """A command, the seconds it may take, its variables, and, if it needs one that may be missing, a module."""
+    """A command, its time limit in seconds, its variables and, if one may be missing, a module it needs."""
 
     name: str
     command: list
@@ -116,9 +115,7 @@ def main(argv=None):
 
 
 def run(step, out, env, end):
-    """Run a step, everything it prints going to the log; {"status", "seconds", "said"}, with a
-    line about what it said.
-    """
+    """Run a step with its output going to the log; return {"status", "seconds", "said"}, `said` a summary line."""
     left = end - time.monotonic()
     if left < 5:
         return {"status": "not run", "seconds": 0.0, "said": "time was up"}
@@ -152,7 +149,7 @@ def run(step, out, env, end):
         return {"status": "not run", "seconds": seconds, "said": f"cut off after {seconds:.0f} s: time was up"}
     if was_running:
         return {"status": "failed", "seconds": seconds, "said": f"no end after {seconds:.0f} s; {last_line(text)}"}
-    # pytest's word for no test
+    # pytest exits with 5 if there is no test
     ended_well = process.returncode == 0 or process.returncode == 5 and "tests" in step.name
     if ended_well and step.name.startswith("experiment "):
         keep_experiment(out, step.name.partition(" ")[2], json.loads(text.strip().splitlines()[-1]))
@@ -166,7 +163,7 @@ def run(step, out, env, end):
 
 
 def kill(process, mark):
-    """The step and all that it started, notebooks' kernels among it, which have process groups of their own."""
+    """Kill the step and all it started, including notebooks' kernels, which have their own process groups."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -186,9 +183,7 @@ def last_line(text):
 
 
 def reason(text):
-    """What a failed step's output says most about it: which test failed, and the first exception;
-    else its last line.
-    """
+    """The most telling part of a failed step's output: failed test and first exception, else the last line."""
     text = ANSI_COLOUR.sub("", text)
     patterns = r"^FAILED (\S+.*?)(?: - |$)", r"^\s*(?:E\s+)?([\w.]*(?:Error|Exception): .*)"
     found = [re.search(pattern, text, re.MULTILINE) for pattern in patterns]
@@ -197,7 +192,7 @@ def reason(text):
 
 
 def read_results(out):
-    """{name: result} of the steps that have ended; a line that was cut off as the pass was killed does not count."""
+    """The results of finished steps, {name: result}; a line cut off by a kill does not count."""
     found = {}
     path = out / "results.jsonl"
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -229,7 +224,7 @@ def keep_experiment(out, name, found):
 
 
 def pack(out):
-    """The notebooks as they ran here, and this machine's records."""
+    """Pack the notebooks as they ran here, and this machine's records."""
     from tools.record.keeping import machine_folder
 
     part = out / "recorded.part"
@@ -240,10 +235,10 @@ def pack(out):
 
 
 def environment(out):
-    """The environment of all steps: this checkout first, then what was carried along and is not installed here."""
+    """The environment of all steps: this checkout first, then carried wheels that are not installed here."""
     env = dict(os.environ, PYTHONUNBUFFERED="1")
     env[MARK] = str(out.resolve())
-    linux.kill_marked(MARK, env[MARK])  # what a pass that was killed has left
+    linux.kill_marked(MARK, env[MARK])  # left by a pass that was killed
     paths = [str(ROOT)]
     if missing := [wheel for wheel in sorted(WHEELS.glob("*.whl")) if not is_installed(wheel)]:
         site = out.resolve() / "site"
@@ -271,7 +266,7 @@ def is_installed(wheel):
 
 
 def prepare(version):
-    """Fetch the wheels of what runs notebooks, in the versions that are installed here, for a Python `version`."""
+    """Fetch the wheels of what runs notebooks, in the versions installed here, for a Python `version`."""
     from tools.record.keeping import commit
 
     WHEELS.mkdir(parents=True, exist_ok=True)
@@ -294,7 +289,7 @@ def prepare(version):
 
 
 def closure(names):
-    """`names` and all that they require here."""
+    """The packages `names` and all that they require here."""
     from packaging.requirements import Requirement
 
     found, waiting = set(), list(names)
@@ -309,7 +304,7 @@ def closure(names):
 
 
 def describe():
-    """What this machine is, as far as it is known; nothing that is missing stops it."""
+    """Describe this machine as far as possible; missing information is skipped."""
     import platform
     import shutil
     import sysconfig

@@ -1,6 +1,6 @@
-"""What only a GPU can tell, a function each: python -m tools.gpu.experiments NAME prints what it found as JSON.
+"""Experiments that need a GPU: python -m tools.gpu.experiments NAME runs one and prints its result as JSON.
 
-Each runs in a process of its own, and says where it has nothing to try. tools/gpu/__main__.py runs them all.
+Each runs in its own process and reports if the machine has nothing to try it on. tools/gpu/__main__.py runs them all.
 """
 
 import json
@@ -36,7 +36,7 @@ def main(name):
 
 
 def on_a_gpu(experiment):
-    """Without a GPU there is nothing to try."""
+    """Wrap an experiment to report that it was not tried if there is no GPU."""
 
     def run():
         if hardware.devices(1)[0].type != "cuda":
@@ -48,7 +48,7 @@ def on_a_gpu(experiment):
 
 
 def launch_seconds():
-    """Seconds from the call of `launch` to its last rank's first sum, by number of workers; the first of all apart."""
+    """Seconds from the call of `launch` to its last rank's first sum, by number of workers; first launch separate."""
 
     def exchange():
         dist.all_reduce(torch.ones(1, device=rank_device() if "nccl" in dist.get_backend_config() else "cpu"))
@@ -66,7 +66,7 @@ def launch_seconds():
 
 @on_a_gpu
 def nccl_one_rank():
-    """The collectives, DDP and fully_shard in a group of one rank, as on every machine with one GPU."""
+    """Run the collectives, DDP and fully_shard in a group of one rank, as on every machine with one GPU."""
 
     def work():
         from torch.distributed.fsdp import fully_shard
@@ -95,7 +95,7 @@ def nccl_one_rank():
 
 @on_a_gpu
 def gloo_shared():
-    """Several ranks on one GPU with gloo: do four train as one does?"""
+    """Check whether four ranks on one GPU with gloo train as one does."""
 
     def train():
         from torch.nn.parallel import DistributedDataParallel
@@ -122,7 +122,7 @@ def join_nccl_as_a_host_of_its_own():
 
 @on_a_gpu
 def nccl_two_ranks_on_one_gpu():
-    """NCCL refuses two ranks on one GPU; does it take them for two hosts where NCCL_HOSTID differs?"""
+    """Check whether NCCL, which refuses two ranks on one GPU, takes them for two hosts if NCCL_HOSTID differs."""
 
     def work():
         join_nccl_as_a_host_of_its_own()
@@ -144,7 +144,7 @@ def nccl_two_ranks_on_one_gpu():
 
 @on_a_gpu
 def hung_nccl():
-    """One rank calls a collective more than the other: what is said, and how long after the timeout is all over?"""
+    """One rank calls one collective too many: record the messages and the time from the timeout to the end."""
 
     def work():
         join_nccl_as_a_host_of_its_own()
@@ -164,7 +164,7 @@ def hung_nccl():
 
 @on_a_gpu
 def data_parallel_twice():
-    """`DataParallel(device_ids=[0, 0])`: two replicas on one GPU, for those who have one?"""
+    """Try `DataParallel(device_ids=[0, 0])`: two replicas on one GPU, for those who have only one."""
     torch.manual_seed(0)
     net = LectureNet().cuda()
     x = torch.rand(8, 3, 32, 32, device="cuda")
@@ -179,7 +179,7 @@ def data_parallel_twice():
 
 @on_a_gpu
 def vector_add():
-    """GB/s of our kernel, of torch.add and of a copy, from a CUDA graph, so that Python's calls do not count."""
+    """GB/s of our kernel, of torch.add and of a copy, in a CUDA graph so that Python's calls do not count."""
     add, found = CudaKernel(ADD, "add"), {}
     for power in range(16, 29, 2):
         n = 2**power
@@ -199,7 +199,7 @@ def vector_add():
 
 
 def gb_per_s(way, num_bytes, launches):
-    way()  # what is done once is done
+    way()  # warm-up
     try:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -219,7 +219,7 @@ def gb_per_s(way, num_bytes, launches):
 
 @on_a_gpu
 def ladder_of_steps():
-    """Images/s of the lecture's network at batch 64, rung by rung: is 20 × 5,369 images/s within reach?"""
+    """Images/s of the lecture's network at batch 64, rung by rung, to see whether 20 × 5,369 images/s is reachable."""
     found = {}
     for name, choices in {
         "plain": {},
@@ -253,7 +253,7 @@ def make_step(dtype=None, last=False, compiled=False):
 
 @on_a_gpu
 def names_in_a_profile():
-    """What an all-reduce is called in a profile, for chapter 09's figure."""
+    """The names of an all-reduce in a profile, for chapter 09's figure."""
 
     def work():
         from torch.profiler import profile
@@ -273,9 +273,7 @@ def names_in_a_profile():
 
 @on_a_gpu
 def small_things():
-    """The error of convolutions in float32 and TF32, the lecture network's bytes in the allocator,
-    the price of waiting.
-    """
+    """The error of float32 and TF32 convolutions, the lecture network's allocated bytes, and the cost of waiting."""
     torch.manual_seed(0)
     before = torch.cuda.memory_allocated()
     net = LectureNet().cuda()

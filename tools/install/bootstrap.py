@@ -1,8 +1,8 @@
-"""Make .venv, or bring it up to date: python -m tools.install.bootstrap TORCH_INDEX CUDA, both perhaps empty
+"""Make or update .venv: python -m tools.install.bootstrap TORCH_INDEX CUDA, where both may be empty.
 
-`make` runs this before anything else, with a Python that is new enough. It imports the standard
-library alone, because nothing is installed yet. A new .venv gets the build of PyTorch that the
-machine's driver and GPUs can run (`course_utils/hardware/builds.py`), unless it is named.
+`make` runs this first, with a new enough Python. It imports the standard library alone, because nothing is installed
+yet. A new .venv gets the build of PyTorch that the machine's driver and GPUs can run
+(`course_utils/hardware/builds.py`), unless one is named.
 """
 
 import fcntl
@@ -25,18 +25,17 @@ PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements" / "course.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 
-# uv installs, and `make lock` resolves. It is kept out of .venv, because the course itself does not need it.
+# uv installs, and `make lock` resolves. It is kept out of .venv, since the course does not need it.
 UV_PIN = "uv==0.13.9"
 UV = ROOT / "build" / "uv" / "bin" / "uv"
 
-# In .venv, so that uv links what it has unpacked instead of copying it, whatever disk .venv is on.
+# In .venv, so that uv can link unpacked files instead of copying them, whatever disk .venv is on.
 CACHE = VENV / "uv-cache"
 
-# Holds what .venv was made from, and is empty while an installation runs: one that was interrupted, however
-# roughly, never counts as done.
+# Holds what .venv was made from, and is empty during an installation, so that an interrupted one never counts as done.
 STAMP = VENV / "course-stamp.json"
 
-# By its path: the package that it belongs to imports what is not installed yet.
+# Loaded by path: its package imports modules that are not installed yet.
 _spec = spec_from_file_location("builds", ROOT / "course_utils" / "hardware" / "builds.py")
 builds = module_from_spec(_spec)
 _spec.loader.exec_module(builds)
@@ -58,7 +57,7 @@ def main(torch_index="", cuda=""):
         wait_for_others(stamp)
         made_from = read(stamp)
         refuse_anothers(made_from.get("root"))
-        if not (torch_index or cuda):  # what is named now replaces all that was named before
+        if not (torch_index or cuda):  # new names replace all earlier ones
             torch_index, cuda = made_from.get("torch_index", ""), made_from.get("cuda", "")
         if not (torch_index or cuda):
             cuda = choose_build()
@@ -88,7 +87,7 @@ def may_write():
 
 
 def use_anothers():
-    """A class on one installation: students run what the lecturer has installed, and cannot change it."""
+    """Use another user's installation: students run what the lecturer installed, and cannot change it."""
     if not VENV.exists():
         fail(
             f"Nothing is installed in {ROOT}, and you may not write there: ask its owner to run `make install`, or "
@@ -109,12 +108,12 @@ def use_anothers():
 
 
 def digest(cuda):
-    """Of the files that say what is installed."""
+    """The digest of the files that define the installation."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in (LOCK, PYPROJECT, *own_lock(cuda)))).hexdigest()
 
 
 def choose_build():
-    """The version of CUDA whose build of PyTorch is installed where none is named; says which and why."""
+    """Choose the CUDA version of PyTorch's build if none is named; prints which and why."""
     newest, found = builds.BUILDS[0], driver.ask()
     if found is None:
         named = " or ".join(f"CUDA={build.cuda}" for build in builds.BUILDS[1:])
@@ -136,7 +135,7 @@ def choose_build():
 
 
 def own_lock(cuda):
-    """The file of what takes the place of lines of course.lock, in a list, or an empty one."""
+    """A list of the file that replaces lines of course.lock, or an empty list."""
     lock = cuda and builds.named(cuda).lock
     return [LOCK.with_name(lock)] if lock else []
 
@@ -171,7 +170,7 @@ def write(stamp, made_from):
 
 
 def refuse_anothers(root):
-    """A link to the .venv of another checkout would be emptied under the feet of whoever works there."""
+    """Refuse a .venv that links to another checkout's, since emptying it would break that checkout."""
     theirs = Path(root or ROOT) / ".venv"
     if root != str(ROOT) and theirs.exists() and theirs.samefile(VENV) and VENV.is_symlink():
         fail(
@@ -181,14 +180,14 @@ def refuse_anothers(root):
 
 
 def another_python_is_named():
-    """Whether the user named a Python with PYTHON=, and .venv was made with another."""
+    """Whether the user named a Python with PYTHON= and .venv was made with another."""
     return os.environ.get("PYTHON", "auto") not in ("", "auto") and PYTHON.resolve() != Path(sys.executable).resolve()
 
 
 def make_venv(stamp, torch_index):
-    """Begin anew: a half-made environment cannot be told from a whole one file by file."""
+    """Start from scratch: a half-made environment cannot be told from a complete one."""
     write(stamp, {})
-    for path in VENV.iterdir():  # one by one, because .venv may be a link to a larger disk
+    for path in VENV.iterdir():  # one by one, because .venv may link to a larger disk
         if path not in (STAMP, CACHE):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -218,8 +217,8 @@ def get_uv(stamp):
         if subprocess.check_output([UV, "--version"], text=True).split()[1] == UV_PIN.partition("==")[2]:
             return
     except (OSError, subprocess.CalledProcessError):
-        pass  # not there yet, or half of it
-    # One retry, so that a missing network is said soon.
+        pass  # missing or incomplete
+    # One retry, so that a missing network is reported soon.
     pip = [
         PYTHON,
         "-m",
@@ -237,7 +236,7 @@ def get_uv(stamp):
         UV.parent.parent,
         UV_PIN,
     ]
-    env = os.environ | {"PIP_USER": "0"}  # clusters set it, and pip refuses it together with --target
+    env = os.environ | {"PIP_USER": "0"}  # clusters set it, and pip refuses it with --target
     if subprocess.run(pip, env=env, pass_fds=[stamp.fileno()]).returncode:
         fail(
             f"The package index could not be reached, or does not offer {UV_PIN}: check the network, the proxy "
@@ -246,7 +245,7 @@ def get_uv(stamp):
 
 
 def pins(file):
-    """A file's lines without comments: 'numpy==2.4.6 ; python_full_version < "3.12"'."""
+    """The lines of a file without comments: 'numpy==2.4.6 ; python_full_version < "3.12"'."""
     lines = (line.partition("#")[0].strip() for line in file.read_text().splitlines())
     return [line for line in lines if line]
 
@@ -257,8 +256,8 @@ def project(pin):
 
 def install(stamp, torch_index, cuda):
     if torch_index or own_lock(cuda):
-        # First all that has nothing to do with the build of torch, then torch from its own index, which knows
-        # best what else that build needs. A pin of 2.15.0 admits 2.15.0+cpu.
+        # First everything unrelated to the build of torch, then torch from its own index, which knows what else that
+        # build needs. A pin of 2.15.0 admits 2.15.0+cpu.
         own = [pin for file in own_lock(cuda) for pin in pins(file)]
         lines = [pin for pin in pins(LOCK) if project(pin) not in map(project, own)] + own
         torch = [pin for pin in lines if project(pin) in ("torch", "torchvision")]
@@ -270,24 +269,24 @@ def install(stamp, torch_index, cuda):
     else:
         steps = [["--requirements", LOCK]]
     get_uv(stamp)
-    subprocess.run([UV, "cache", "prune", "--quiet", "--cache-dir", CACHE])  # halves of interrupted downloads
-    for step in steps:  # ask each index for all that it is to give, before .venv is touched
+    subprocess.run([UV, "cache", "prune", "--quiet", "--cache-dir", CACHE])  # remains of interrupted downloads
+    for step in steps:  # query each index in full before .venv is changed
         uv(stamp, *step, "--no-deps", "--dry-run")
     write(stamp, {})
     for step in steps:
         uv(stamp, *step)
-    # setuptools is in the lock, so that nothing unpinned is fetched to build the course's own package.
+    # setuptools is in the lock, so that building the course's package fetches nothing unpinned.
     uv(stamp, "--no-deps", "--no-build-isolation", "--editable", ROOT)
 
 
 def belongs_to_cuda_build(pin):
-    # nvidia-ml-py, for one
+    # such as nvidia-ml-py
     named = {project(line) for line in tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]}
     return builds.comes_with_torch(project(pin)) and project(pin) not in named
 
 
 def uv(stamp, *arguments, python=PYTHON):
-    """uv pip install for `python`, with its own progress bars; raises SystemExit with one sentence."""
+    """Run uv pip install for `python` with its own progress bars; raises SystemExit with one sentence."""
     command = [
         UV,
         "pip",
@@ -298,13 +297,13 @@ def uv(stamp, *arguments, python=PYTHON):
         CACHE,
         *arguments,
         "--index-strategy",
-        "unsafe-best-match",  # the best version that any index has, which is pip's rule
-        "--compile-bytecode",  # as pip does: the first import of torch would take half a minute otherwise
+        "unsafe-best-match",  # the best version of any index, as pip does
+        "--compile-bytecode",  # as pip does; else the first import of torch takes half a minute
         *(["--quiet"] if "--dry-run" in arguments or not sys.stdout.isatty() else []),
     ]
-    # Certificates from the system, as pip does: an institute's own are there.
+    # Use the system's certificates, as pip does: they include an institute's own.
     env = {"UV_SYSTEM_CERTS": "1"} | pip_settings.as_uv_variables(PYTHON) | os.environ
-    # uv holds the lock too, should this process be killed before it.
+    # uv inherits the lock, in case this process is killed first.
     if subprocess.run(command, env=env, pass_fds=[stamp.fileno()]).returncode == 0:
         return
     print("Trying once more.", flush=True)
@@ -317,7 +316,7 @@ def uv(stamp, *arguments, python=PYTHON):
 
 
 def reason(said, index):
-    """The sentence for what uv said as it failed; `index` names the index that it asked."""
+    """The sentence that explains uv's error output; `index` names the index it used."""
     if re.search("No space left|quota exceeded", said):
         return f"The disk filled up during the installation: make room for {VENV}, {AGAIN}."
     if re.search("Request failed|Failed to fetch|Failed to download|timed out", said):

@@ -1,18 +1,18 @@
-"""What NVIDIA's driver says of itself and of this machine's GPUs, asked before anything is installed."""
+"""What NVIDIA's driver reports about itself and this machine's GPUs, before anything is installed."""
 
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-_WSL = "/usr/lib/wsl/lib"  # where Windows puts nvidia-smi for Linux, and not on every PATH
+_WSL = "/usr/lib/wsl/lib"  # nvidia-smi under WSL, which is not on every PATH
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 
 
 def ask():
-    """(the driver's version, the compute capability of each GPU), such as ("550.54.15", ["8.0", "8.0"]), or None.
+    """Query the driver's version and each GPU's compute capability, such as ("550.54.15", ["8.0", "8.0"]).
 
-    None stands for a machine without NVIDIA's driver. Where the driver does not tell capabilities, there are none.
+    Returns None on a machine without NVIDIA's driver. The list is empty if the driver does not report capabilities.
     """
     program = shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=_WSL)
     if program:

@@ -1,7 +1,7 @@
-"""Make build/elsewhere, the environment of chapter 15's other frameworks, or bring it up to date: `make elsewhere`.
+"""Make or update build/elsewhere, the environment of chapter 15's other frameworks: `make elsewhere`.
 
-TensorFlow is installed from requirements/elsewhere.lock. Horovod, whose last release is older than the torch and the
-TensorFlow of today, is built for both from its source, adapted in `ADAPTED`. Then chapter 15 runs for real.
+TensorFlow is installed from requirements/elsewhere.lock. Horovod's last release is older than current torch and
+TensorFlow, so it is built from source, adapted as in `ADAPTED`. Chapter 15 then runs for real.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ NEEDED_GB = 2.3
 NEEDED_WITH_CUDA_GB = 9.0
 AGAIN = "then run `make elsewhere` again"
 
-# Of Horovod 0.28.1: torch 2.15 and TensorFlow 2.21 want C++20; beside torch's CUDA build, too, only the CPU is served,
-# without a CUDA toolkit; operations for XLA want headers that TensorFlow's package no longer has.
+# Changes to Horovod 0.28.1. torch 2.15 and TensorFlow 2.21 need C++20. Even with torch's CUDA build only the CPU is
+# supported, without a CUDA toolkit. XLA operations need headers that TensorFlow's package no longer has.
 ADAPTED = (
     ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
     ("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
@@ -50,7 +50,7 @@ OPTIONS = {
     "HOROVOD_WITH_PYTORCH": "1",
     "HOROVOD_WITH_TENSORFLOW": "1",
 }
-# No CUDA toolkit is looked for, and no debugging symbols are made, which would take longer than the code.
+# Skip the CUDA toolkit, and debugging symbols, which would take longer than the code.
 CMAKE = """#!/bin/sh
 [ "$1" = --build ] && exec {cmake} "$@"
 exec {cmake} -DCMAKE_CUDA_COMPILER= -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON \\
@@ -70,7 +70,7 @@ def main():
         if made | {"torch": wanted["torch"]} != wanted:
             install_tensorflow(stamp, wanted)
         frameworks = {"tensorflow": version_of("tensorflow")}
-        bootstrap.write(stamp, wanted | {"frameworks": frameworks})  # whatever becomes of Horovod
+        bootstrap.write(stamp, wanted | {"frameworks": frameworks})  # even if Horovod fails
         build_horovod(stamp)
         frameworks |= dict.fromkeys(("horovod.torch", "horovod.tensorflow"), version_of("horovod"))
         bootstrap.write(stamp, {})
@@ -84,7 +84,7 @@ def shown(path):
 
 
 def install_tensorflow(stamp, wanted):
-    """Begin anew. Raises SystemExit with one sentence."""
+    """Install TensorFlow from scratch; raises SystemExit with one sentence."""
     bootstrap.write(stamp, {})
     for path in FOLDER.iterdir():
         if path != STAMP:
@@ -108,7 +108,7 @@ def install_tensorflow(stamp, wanted):
 
 
 def version_of(package):
-    """Without importing it: TensorFlow takes seconds."""
+    """The version of an installed package, without importing it, since TensorFlow takes seconds."""
     found = [
         path
         for path in Path(purelib()).glob(f"{package}*.dist-info")
@@ -122,7 +122,7 @@ def purelib():
 
 
 def build_horovod(stamp):
-    """Build and install Horovod. Raises SystemExit with one sentence."""
+    """Build and install Horovod; raises SystemExit with one sentence."""
     works = "TensorFlow is installed, and its half of the chapter works already"
     if not shutil.which("g++"):
         bootstrap.fail(
@@ -162,7 +162,7 @@ def build_horovod(stamp):
 
 
 def unpack(stamp):
-    """Horovod's source, adapted, in SOURCE."""
+    """Unpack and adapt Horovod's source in SOURCE."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     SOURCE.mkdir()
     quietly = "--quiet --disable-pip-version-check --retries 1".split()
@@ -191,7 +191,7 @@ def adapt():
 
 @contextlib.contextmanager
 def torch_is_seen():
-    """What the course's own environment has is found after the other's own packages."""
+    """Make the packages of the course's environment visible after this environment's own."""
     path = Path(purelib()) / "course.pth"
     path.write_text(sysconfig.get_path("purelib"))
     try:

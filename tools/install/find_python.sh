@@ -1,7 +1,6 @@
 #!/bin/sh
-# Print the Python to install with: the first of the names given as arguments that is 3.11 or newer. `.venv` is the one that
-# .venv was made with. With `auto`, where none is, uv brings one into build/, without root. Everything else that is said goes
-# to standard error.
+# Print the Python to install with: the first of the arguments that is 3.11 or newer. `.venv` means the Python that .venv was
+# made with. With `auto`, if none is new enough, uv installs one into build/, without root. All messages go to standard error.
 cd "$(dirname "$0")/../.." || exit 1
 
 version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
@@ -26,7 +25,7 @@ if [ -z "$is_auto" ]; then
     exit 1
 fi
 
-# uv is to be had with any Python's pip, or is here already.
+# Get uv from any Python's pip, unless it is here already.
 uv=build/uv/bin/uv
 if ! [ -x "$uv" ]; then
     pin=$(sed -n 's/^UV_PIN = "\(.*\)"/\1/p' tools/install/bootstrap.py)
@@ -41,7 +40,7 @@ fi
     exit 1
 }
 export UV_PYTHON_INSTALL_DIR="$PWD/build/python"
-wanted='>=3.11,<3.13'  # the newest with wheels of everything for sure
+wanted='>=3.11,<3.13'  # 3.12 is the newest for which all wheels surely exist
 "$uv" python install --quiet --no-bin "$wanted" >&2 && "$uv" python find --managed-python "$wanted" || {
     echo "uv could not bring a Python: its lines above say why; mend that, then run the same command again." >&2
     exit 1

@@ -1,6 +1,6 @@
-"""What pip is told of indexes, proxy and certificate, for uv, which reads neither pip's variables nor its files.
+"""Pass pip's settings for indexes, proxy and certificate to uv, which reads neither pip's variables nor its files.
 
-An institute's mirror or proxy is named there. Imports the standard library alone.
+An institute's mirror or proxy is configured there. Imports the standard library alone.
 """
 
 import re
@@ -25,7 +25,7 @@ def as_uv_variables(python):
     """The settings of `python`'s pip as uv's variables: {"UV_DEFAULT_INDEX": "https://…"}."""
     listed = subprocess.check_output([python, "-m", "pip", "config", "list"], text=True)
     found = {}
-    for section in ("global", "install", ":env:"):  # the last one counts
+    for section in ("global", "install", ":env:"):  # the last one wins
         for name, value in re.findall(rf"^{section}\.([a-z-]+)=(.+)", listed, re.MULTILINE):
             if name in UV_NAMES:
                 found[UV_NAMES[name]] = ("," if name == "find-links" else " ").join(literal_eval(value).split())

@@ -1,4 +1,4 @@
-"""JupyterLab for students: on this machine, as a job of Slurm, and as a kernel where Jupyter already runs.
+"""JupyterLab for students: on this machine, as a Slurm job, and as a kernel for an existing Jupyter.
 
 __main__          python -m tools.lab: `make lab`
 start             its command, its variables, and the copy that it opens

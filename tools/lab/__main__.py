@@ -2,8 +2,8 @@
 
     python -m tools.lab [--slurm="--gpus=1 --time=2:00:00"] [arguments for JupyterLab]
 
-It listens on 127.0.0.1 alone and asks for its token. With --slurm it runs as a job on a node of a cluster, and this
-command says how to reach it; what is given goes to sbatch.
+It listens on 127.0.0.1 alone and asks for its token. With --slurm it runs as a job on a cluster node, and this command
+prints how to reach it; the value is passed to sbatch.
 """
 
 import argparse

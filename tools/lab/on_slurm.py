@@ -1,6 +1,6 @@
-"""JupyterLab as a job of Slurm: hand it in, wait until it answers, and say how a student's own computer reaches it.
+"""JupyterLab as a Slurm job: submit it, wait until it answers, and explain how to connect.
 
-It listens on 127.0.0.1 of its node, with a token, and on nothing else: the way to it is an ssh tunnel.
+It listens only on 127.0.0.1 of its node, with a token, so it is reached through an ssh tunnel.
 """
 
 import getpass
@@ -19,9 +19,9 @@ POLL_S = 1.0
 
 
 def run(arguments, folder, for_jupyter):
-    """Hand in the job and print its URL when it answers; sbatch gets `arguments`.
+    """Submit the job with `arguments` for sbatch, and print its URL once it answers.
 
-    An interrupt before that cancels it.
+    An interrupt before that cancels the job.
     """
     if not shutil.which("sbatch"):
         sys.exit("\nThere is no Slurm on this machine (no command sbatch): leave SLURM= out, and JupyterLab runs here.")
@@ -80,10 +80,8 @@ def script(folder, runtime, for_jupyter):
 
 
 def wait_for(job, runtime, log):
-    """Wait until the server has written where it listens, and return that;
-    ends the program where the job ends first.
-    """
-    from course_utils.launch.beyond.slurm_job import HAS_NOT_ENDED  # not above: a lab on this machine begins without it
+    """Wait until the server has written its address and return that; exits if the job ends first."""
+    from course_utils.launch.beyond.slurm_job import HAS_NOT_ENDED  # imported here, since a local lab does not need it
 
     said = None
     while True:
@@ -108,8 +106,6 @@ def wait_for(job, runtime, log):
 
 
 def ask(job, what):
-    """What squeue says of a job, in its own letters for formats; "" where it knows the job no more,
-    None where it cannot say.
-    """
+    """Query squeue about a job by format letter; "" if the job is no longer known, None if squeue fails."""
     done = subprocess.run(["squeue", "--noheader", f"--job={job}", f"--format={what}"], capture_output=True, text=True)
     return None if done.returncode and "Invalid job id" not in done.stderr else done.stdout.strip()

@@ -19,8 +19,8 @@ from tools.whole_files import write_whole
 
 START_TIMEOUT_S = 60
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# The student's own settings stay out, no news pop up, and every cell is drawn at once: the
-# default draws only what is in view, and a prompt that is not drawn cannot be read.
+# No student settings and no news pop-ups, and every cell drawn at once: the default draws only cells in view, and a
+# prompt that is not drawn cannot be read.
 SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -29,17 +29,17 @@ PAGE_CONFIG = {"disabledExtensions": {"@jupyterlab/apputils-extension:announceme
 
 
 class Trouble(Exception):
-    """What went wrong, as one sentence for the person at the terminal."""
+    """An error as one sentence for the user of the terminal."""
 
 
 class Server:
-    """The address and token of a running JupyterLab, the folder of its notebooks, and what is asked of it."""
+    """A running JupyterLab: its address, token and notebook folder, and requests to it."""
 
     def __init__(self, url, token, folder):
         self.url, self.token, self.folder = url.rstrip("/"), token, folder
 
     def page_url(self, name):
-        # A workspace of its own: the default one would open the last notebook's tab again.
+        # A separate workspace: the default one would reopen the last notebook's tab.
         workspace, file = map(urllib.parse.quote, (name.removesuffix(".ipynb"), name))
         return f"{self.url}/lab/workspaces/{workspace}/tree/notebooks/{file}?token={self.token}"
 
@@ -71,14 +71,14 @@ class Server:
 
 @contextmanager
 def jupyterlab(folder, paths):
-    """A JupyterLab on 127.0.0.1 over copies of the notebooks, outputs cleared; yields a Server."""
+    """Run a JupyterLab on 127.0.0.1 over copies of the notebooks without outputs; yields a Server."""
     work = copy_course(folder / "course", paths)
     for name, content in SETTINGS.items():
         write_json(folder / "settings" / f"{name}.jupyterlab-settings", content)
     write_json(folder / "config/labconfig/page_config.json", PAGE_CONFIG)
     token = secrets.token_hex(24)
     env = dict(os.environ) | {
-        "JUPYTER_TOKEN": token,  # not on the command line, which every user of the machine can read
+        "JUPYTER_TOKEN": token,  # not on the command line, which every user can read
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_DATA_DIR": str(folder / "share"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
@@ -87,7 +87,8 @@ def jupyterlab(folder, paths):
         "IPYTHONDIR": str(folder / "ipython"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")])),
     }
-    for name in ("COURSE_STRICT", "COURSE_PANEL", "PYTEST_CURRENT_TEST"):  # somebody looks, even if it is a test
+    # A person could be watching, so these must not apply, even in a test.
+    for name in ("COURSE_STRICT", "COURSE_PANEL", "PYTEST_CURRENT_TEST"):
         env.pop(name, None)
     command = [
         sys.executable,
@@ -101,7 +102,7 @@ def jupyterlab(folder, paths):
     ]
     log = folder / "server.log"
     with open(log, "wb") as file:
-        # Its own session: Ctrl-C reaches this program, which then ends the server in order.
+        # A separate session: Ctrl-C reaches only this program, which then ends the server cleanly.
         process = subprocess.Popen(
             command,
             cwd=work,
@@ -114,7 +115,7 @@ def jupyterlab(folder, paths):
     try:
         yield Server(wait_for_url(process, folder / "runtime", log), token, work / "notebooks")
     finally:
-        process.terminate()  # the server ends its kernels and then itself
+        process.terminate()  # the server ends its kernels, then itself
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -123,7 +124,7 @@ def jupyterlab(folder, paths):
 
 
 def wait_for_url(process, runtime, log):
-    """The address with the port that the system chose, from the server's own runtime file."""
+    """Wait for the server's runtime file and return the address with the port that the system chose."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
@@ -133,16 +134,16 @@ def wait_for_url(process, runtime, log):
             url = json.loads(info.read_text())["url"]
             LOCAL.open(f"{url}api", timeout=5).close()
             return url
-        except (OSError, ValueError):  # not there yet, half written, not listening yet
+        except (OSError, ValueError):  # missing, half written, or not listening yet
             time.sleep(0.1)
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
     raise Trouble(f"JupyterLab did not start within {START_TIMEOUT_S} s; it said:\n{tail}")
 
 
 def copy_course(work, paths):
-    """A folder like the checkout: notebooks copied without outputs, everything else as links.
+    """Make a folder like the checkout, with notebooks copied without outputs and everything else linked.
 
-    Without the old outputs and counts, what the browser leaves was made by this run.
+    Without old outputs and counts, whatever the browser leaves comes from this run.
     """
     (work / "notebooks").mkdir(parents=True)
     for entry in notebooks.ROOT.iterdir():

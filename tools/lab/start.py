@@ -1,4 +1,4 @@
-"""How JupyterLab is started on a student's copy of the notebooks, on this machine or in a job of Slurm."""
+"""Start JupyterLab on a student's copy of the notebooks, on this machine or in a Slurm job."""
 
 import json
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 from tools.lab import working_copy
 
 FIRST = "00_start_here.ipynb"
-CONFIGURATION = Path(__file__).resolve().parent / "jupyter"  # no news pop up
-# JupyterLab's name of its first workspace's file. What it remembers of a student's work with the course stays apart.
+CONFIGURATION = Path(__file__).resolve().parent / "jupyter"  # turns off news pop-ups
+# JupyterLab's file name of its first workspace. The course has its own workspaces, apart from a student's others.
 WORKSPACE = "default-37a8.jupyterlab-workspace"
 LEFT = ("filebrowser", "running-sessions", "@jupyterlab/toc:plugin", "extensionmanager.main-view")
 
 
 def make_copy(folder):
-    """Make the copy, or bring it up to date, and say what a student should know of it."""
+    """Make or update the copy, and print what a student should know about it."""
     is_new = not folder.exists()
     try:
         offered = working_copy.bring_up_to_date(folder)
@@ -34,7 +34,7 @@ def make_copy(folder):
 
 
 def open_contents(folder):
-    """Have JupyterLab's first start show the table of contents on the left; later it shows what was left open."""
+    """Make JupyterLab's first start show the table of contents on the left; later starts show what was open."""
     file = workspaces(folder) / WORKSPACE
     if file.exists():
         return
@@ -49,7 +49,7 @@ def workspaces(folder):
 
 
 def environment(folder):
-    """The variables that JupyterLab is started with."""
+    """The environment variables that JupyterLab is started with."""
     paths = filter(None, [str(CONFIGURATION), os.environ.get("JUPYTER_CONFIG_PATH")])
     return {"JUPYTER_CONFIG_PATH": os.pathsep.join(paths), "JUPYTERLAB_WORKSPACES_DIR": str(workspaces(folder))}
 

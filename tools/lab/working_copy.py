@@ -1,8 +1,8 @@
-"""A student's own copy of the notebooks, made by `make lab` once and never overwritten; `git pull` does not touch it.
+"""A student's own copy of the notebooks, made once by `make lab` and never overwritten; `git pull` does not affect it.
 
-Everything in notebooks/ is handed out, notebooks without their outputs, which would answer every prediction. When the
-course changes, a file in which nothing was changed is brought up to date. Beside one that was, the newer version is
-laid: 03_name_v2.ipynb.
+Everything in notebooks/ is handed out, with outputs removed, since those would answer every prediction. When the course
+changes, unchanged files are updated. If the student has changed a file, the new version is put beside it:
+03_name_v2.ipynb.
 """
 
 import fcntl
@@ -16,15 +16,12 @@ from tools.whole_files import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "notebooks"
-# In the copy: for each of the course's files the names under which it was handed out, oldest first, and what was in
-# each.
+# In the copy: for each course file the names under which it was handed out, oldest first, with a digest of each.
 HANDED_OUT = ".handed_out.json"
 
 
 def place():
-    """The folder of this user's copy: MY_COURSE where it is set, else in the checkout, or at home
-    where that is another's.
-    """
+    """The folder of this user's copy: MY_COURSE, else in the user's own checkout, else in the home folder."""
     given = os.environ.get("MY_COURSE")
     if given:
         return Path(given).expanduser().absolute()
@@ -32,12 +29,11 @@ def place():
 
 
 def bring_up_to_date(folder, course=COURSE):
-    """Make the copy in `folder`, or add what is new; return (theirs, newer), the names of each file that lies beside
-    another.
+    """Make or update the copy in `folder`; return (theirs, newer) names for each file put beside a changed one.
 
-    Raises OSError where the folder cannot be written.
+    Raises OSError if the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # answers are not for the other students
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # other students must not read the answers
     offered = []
     with _alone(folder):
         handed_out = _read(folder)
@@ -51,7 +47,7 @@ def bring_up_to_date(folder, course=COURSE):
 
 
 def without_outputs(path):
-    """The text of a file of the course as it is handed out."""
+    """The text of a course file as it is handed out."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
         return text
@@ -63,7 +59,7 @@ def without_outputs(path):
 
 
 def _files(course):
-    """The course's files, without what running them has left."""
+    """The course's files, without leftovers of running them."""
     for path in sorted(course.rglob("*")):
         parts = path.relative_to(course).parts
         if path.is_file() and not any(part.startswith((".", "__")) for part in parts):
@@ -71,7 +67,7 @@ def _files(course):
 
 
 def _hand_out(folder, name, text, versions):
-    """Hand out the file `name` if it is new or has changed; `versions`, {file: digest}, is brought up to date."""
+    """Hand out the file `name` if it is new or changed, and update `versions`, {file: digest}."""
     digest = _digest(text, name)
     there = [file for file in versions if (folder / file).exists()]
     if there and list(versions.values())[-1] == digest:
@@ -89,8 +85,9 @@ def _hand_out(folder, name, text, versions):
 
 
 def _free(folder, name, versions, digest):
-    """The name itself, or with the number of the version; one that is taken by this very text,
-    where the list was lost.
+    """A free name: `name` itself, or with a version number.
+
+    If the list was lost, a file with exactly this text counts as free.
     """
     path, number = Path(name), 1
     target = name
@@ -103,9 +100,7 @@ def _free(folder, name, versions, digest):
 
 
 def _digest(text, name):
-    """Of what a student may have changed: in a notebook the cells and whether they have run, not
-    what JupyterLab adds.
-    """
+    """A digest of what a student may change: in a notebook the cells and whether they ran, not JupyterLab's data."""
     if name.endswith(".ipynb"):
         try:
             cells = json.loads(text)["cells"]
@@ -113,7 +108,7 @@ def _digest(text, name):
                 [[cell["cell_type"], "".join(cell["source"]), bool(cell.get("outputs"))] for cell in cells]
             )
         except (ValueError, KeyError, TypeError):
-            pass  # no notebook any more
+            pass  # no longer a notebook
     return hashlib.sha256(text.encode()).hexdigest()
 
 

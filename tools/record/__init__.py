@@ -1,7 +1,7 @@
-"""What is run once and kept: the notebooks' outputs, and measurements with their provenance.
+"""Recorded results: the notebooks' outputs, and measurements with their provenance.
 
 __main__        python -m tools.record: `make record`
-recorded        the files in data/recorded, and what changed in them
+keeping         the files in data/recorded, and what changed in them
 large_batches   python -m tools.record.large_batches: what chapter 11 reads
 made_up         records of a machine that does not exist, for tests
 """

@@ -1,10 +1,10 @@
-"""Run the notebooks top to bottom and keep their outputs and measurements: `make record`, or
+"""Run the notebooks top to bottom and keep their outputs and measurements: `make record`.
 
     python -m tools.record [09 00 ...]
 
-The outputs go into the notebooks, what they give to `recorded.keep` into data/recorded/<machine>/, and
-what changed against this machine's last record is printed, with every claim that now reads otherwise. A notebook that
-fails, or whose outputs must not be committed, keeps its old file and its old records; the exit code is then 1.
+Outputs go into the notebooks, and what they pass to `recorded.keep` into data/recorded/<machine>/. Changes against this
+machine's last record are printed, with every claim whose text changed. A notebook that fails, or whose outputs must not
+be committed, keeps its old file and records; the exit code is then 1.
 """
 
 import base64
@@ -24,7 +24,7 @@ from tools import notebooks
 from tools.record import keeping
 
 MAX_BYTES = 500_000
-# The README's picture: chapter, and how its figure's alternative text begins.
+# The README's picture: its chapter, and the beginning of its figure's alternative text.
 PICTURE = ("09_distributed_data_parallel", "Images per second over workers")
 PICTURE_FILE = notebooks.ROOT / "data" / "recorded" / "scaling.png"
 
@@ -58,9 +58,9 @@ def main(names):
 
 
 def record(path, folder=None, records=keeping.FOLDER):
-    """Run the notebook and write it back with its outputs, and what it measured into `records`.
+    """Run the notebook, write it back with its outputs, and write its measurements into `records`.
 
-    Returns the reasons why not, if any, and what changed in measurements and claims, both as lines.
+    Returns two lists of lines: reasons why it was not written, and changes in measurements and claims.
     """
     nb = notebooks.normalise(notebooks.read(path))
     said = claims(nb)
@@ -99,7 +99,7 @@ def record(path, folder=None, records=keeping.FOLDER):
 
 
 def claims(nb):
-    """The lines of the outputs that say what the chapter's argument rests on, as `claim` prints them."""
+    """The output lines that `claim` printed."""
     return [
         line
         for cell in nb.cells
@@ -111,7 +111,7 @@ def claims(nb):
 
 
 def picture(nb):
-    """The README's picture, the bytes of a PNG; None where the notebook has none."""
+    """The README's picture as PNG bytes; None if the notebook has none."""
     for output in (output for cell in nb.cells for output in cell.get("outputs", [])):
         if output.get("metadata", {}).get("image/png", {}).get("alt", "").startswith(PICTURE[1]):
             return base64.b64decode(output.data["image/png"])
@@ -119,7 +119,7 @@ def picture(nb):
 
 
 def silent_cells(nb):
-    """A cell that should fail and did not teaches the opposite of its text."""
+    """Report tagged cells that raised nothing, since they contradict their text."""
     return [
         f"cell {i} is tagged {notebooks.FAILS_ON_PURPOSE} and raised nothing"
         for i, names in notebooks.raised_on_purpose(nb).items()
@@ -128,7 +128,7 @@ def silent_cells(nb):
 
 
 def lonely_widgets(nb):
-    """Widgets move only while a kernel runs: readers of the file need a figure in their place."""
+    """Report widgets without a figure, since widgets need a running kernel and readers of the file have none."""
     return [
         f"cell {i} shows a widget and no figure: display the figure for the starting values too"
         for i, cell in enumerate(nb.cells)
@@ -149,13 +149,13 @@ def paths_left(nb):
 
 
 def relative_paths(nb):
-    """Tracebacks through course_utils or a library keep the part of the path that readers know."""
+    """Shorten paths in tracebacks through course_utils or a library to the part that readers know."""
     roots = {str(notebooks.ROOT), *site.getsitepackages()}
     roots |= {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
     home = str(Path.home())
     # IPython writes the home folder as ~.
     roots |= {"~" + root.removeprefix(home) for root in roots if root.startswith(f"{home}/")}
-    # Longest first, since one root may lie inside another.
+    # Longest first, since one root may contain another.
     choices = "|".join(re.escape(root) for root in sorted(roots, key=len, reverse=True))
     rooted = re.compile(rf"(^|[^\w.]|{notebooks.ANSI_COLOUR.pattern})(?:{choices})/", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Write measurements to data/recorded/<machine>/, each with what a reader needs to judge it, and compare them."""
+"""Write measurements with their provenance to data/recorded/<machine>/, and compare them."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from course_utils.recorded import FOLDER, read
 from tools.whole_files import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
-MAX_LINES = 12  # of details for a chapter
+MAX_LINES = 12  # of details per chapter
 VERSIONS = ("system", "python", "torch", "cuda", "driver", "nccl")
 
 
@@ -30,9 +30,9 @@ def save(name, values, command, folder=FOLDER):
 
 
 def save_chapter(chapter, values, command, folder=FOLDER):
-    """Write `values`, {name: what the chapter kept}, as this machine's records of `chapter`, in place of those before.
+    """Write `values`, {name: what the chapter kept}, as this machine's records of `chapter`, replacing the old ones.
 
-    Returns what changed against them, as lines.
+    Returns the changes as lines.
     """
     before, damaged = {}, []
     for path in sorted(machine_folder(folder).glob(f"{chapter}_*.json")):
@@ -47,7 +47,7 @@ def save_chapter(chapter, values, command, folder=FOLDER):
 
 
 def names_taken(chapter, names, folder=FOLDER):
-    """One complaint for each of `names` under which something else than `chapter` has a record, on any machine."""
+    """A complaint for each of `names` that another chapter's record already uses, on any machine."""
     found = {
         name: path
         for name in names
@@ -61,13 +61,13 @@ def names_taken(chapter, names, folder=FOLDER):
 
 
 def machine_folder(folder=FOLDER, machine=None):
-    """The folder of the records of a machine, by default this one: "2 × NVIDIA H200" → 2-nvidia-h200."""
+    """The folder of a machine's records, by default this one's: "2 × NVIDIA H200" → 2-nvidia-h200."""
     return Path(folder) / re.sub(r"[^a-z0-9]+", "-", (machine or hardware.machine()).lower()).strip("-")
 
 
 def provenance(command):
-    """Where and with what a measurement is made; `gpus` are the names of those that the course uses here."""
-    # COURSE_DEVICE=cpu keeps the course off a GPU that is there.
+    """Where and with what a measurement is made; `gpus` are the names of the GPUs that the course uses here."""
+    # COURSE_DEVICE=cpu keeps the course off an existing GPU.
     gpus = hardware.gpus() if hardware.choose_backend(1).device_type == "cuda" else ()
     found = {
         "machine": hardware.machine(),
@@ -85,7 +85,7 @@ def provenance(command):
 
 
 def commit():
-    """This checkout's commit, or COURSE_COMMIT where a copy without its history runs."""
+    """The commit of this checkout, or COURSE_COMMIT in a copy without history."""
 
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -99,7 +99,7 @@ def commit():
 
 
 def compare(before, after):
-    """What changed between two dicts of {name: Record}, as lines: names, versions, and the largest changes first."""
+    """The changes between two dicts of {name: Record}, as lines: names, versions, then the largest changes first."""
     lines = [f"no longer kept, and deleted: {name}" for name in sorted(before.keys() - after.keys())]
     if first := sorted(after.keys() - before.keys()):
         lines.append(f"the first record of this machine: {', '.join(first)}")
@@ -111,7 +111,7 @@ def compare(before, after):
 
 
 def details(pairs):
-    """What changed between the two records of each name, MAX_LINES and the count of the rest."""
+    """The changes between two records of each name: at most MAX_LINES, then a count of the rest."""
     old = {where: leaf for name, (record, _) in pairs.items() for where, leaf in leaves(record.values, name)}
     new = {where: leaf for name, (_, record) in pairs.items() for where, leaf in leaves(record.values, name)}
     versions = {
@@ -122,7 +122,7 @@ def details(pairs):
     }
     lines = [*versions, *listed("new", new.keys() - old.keys()), *listed("gone", old.keys() - new.keys())]
     changes = {where: relative_change(old[where], new[where]) for where in old.keys() & new.keys()}
-    # What is no number comes first, as inf; those that changed alike in their order of names.
+    # Non-numbers come first, as inf; equal changes are sorted by name.
     changed = sorted((where for where in changes if changes[where]), key=lambda where: (-abs(changes[where]), where))
     lines += [f"{where}: {short(old[where])} → {short(new[where])}{percent(changes[where])}" for where in changed]
     rest = lines[MAX_LINES:]
@@ -135,7 +135,7 @@ def details(pairs):
 
 
 def leaves(value, where):
-    """(place, value) of all that is neither a list nor a dict: ("copy['GB/s'][3]", 10.1)."""
+    """All values that are neither list nor dict, as (place, value): ("copy['GB/s'][3]", 10.1)."""
     if isinstance(value, (dict, list)):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(inner, f"{where}[{key!r}]")

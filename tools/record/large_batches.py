@@ -1,12 +1,13 @@
-"""Train what chapter 11 reads from its record: `python -m tools.record.large_batches`, and with `--search` the search
-before it.
+"""Train what chapter 11 reads from its record, or run the hyperparameter search before it.
 
-The network, the recipes and the training are the notebook's own. Every seed's test error goes to
+    python -m tools.record.large_batches [--search]
+
+The network, recipes and training come from the notebook. Every seed's test error goes to
 data/recorded/<machine>/large_batches.json, or large_batches_search.json. The grid takes about a quarter of an hour on
 two cores, the search five minutes.
 
-The search looked for settings in which each rung of the ladder can be seen at all. Its seeds are not those of the grid,
-or the grid would report the luck by which a setting was chosen.
+The search looked for settings in which each rung of the ladder is visible. It uses other seeds than the grid, so that
+the grid does not report lucky choices.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def settings(names):
 
 
 def train_grid(names):
-    """{"seeds": …, "errors": {base rate: {batch size: {recipe: [test error of each seed, in %]}}}}"""
+    """Train the grid: {"seeds": …, "errors": {base rate: {batch size: {recipe: [test error of each seed, in %]}}}}."""
     cases = {
         (base, size, recipe): (size, names["rates_of"](names[base], size, recipe))
         for base, sizes in GRID.items()
@@ -65,7 +66,7 @@ def train_grid(names):
 
 
 def search(names):
-    """{"seeds": …, "found": [one setting each, with "errors": {recipe: [test error of each seed, in %]}]}"""
+    """Run the search: {"seeds": …, "found": [settings, each with "errors": {recipe: [% test error of each seed]}]}."""
     found = [
         {"num_layers": num_layers, "base": base, "batch_size": size, "errors": {}}
         for num_layers in SEARCHED["num_layers"]

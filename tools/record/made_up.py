@@ -1,6 +1,6 @@
-"""Records of a machine with a GPU that does not exist, so that chapters draw and say what was "recorded on" another.
+"""Records of a nonexistent GPU machine, so that chapters show results "recorded on" another machine.
 
-They are made from a CPU's, for tests, and are never kept.
+They are derived from a CPU's records, for tests, and are never kept.
 """
 
 import json
@@ -13,7 +13,7 @@ MACHINE = "a made-up GPU"
 RUNGS = ("0 plain loop", "1 loader workers", "2 pinned, prefetch", "3 data on the device", "4 mixed precision",
          "5 channels_last", "6 fused optimizer", "7 torch.compile")  # fmt: skip
 RATES = {"copy": 900.0, "torch.add": 950.0, "many blocks": 940.0, "one block": 8.0, "one thread": 0.1}
-# What a GPU keeps besides, or instead.
+# Values that a GPU records in addition or instead.
 ONLY_A_GPU = {
     "01_copy_bandwidth": {
         "curves": {f"to the GPU, {kind}": [[1, 1024, 65536], [0.5, 10.0, 25.0], [[0.4, 9.0, 24.0], [0.6, 11.0, 26.0]]]
@@ -34,7 +34,7 @@ ONLY_A_GPU = {
 
 
 def write_records(folder, source=FOLDER):
-    """Copy the records of all machines, and write one of each name that a chapter has as if MACHINE had kept it."""
+    """Copy the records of all machines, and add for MACHINE one of each name that a chapter has."""
     folder = Path(folder)
     shutil.copytree(source, folder)
     read = {

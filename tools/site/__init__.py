@@ -1,9 +1,8 @@
-"""The course as static pages, and as slides: make site, make slides
+"""The course as static pages and as slides: make site, make slides.
 
-    pages     what Sphinx renders: chapters with their outputs, solutions, programs, glossary, docs/, README as the
-              front page
+    pages     what Sphinx renders: chapters with outputs, solutions, programs, glossary, docs/, README as front page
     slides    the same notebooks' questions, figures and key points
-    links     that every link inside leads somewhere, and that no page asks another host for anything
+    links     checks that internal links resolve and that no page loads anything from another host
 
-Nothing is run: the outputs are those that the notebooks were committed with. No network is needed.
+Nothing is run: the outputs are the committed ones. No network is needed.
 """

@@ -1,4 +1,4 @@
-"""Build the site in build/site, or the slides in build/slides: python -m tools.site [slides]"""
+"""Build the site in build/site, or the slides in build/slides: python -m tools.site [slides]."""
 
 import argparse
 import shutil
@@ -27,15 +27,17 @@ def main(argv=None):
 
 
 def build(what, course, source, out):
-    """Write the pages of the course at `course` to `out`. Raises ValueError for a notebook that cannot
-    be shown, a warning of Sphinx's, and links that lead nowhere; what was in `out` then stays.
+    """Write the pages of the course at `course` to `out`.
+
+    Raises ValueError for a notebook that cannot be shown, a Sphinx warning, or a broken link; `out` then stays as it
+    was.
     """
     for folder in (source, fresh := out.with_name(f"{out.name}_new")):
         shutil.rmtree(folder, ignore_errors=True)
     (slides if what == "slides" else pages).write(course, source)
     builder = {"site": "html", "slides": "revealjs"}[what]
     arguments = ["-b", builder, "-c", str(CONF), "-d", str(source / ".doctrees"), "-q", "-W", "--keep-going"]
-    if (extra := source / "extra").is_dir():  # goes out as it is
+    if (extra := source / "extra").is_dir():  # copied unchanged
         arguments += ["-D", f"html_extra_path={extra}"]
     if build_main([*arguments, str(source), str(fresh)]):
         raise ValueError("Sphinx complains, see above")

@@ -1,18 +1,18 @@
-"""Sphinx's configuration, of the site and of the slides."""
+"""Sphinx's configuration for the site and the slides."""
 
 project = "From One GPU to Many"
 html_title = project
 copyright = "the course's maintainers. Text and figures CC BY 4.0, code Apache 2.0"
 extensions = ["myst_nb", "sphinx-mathjax-offline", "sphinx_revealjs"]
 exclude_patterns = [".doctrees"]
-suppress_warnings = ["misc.highlighting_failure"]  # cells that are no Python on purpose
+suppress_warnings = ["misc.highlighting_failure"]  # cells that are deliberately not Python
 
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_favicon = "static/favicon.svg"
-highlight_language = "none"  # where nothing else is said: commands, and what they print
+highlight_language = "none"  # default: commands and their output
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
@@ -20,7 +20,7 @@ html_theme_options = {"navigation_with_keys": True}
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the outputs are the committed ones
-nb_ipywidgets_js = {}  # else every page asks a CDN for it
+nb_ipywidgets_js = {}  # else every page loads it from a CDN
 nb_merge_streams = True
 nb_render_error_lexer = "none"  # the course's messages are sentences, not tracebacks
 

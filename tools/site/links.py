@@ -1,14 +1,14 @@
-"""Whether a folder of pages holds together: every link inside leads somewhere, and nothing is asked of another host."""
+"""Check a folder of pages: internal links resolve, and nothing is loaded from another host."""
 
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
-# What a browser fetches when it opens a page, as opposed to a link that a reader may follow.
+# What a browser loads with a page, as opposed to links that a reader may follow.
 FETCHED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("video", "src"), ("link", "href")}
 
 
 class Page(HTMLParser):
-    """The ids of a page, and its (tag, attribute, address)."""
+    """The ids of a page, and its (tag, attribute, address) triples."""
 
     def __init__(self, text):
         super().__init__()
@@ -24,7 +24,7 @@ class Page(HTMLParser):
 
 
 def problems(folder):
-    """What is wrong, a line each."""
+    """The problems found, one line each."""
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     found = []
     for path, page in pages.items():

@@ -1,4 +1,4 @@
-"""The sources of the site: what Sphinx renders, written into a folder of their own."""
+"""The sources of the site: what Sphinx renders, written into a separate folder."""
 
 import base64
 import html
@@ -47,7 +47,7 @@ def write(course, source):
 
 
 def with_files(path, course, source):
-    """The text of a page, after the files that it shows or offers, and that are no pages, were laid beside it."""
+    """The text of a page, after copying the files beside it that it shows or offers."""
     text = path.read_text(encoding="utf-8")
     for match in LINK.finditer(text):
         target = (path.parent / match["target"]).resolve()
@@ -59,7 +59,7 @@ def with_files(path, course, source):
 
 
 def contents(readme):
-    """The table of contents beside each page: README's table, then what is not a chapter."""
+    """The table of contents beside each page: README's table, then the other pages."""
     parts = {}
     for match in ROW.finditer(readme):
         if match["part"]:
@@ -67,7 +67,7 @@ def contents(readme):
         elif match["file"]:
             list(parts.values())[-1].append(match["file"].removesuffix(".ipynb"))
     parts["Beside the chapters"] = ["notebooks/glossary", "notebooks/programs/*"]
-    # In README's order, which is the readers'.
+    # In README's order.
     parts["Installing, teaching, and how it works"] = [
         match["target"].removesuffix(".md") for match in PAGE.finditer(readme)
     ]
@@ -77,7 +77,7 @@ def contents(readme):
 
 
 def to_programs(text):
-    """The text with links to programs that lead to their pages."""
+    """The text with links to programs changed to their pages."""
     return re.sub(r"(\]\((?:(?:\.\./)?notebooks/)?programs/\w+)\.py\)", r"\1.md)", text)
 
 
@@ -86,7 +86,7 @@ def anchor(term):
 
 
 def anchored(glossary, chapters):
-    """The glossary with a place to link to for each term, and a link to the term's chapter."""
+    """The glossary with an anchor for each term, and a link to the term's chapter."""
     files = {path.name[:2]: path.name for path in chapters}
 
     def entry(match):
@@ -97,7 +97,7 @@ def anchored(glossary, chapters):
 
 
 def read(path):
-    """A chapter as it was run. Raises ValueError for one without outputs."""
+    """A chapter with its outputs; raises ValueError if it has none."""
     nb = notebooks.read(path)
     if notebooks.not_run(nb):
         raise ValueError(f"{path.name} was not run: `make record ARGS={path.name[:2]}` keeps its outputs")
@@ -105,7 +105,7 @@ def read(path):
 
 
 def chapter(nb, terms, figures):
-    """The notebook with links to the glossary, and its figures as pictures that say what they show."""
+    """The notebook with links to the glossary, and figures as images with alternative text."""
     unlinked = {term.lower(): term for term in terms}
     for cell in nb.cells:
         if cell.cell_type == "markdown":
@@ -116,7 +116,7 @@ def chapter(nb, terms, figures):
 
 
 def with_terms(text, unlinked):
-    """The first bold occurrence of each term as a link to its meaning; takes it out of `unlinked`."""
+    """Link the first bold occurrence of each term to its definition and remove the term from `unlinked`."""
 
     def link(match):
         term = unlinked.pop(" ".join(match[1].split()).lower(), None)
@@ -126,14 +126,14 @@ def with_terms(text, unlinked):
 
 
 class Figures:
-    """The pictures of a page: files beside it, so that its text is there first."""
+    """The images of a page: separate files, so that the text loads first."""
 
     def __init__(self, source, page):
         self._folder = source / "extra" / f"{page}_figures"
         self._count = 0
 
     def add(self, output):
-        """Keep an output's picture; the element that shows it, with what it shows as its alternative text."""
+        """Save an output's image and return its HTML element, with alternative text."""
         png = base64.b64decode(output.data["image/png"])
         self._folder.mkdir(parents=True, exist_ok=True)
         self._count += 1
@@ -151,7 +151,7 @@ def alt_of(output):
 
 
 def shown(outputs, figures):
-    """Outputs in which a figure is one element with its alternative text, and its caption below, not in the log."""
+    """The outputs with each figure as one element with alternative text, and its caption not in the printed text."""
     alt = None
     for output in outputs:
         if "image/png" in output.get("data", {}):
@@ -168,7 +168,7 @@ def shown(outputs, figures):
 
 
 def without_caption(text, alt):
-    """The text less the lines that begin it with "Figure:" and what the figure shows."""
+    """The text without its leading lines "Figure:" and the figure's description."""
     lines, said = text.splitlines(keepends=True), []
     for k, line in enumerate(lines):
         said += line.split()

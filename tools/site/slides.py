@@ -6,12 +6,12 @@ from tools import notebooks
 
 from .pages import Figures, read
 
-# A prediction with the list that may follow it, or a question.
+# A prediction, with the list that may follow it, or a question.
 SAID = re.compile(r"^\*\*(Predict|For discussion)[.:]\*\* (.*(?:\n\n?- .*)*)", re.MULTILINE)
 
 
 def write(course, source):
-    """Write a page of slides for each chapter of the course at `course`. Raises ValueError as pages.write does."""
+    """Write a page of slides for each chapter of the course at `course`; raises ValueError as pages.write does."""
     source.mkdir(parents=True)
     titles = {}
     for path in notebooks.notebook_paths(folder=course / "notebooks"):
@@ -25,7 +25,7 @@ def write(course, source):
 
 
 def of_a_chapter(nb, figures):
-    """The Markdown of one slide after another."""
+    """The Markdown of each slide in order."""
     title, *paragraphs = nb.cells[0].source.split("\n\n")
     yield f"{title}\n\n{plain(paragraphs[0])}"
     section = None
@@ -45,5 +45,5 @@ def of_a_chapter(nb, figures):
 
 
 def plain(text):
-    """The text with links as their words: a slide leads nowhere."""
+    """The text with links replaced by their words, since slides have no links."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)

@@ -1,5 +1,5 @@
-"""Everything that CI runs, in steps, with what is left to do and what came of it: `make test`.
+"""Run everything that CI runs, in steps, with progress and a summary: `make test`.
 
-`events` is loaded into pytest and tells what it does; `followed` runs pytest with it; `bar` shows how far it is;
-`summary` says what came of it. `__main__` puts the steps in order.
+`events` is a pytest plugin that reports each test; `followed` runs pytest with it; `bar` shows progress; `summary`
+reports the results; `__main__` orders the steps.
 """

@@ -1,12 +1,12 @@
-"""Run everything that CI runs, and say in the end what came of it:
+"""Run everything that CI runs, and print a summary.
 
     python -m tools.suite [--full] [STEP ...]
 
-The steps, in order: style, tests, notebooks (with their solutions), browser, and alone: the tests that promise seconds,
-one at a time. Without --full the notebooks measure as briefly as they can.
+The steps, in order: style; tests; notebooks (with their solutions); browser; and alone, the tests with time limits, one
+at a time. Without --full the notebooks' measurements are as short as possible.
 
-A failed test is run once more, alone. If it passes then, the run is green and names it as unsteady: that is for the
-day's work, which should not wait for the weather, and no excuse: such a test is a defect to be mended.
+A failed test is run once more, alone. If it passes then, the run is green and names it as unsteady. This keeps daily
+work going, but an unsteady test is a defect to be fixed.
 """
 
 import argparse
@@ -20,9 +20,9 @@ import time
 from tools.suite import followed, summary
 from tools.suite.followed import ROOT
 
-AT_A_TIME = "3"  # tests, and chapters, on two cores: one of them mostly waits
-MOST_RUN_AGAIN = 20  # if more fail, it is not the weather
-PYTEST = ("pytest", "-p", "tools.suite.events", "-p", "no:nbval")  # which takes 2 s to import, in each process
+AT_A_TIME = "3"  # tests or chapters at once, on two cores: most of one's time is waiting
+MOST_RUN_AGAIN = 20  # if more fail, it is no coincidence
+PYTEST = ("pytest", "-p", "tools.suite.events", "-p", "no:nbval")  # nbval takes 2 s to import in each process
 
 
 def style(options):
@@ -56,7 +56,7 @@ STEPS = {each.__name__: each for each in (style, tests, notebooks, browser, alon
 
 
 def run_again(name, names, options):
-    """Run the failed tests of a step once more, one at a time; Found."""
+    """Run the failed tests of a step once more, one at a time; return Found."""
     if name == "notebooks":  # a cell needs the cells before it
         chapters = sorted({test.partition("::")[0] for test in names})
         return followed.run("again", ["tools.solved", *chapters], keep=False, environment=_length(options))
@@ -77,9 +77,9 @@ def main(argv=None):
     if unknown := set(options.steps) - STEPS.keys():
         parser.error(f"no step is called {', '.join(sorted(unknown))}: there are {', '.join(STEPS)}")
     begin_s = time.monotonic()
-    # A shell ignores Ctrl-C in what it runs in the background, and then the programs that tests interrupt would, too.
+    # A shell makes background jobs ignore Ctrl-C, and programs that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Otherwise thousands of workers would each compile what they import of the course.
+    # Otherwise thousands of workers would each compile the course's modules.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     steps = {name: STEPS[name](options) for name in options.steps or STEPS}
     first, again = {}, {}

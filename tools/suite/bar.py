@@ -1,4 +1,4 @@
-"""How far a step is: a bar that moves in a terminal, and a line now and then where output goes to a file."""
+"""Progress of a step: a bar in a terminal, or a line now and then if output goes to a file."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ _WIDTH = 24
 
 
 class Bar:
-    """`expected` is {test: the seconds that it took last time}; without it there is no time left to be told."""
+    """The progress of one step; `expected` is {test: seconds of the last run}, used to estimate the remaining time."""
 
     def __init__(self, name, expected, out=sys.stdout):
         self.name, self.expected, self.out = name, expected, out
@@ -41,7 +41,7 @@ class Bar:
         return f"{text}, {self.time(now)}".ljust(min(100, shutil.get_terminal_size().columns - 1))
 
     def time(self, now):
-        """Words for the time that is left, as far as the last run tells; else for the time that has gone by."""
+        """The remaining time in words, estimated from the last run, else the elapsed time."""
         whole_s, gone_s = sum(self.expected.values()), now - self._begin_s
         if not whole_s or self._spent_s < whole_s / 50 or self.done >= self.total:
             return f"{minutes(gone_s)} so far" if self.done < self.total else minutes(gone_s)
@@ -49,6 +49,6 @@ class Bar:
 
 
 def minutes(seconds):
-    """`seconds` in words: "42 s", "3 min 05 s"."""
+    """Return `seconds` in words: "42 s", "3 min 05 s"."""
     seconds = round(seconds)
     return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02d} s"

@@ -3,8 +3,8 @@
     {"total": 2811}                                    tests that will run
     {"test": "tests/test_data.py::test_x", "outcome": "failed", "seconds": 0.4, "text": "the traceback"}
 
-`outcome` is "passed", "failed" or "skipped", whose text is the reason; a file that cannot be collected is a failed
-test.
+`outcome` is "passed", "failed" or "skipped"; for skipped tests `text` is the reason. A file that cannot be collected
+counts as a failed test.
 """
 
 import json
@@ -14,8 +14,8 @@ FILE = "COURSE_TEST_EVENTS"
 
 
 def pytest_configure(config):
-    path = os.environ.pop(FILE, None)  # not for what tests start
-    if path is not None and not hasattr(config, "workerinput"):  # xdist's workers report to the process that has them
+    path = os.environ.pop(FILE, None)  # tests' own subprocesses must not inherit it
+    if path is not None and not hasattr(config, "workerinput"):  # xdist's workers report to their controller
         config.pluginmanager.register(Events(path), "course-events")
 
 
@@ -43,7 +43,7 @@ class Events:
         elif report.skipped and outcome != "failed":
             outcome, text = "skipped", _reason(report)
         self._found[report.nodeid] = outcome, seconds + report.duration, text
-        if report.when not in ("setup", "call"):  # "teardown", or "???" for a test in which xdist's worker died
+        if report.when not in ("setup", "call"):  # "teardown", or "???" if xdist's worker died
             outcome, seconds, text = self._found.pop(report.nodeid)
             self._write(test=report.nodeid, outcome=outcome, seconds=round(seconds, 3), text=text)
 

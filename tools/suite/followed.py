@@ -1,4 +1,4 @@
-"""Run pytest, watched: what it tells of itself moves a bar, and what it prints goes to a file in build/."""
+"""Run pytest with a progress bar driven by its events; its output goes to a file in build/."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from tools.suite.bar import Bar
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "tests"
-DURATIONS = ROOT / "build" / "durations"  # {test: seconds}, of the last run
+DURATIONS = ROOT / "build" / "durations"  # {test: seconds} of the last run
 
 
 @dataclass
 class Found:
-    """What came of a step: {test: (outcome, seconds, text)}, and words for what went wrong beside its tests."""
+    """The result of a step: {test: (outcome, seconds, text)}, and a text for faults outside its tests."""
 
     tests: dict = field(default_factory=dict)
     fault: str = ""
@@ -28,7 +28,7 @@ class Found:
 
 
 def expected(name):
-    """{test: seconds} of a step's last run, empty if there was none."""
+    """The seconds of each test in a step's last run, {test: seconds}; empty if there was none."""
     try:
         return json.loads((DURATIONS / f"{name}.json").read_text())
     except (OSError, ValueError):
@@ -38,7 +38,7 @@ def expected(name):
 def run(name, command, keep=True, environment=None):
     """Run `python -m command`, which runs pytest with the plugin `events`; return Found.
 
-    The seconds that tests took are kept for the next run's bar, if `keep`.
+    With `keep`, the tests' seconds are stored for the next run's bar.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     told, printed = FOLDER / f"{name}.jsonl", FOLDER / f"{name}.txt"
@@ -56,7 +56,7 @@ def run(name, command, keep=True, environment=None):
             process.wait()
             raise
     bar.show(last=True)
-    if process.returncode not in (0, 1, 5):  # fine, tests failed, none was chosen
+    if process.returncode not in (0, 1, 5):  # passed, tests failed, none selected
         found.fault = f"pytest ended with {process.returncode}: {printed.relative_to(ROOT)} says why"
     elif process.returncode == 1 and not found.named("failed"):
         found.fault = f"no test failed, and yet something did: {printed.relative_to(ROOT)} says what"
@@ -68,7 +68,7 @@ def run(name, command, keep=True, environment=None):
 
 
 def _follow(process, lines, bar, found):
-    """Read the events as they come, until the process has ended and told all."""
+    """Read the events as they come, until the process has ended and all are read."""
     ended = threading.Event()
     threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
     rest = ""

@@ -1,9 +1,9 @@
-"""Run everything that CI runs many times beside a load, and say how often each test failed:
+"""Run everything that CI runs many times under load, and print how often each test failed.
 
     python -m tools.suite.steady [N] [--busy 2] [STEP ...]
 
-N is 10 by default. The load is processes that only compute, so that tests see a machine that does something else. What
-each run told is kept in build/steady/. The exit code is 1 unless every run was green.
+N is 10 by default. The load is processes that only compute. Each run's output is kept in build/steady/. The exit code
+is 1 unless every run was green.
 """
 
 import argparse
@@ -23,7 +23,7 @@ COMPUTE = "while True: sum(range(100_000))"
 
 @contextlib.contextmanager
 def load(number):
-    """`number` processes that compute all the time."""
+    """Run `number` processes that compute all the time."""
     processes = [subprocess.Popen([sys.executable, "-c", COMPUTE]) for _ in range(number)]
     try:
         yield
@@ -34,7 +34,7 @@ def load(number):
 
 
 def run_once(number, steps):
-    """Run the suite; (is it green, its last lines, the tests that failed at first)."""
+    """Run the suite; return (is it green, its last lines, the tests that failed at first)."""
     begin_s = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "tools.suite", *steps], cwd=ROOT, text=True, stdout=subprocess.PIPE)
     folder = KEPT / str(number)

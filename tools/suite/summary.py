@@ -1,4 +1,4 @@
-"""What came of it all, in a few lines that a person can read, and in full in build/tests/failures.txt."""
+"""The results of a run: a short summary, and all failures in build/tests/failures.txt."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ FAILURES = FOLDER / "failures.txt"
 
 
 def write_failures(first, again):
-    """Write what each failed test said, the first time and, of those run again, the second; `first` is {test: text}."""
+    """Write each failed test's output, from the first run and any second one; `first` is {test: text}."""
     FAILURES.unlink(missing_ok=True)
     for test, text in first.items():
         second = again.get(test)
@@ -21,7 +21,7 @@ def write_failures(first, again):
 
 
 def lines(steps, failed, unsteady, wall_s, cpu_s):
-    """The summary; `steps` is {name: Found}, `failed` and `unsteady` are lists of tests."""
+    """The summary as lines; `steps` is {name: Found}, `failed` and `unsteady` are lists of tests."""
     tests = [each for found in steps.values() for each in found.tests.values()]
     outcomes = Counter(outcome for outcome, _, _ in tests)
     reasons = Counter(text for outcome, _, text in tests if outcome == "skipped")

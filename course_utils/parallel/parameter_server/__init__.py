@@ -1,4 +1,4 @@
-"""A parameter server: servers hold the parameters, workers compute gradients, and a rule says who waits for whom.
+"""A parameter server: servers hold the parameters, workers compute gradients, and a rule says who waits.
 
     worker                                              server, one or more
     ─────────────────────────────────────────────────────────────────────────────────────────
@@ -7,13 +7,12 @@
                 ◀─ DONE, [numbers] ────────────────────  or GONE, who: never again
     Client.push ── PUSH, step, [keys or rows], numbers ▶ shard: torch's optimizer makes an update
 
-`plan`: which server holds which key. `rules`: synchronous, asynchronous, bounded delay. `wire`: what a message looks
-like.
-`server`: its threads. `shard`: a server's keys with their optimizer. `client`: a worker's side. `schedule`: who would
-compute when.
+`plan`: which server holds which key. `rules`: synchronous, asynchronous, bounded delay. `wire`: the message format.
+`server`: its threads. `shard`: a server's keys with their optimizer. `client`: the worker's side. `schedule`: when each
+worker would compute.
 
-After Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014; without its chains of
-replicas, ranges of keys and compressed messages.
+After Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, without its replica
+chains, key ranges and message compression.
 """
 
 from .client import Client, ServerGone, WorkerGone

@@ -1,4 +1,4 @@
-"""A worker's side: pull parameters, push gradients, and what it says when somebody is gone."""
+"""The worker's side: pull parameters, push gradients, and errors for ranks that have ended."""
 
 import torch
 
@@ -6,33 +6,30 @@ from . import wire
 
 
 class ServerGone(RuntimeError):
-    """A server has ended, and its keys with it: no rule can go on."""
+    """A server has ended and its keys are lost, so no rule can continue."""
 
-    is_consequence = True  # launch then names first who has ended
+    is_consequence = True  # launch reports the rank that ended first
 
 
 class WorkerGone(RuntimeError):
-    """A worker has ended, and the rule cannot go on without it."""
+    """A worker has ended, and the rule cannot continue without it."""
 
     is_consequence = True
 
 
 class Client:
-    """Talks to the servers of `plan` for this rank, one of its workers;
-    `step` counts its steps, which end with `push`.
-    """
+    """Connects this rank, a worker of `plan`, to the servers; `step` counts its steps, each ended by `push`."""
 
     def __init__(self, plan):
         self.plan, self.step = plan, 0
 
     def pull(self, into, rows=None):
-        """Wait until the rule lets this step begin, then fill the tensors of {key: tensor} with what the servers hold.
+        """Wait until the rule lets this step begin, then fill the tensors of {key: tensor} with the servers' values.
 
-        Returns True, or False where a server has ended the training: then nothing is filled.
+        Returns True, or False without filling anything if a server has ended the training.
 
-        Of a key in `rows`, {key: int64 tensor of row numbers}, only those rows travel and are filled. Tensors may be on
-        any device. Raises ValueError for a key that no server holds, and for another shape or dtype; ServerGone and
-        WorkerGone.
+        For a key in `rows`, {key: int64 tensor of row numbers}, only those rows are sent and filled. Tensors may be on
+        any device. Raises ValueError for an unknown key or a wrong shape or dtype, ServerGone, and WorkerGone.
         """
         rows = {name: which.unique() for name, which in (rows or {}).items()}
         for name, tensor in into.items():
@@ -45,7 +42,7 @@ class Client:
             server: {name: rows.get(name) for name in held if name in into} for server, held in self.plan.held.items()
         }
         asked = {server: wanted for server, wanted in asked.items() if wanted}
-        for server, wanted in asked.items():  # all servers first, so that none waits for another
+        for server, wanted in asked.items():  # ask all first, so that no server waits for another
             self._send(server, wire.PULL, about=wire.describe(self.plan.held[server], wanted))
         answers = {server: self._answer(server) for server in asked}
         if None in answers.values():
@@ -63,16 +60,16 @@ class Client:
         return True
 
     def push(self, gradients):
-        """Send {key: gradient}, and end this step. Of a sparse gradient (`nn.Embedding(…, sparse=True)`) its rows
-        travel.
+        """Send {key: gradient} and end this step.
 
-        A None is left out. Raises ValueError as `pull` does, before anything is sent; ServerGone.
+        Of a sparse gradient (`nn.Embedding(…, sparse=True)`) only its rows are sent; a None is skipped. Raises
+        ValueError as `pull` does, before anything is sent, and ServerGone.
         """
         gradients = {name: gradient.detach() for name, gradient in gradients.items() if gradient is not None}
         for name, gradient in gradients.items():
             self.plan.require(name, gradient.shape, gradient.dtype)
         gradients = {name: g.coalesce() if g.is_sparse else g for name, g in gradients.items()}
-        for server, held in self.plan.held.items():  # also where it has nothing: each server counts the steps
+        for server, held in self.plan.held.items():  # even with no keys: each server counts steps
             sent = {name: gradients[name] for name in held if name in gradients}
             about = wire.describe(held, {name: g.indices()[0] if g.is_sparse else None for name, g in sent.items()})
             parts = [(g.values() if g.is_sparse else g).reshape(-1).cpu() for g in sent.values()]
@@ -80,7 +77,7 @@ class Client:
         self.step += 1
 
     def add_server(self, rank):
-        """Let the spare `rank` serve, too. All workers call this, after the same number of steps."""
+        """Make the spare `rank` a server; all workers must call this after the same number of steps."""
         plan = self.plan.with_server(rank)
         for server in self.plan.servers:
             self._send(server, wire.ADD, number=rank)
@@ -89,7 +86,7 @@ class Client:
         self.plan = plan
 
     def leave(self):
-        """Say that this worker has no more steps: nobody need wait for it."""
+        """Tell the servers that this worker has no more steps, so that nobody waits for it."""
         for server in self.plan.servers:
             self._send(server, wire.LEAVE)
 
@@ -100,7 +97,7 @@ class Client:
             raise self._gone(server) from error
 
     def _answer(self, server):
-        """The values that `server` sends, or None where it says that training is over."""
+        """The values that `server` sends, or None if it has ended the training."""
         try:
             status, who, _, num_values = wire.recv_header(server)
             values = wire.recv(server, num_values, self.plan.dtype, wire.PATIENCE_S)

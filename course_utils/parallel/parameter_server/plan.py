@@ -1,4 +1,4 @@
-"""Which server holds which key: a key and its tensor lie on one server, whole."""
+"""Which server holds which key; a key's tensor lies whole on one server."""
 
 from collections import namedtuple
 
@@ -6,12 +6,11 @@ Key = namedtuple("Key", "shape dtype num_bytes")
 
 
 class Plan:
-    """The keys of a training, and the ranks that serve or work. Every rank makes the same plan by itself.
+    """The keys of a training and the ranks that serve or work; every rank computes the same plan.
 
     `tensors` is {key: tensor}, such as dict(model.named_parameters()); `spares` are ranks that can become servers
-    later.
-    `keys` is {key: Key}, `held` {server: [keys]}: the largest first, each to the server that has the fewest bytes so
-    far.
+    later. `keys` is {key: Key}. `held` is {server: [keys]}: keys are assigned largest first, each to the server with
+    the fewest bytes so far.
 
     Raises ValueError for more servers than keys, for tensors of several dtypes, and for a rank with two roles or none.
     """
@@ -22,7 +21,7 @@ class Plan:
         self._require_sense()
         self.dtype = next(iter(self.keys.values())).dtype
         self.held = {server: [] for server in self.servers}
-        for name in sorted(self.keys, key=self._num_bytes, reverse=True):  # of equal ones the first, on every rank
+        for name in sorted(self.keys, key=self._num_bytes, reverse=True):  # the sort is stable, so equal on every rank
             min(self.held.values(), key=self._sum_bytes).append(name)
 
     def _require_sense(self):
@@ -45,9 +44,9 @@ class Plan:
             )
 
     def with_server(self, rank):
-        """The plan in which a spare serves, too: it takes keys from the fullest servers until that evens nothing out.
+        """The plan in which a spare serves too, with keys taken from the fullest servers while that evens out the load.
 
-        Raises ValueError for a rank that is no spare, and where there is no key that it could take.
+        Raises ValueError for a rank that is no spare, and if there is no key that it could take.
         """
         if rank not in self.spares:
             raise ValueError(f"rank {rank} is not one of the spares {self.spares}")
@@ -69,7 +68,7 @@ class Plan:
             ]
             if not fits:
                 break
-            # of the fullest server that can give, the largest that does not overturn the order
+            # From the server with the largest surplus that can give, take the largest key smaller than that surplus.
             *_, giver, moved = max(fits)
             plan.held[giver].remove(moved)
             plan.held[rank].append(moved)

@@ -1,15 +1,13 @@
-"""Who waits for whom: when a worker may begin a step, and whether the gradients of a step become one update."""
+"""Rules: when a worker may begin a step, and whether a step's gradients become one update."""
 
 
 class Asynchronous:
-    """Nobody waits: each gradient becomes an update as it arrives."""
+    """No worker waits: each gradient becomes an update as it arrives."""
 
-    adds_up = False  # the gradients that all workers have for a step, before the optimizer sees them
+    adds_up = False  # add up all workers' gradients of a step into one update
 
     def may_begin(self, step, clocks):
-        """Whether a worker that has made `step` steps may begin the next;
-        `clocks` is {worker: steps that it has made}.
-        """
+        """Whether a worker that has made `step` steps may begin the next; `clocks` is {worker: steps made}."""
         return True
 
     def __repr__(self):
@@ -17,7 +15,7 @@ class Asynchronous:
 
 
 class BoundedDelay(Asynchronous):
-    """A worker may be `tau` steps ahead of the slowest one, at most: τ of Li et al. 2014."""
+    """A worker may be at most `tau` steps ahead of the slowest one: τ of Li et al. 2014."""
 
     def __init__(self, tau):
         if isinstance(tau, bool) or not isinstance(tau, int) or tau < 0:
@@ -32,7 +30,7 @@ class BoundedDelay(Asynchronous):
 
 
 class Synchronous(BoundedDelay):
-    """Nobody is ahead, and the gradients of a step are added up into one update: what one process would compute."""
+    """All workers are at the same step, and its gradients are summed into one update, as in one process."""
 
     adds_up = True
 

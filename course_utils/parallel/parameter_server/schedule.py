@@ -1,4 +1,4 @@
-"""When each worker would compute, by a rule and the time that each takes for a step: an idea, without messages."""
+"""When each worker would compute, given a rule and each worker's time per step; messages take no time."""
 
 import heapq
 from collections import namedtuple
@@ -7,9 +7,7 @@ Step = namedtuple("Step", "worker step begin end")
 
 
 def schedule(rule, paces, until):
-    """The Steps that workers begin before the time `until`, if worker i takes `paces[i]` for a
-    step, in order of their begin.
-    """
+    """The Steps that workers begin before time `until`, in order of their begin; worker i takes `paces[i]` per step."""
     clocks = dict.fromkeys(range(len(paces)), 0)
     steps, waiting, ends = [], list(clocks), [(0.0, -1)]
     while ends:

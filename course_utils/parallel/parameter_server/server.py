@@ -1,4 +1,4 @@
-"""A server: two threads for each worker, one that listens and one that answers, a shard between them, and a rule."""
+"""A server: a shard, a rule, and two threads per worker, one that receives and one that answers."""
 
 import contextlib
 import queue
@@ -13,17 +13,15 @@ import torch.distributed as dist
 from . import wire
 from .shard import Shard, as_bytes, from_bytes, joined
 
-# One gradient: whose, of which of its steps (from 0), how many updates its parameters had missed when it arrived, how
-# many steps its worker was ahead of the slowest one when it began, and when it arrived (time.monotonic(), of this
+# One gradient: its worker; the worker's step, from 0; `staleness`, the updates since the worker's pull; `ahead`, the
+# steps by which the worker led the slowest one when it began; and the time of arrival (time.monotonic() of this
 # machine).
 Push = namedtuple("Push", "worker step staleness ahead time_s")
 
 
 @dataclass
 class Served:
-    """What a server has to tell at its end: how many updates it made, its pushes in order, its
-    keys, and when it lost whom.
-    """
+    """What a server returns: its number of updates, its pushes in order, its keys, and the workers it lost."""
 
     num_updates: int = 0
     pushes: list = field(default_factory=list)
@@ -32,13 +30,11 @@ class Served:
 
 
 def serve(plan, tensors, make_optimizer, rule, watch=None):
-    """Serve this rank's keys of `plan`, beginning with their values in `tensors`, until all workers have left; return
-    Served.
+    """Serve this rank's keys of `plan`, starting from `tensors`, until all workers have left; return Served.
 
-    `make_optimizer(list of parameters)` makes one of torch.optim's for them. `watch(num_updates, {key: tensor})` is
-    called after each update, before anybody can pull; if it returns True, training is over: from then on `pull` returns
-    False, and gradients that still arrive are dropped. A spare waits until it is added, or until training has ended
-    without it.
+    `make_optimizer(list of parameters)` returns a torch.optim optimizer. `watch(num_updates, {key: tensor})` is called
+    after each update, before any worker can pull. If it returns True, training is over: from then on `pull` returns
+    False, and gradients that still arrive are dropped. A spare waits until it is added or training ends.
 
     Raises ValueError for a rank that is neither, and what the optimizer or `watch` raises.
     """
@@ -53,16 +49,14 @@ def serve(plan, tensors, make_optimizer, rule, watch=None):
 
 
 def _take_over(plan, rank, make_optimizer):
-    """A spare's part of the hand-over: (the plan with this rank, its shard, {worker: its steps}),
-    or None if it was not needed.
-    """
+    """A spare's part of the hand-over: (plan with this rank, its shard, {worker: its steps}); None if never needed."""
     first = plan.servers[0]
     what, _, _, num_bytes = wire.recv_header(first)
     if what == wire.NEVER:
         return None
     said = from_bytes(wire.recv(first, num_bytes, torch.uint8))
     for server in said["servers"]:
-        if server not in plan.servers:  # it was a spare, too
+        if server not in plan.servers:  # another former spare
             plan = plan.with_server(server)
     others = [wire.recv(server, wire.recv_header(server)[-1], torch.uint8) for server in plan.servers[1:]]
     shard = joined([said["given"], *(from_bytes(other)["given"] for other in others)], make_optimizer)
@@ -72,14 +66,14 @@ def _take_over(plan, rank, make_optimizer):
 class _Server:
     def __init__(self, plan, shard, rule, watch, clocks=None):
         self.rank, self.plan, self.shard, self.rule, self.watch = dist.get_rank(), plan, shard, rule, watch
-        # {worker: steps}, of those who are there
+        # {worker: steps} of the workers present
         self.clocks = dict.fromkeys(plan.workers, 0) if clocks is None else clocks
-        self.seen = {}  # worker: (updates made when it last pulled, steps that it was ahead then)
-        self.waiting = {}  # worker: (step, its gradients), where the rule adds them up
-        self.asking = set()  # workers that want another server
-        self.left = {}  # worker: its steps, of those who have left
+        self.seen = {}  # worker: (updates made at its last pull, steps it was ahead then)
+        self.waiting = {}  # worker: (step, its gradients), if the rule sums them
+        self.asking = set()  # workers that have asked for another server
+        self.left = {}  # worker: its steps, for workers that have left
         self.served, self.fault, self.is_over = Served(), None, False
-        self.changed = threading.Condition()  # and the lock of all the above
+        self.changed = threading.Condition()  # condition and lock for all of the above
 
     def run(self):
         for worker in list(self.clocks):
@@ -98,9 +92,7 @@ class _Server:
         return self.served
 
     def _listen(self, worker):
-        """Take the requests of `worker` until it leaves or ends: the thread that learns of its end
-        whatever else goes on.
-        """
+        """Queue the requests of `worker` until it leaves or ends; this thread notices its end at once."""
         requests = queue.SimpleQueue()
         threading.Thread(
             target=self._answer, args=(worker, requests), name=f"answers worker {worker}", daemon=True
@@ -115,7 +107,7 @@ class _Server:
                 self._forget(worker)
 
     def _answer(self, worker, requests):
-        """Do what `worker` asks for, one thing after the other."""
+        """Answer the requests of `worker` one after the other."""
         answers = {wire.PULL: self._pull, wire.PUSH: self._push, wire.ADD: self._add}
         try:
             while (header := requests.get()) is not None:
@@ -124,14 +116,14 @@ class _Server:
                 self.left[worker] = self.clocks.get(worker)
                 self._forget(worker)
         except wire.Lost:
-            pass  # the other thread has seen it, too
+            pass  # the listening thread handles it
         except BaseException as fault:
             with self.changed:
                 self.fault = fault
                 self.changed.notify_all()
 
     def _forget(self, worker):
-        """Nobody waits for `worker` any more."""
+        """Drop `worker`, so that no other waits for it."""
         self.clocks.pop(worker)
         self._update_if_complete()
         self.changed.notify_all()
@@ -151,7 +143,7 @@ class _Server:
                 return
             if self.is_over:
                 answer = {"what": wire.OVER}
-            elif (missing := self._missing(step - 1)) is not None:  # of this step, nothing may be pushed
+            elif (missing := self._missing(step - 1)) is not None:  # nothing of this step may be pushed then
                 answer = {"what": wire.GONE, "number": missing}
             else:
                 self.seen[worker] = self.served.num_updates, step - min(self.clocks.values())
@@ -179,7 +171,7 @@ class _Server:
         return worker not in self.clocks
 
     def _missing(self, step):
-        """A worker whose gradient of this step never comes, where the rule adds up those of all; otherwise None."""
+        """A worker whose gradient of this step never comes, if the rule sums all workers' gradients; else None."""
         if not self.rule.adds_up:
             return None
         return next(iter((*self.served.lost, *(worker for worker, steps in self.left.items() if steps <= step))), None)
@@ -188,7 +180,7 @@ class _Server:
         if self.waiting and self.waiting.keys() >= self.clocks.keys():
             step = next(iter(self.waiting.values()))[0]
             if self._missing(step) is None:
-                # in one order: the same bits
+                # a fixed order gives identical bits
                 self._update([self.waiting[worker][1] for worker in sorted(self.waiting)])
                 self.waiting.clear()
 
@@ -200,9 +192,7 @@ class _Server:
             self.is_over = self.watch(self.served.num_updates, values) is True
 
     def _add(self, worker, rank, *_):
-        """Hand keys over to `rank` as soon as all workers have asked for it:
-        then none of them has anything under way.
-        """
+        """Hand keys over to `rank` once all workers have asked, since no request is then in flight."""
         with self.changed:
             self.asking.add(worker)
             while rank not in self.plan.servers and not self._is_gone(worker):

@@ -1,4 +1,4 @@
-"""The keys of one server: their values, and torch's optimizer for them."""
+"""The keys of one server: their values, and a torch optimizer for them."""
 
 import io
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Shard:
-    """`values` is {key: tensor}; `make_optimizer(list of parameters)` makes one of torch.optim's."""
+    """The keys of one server: `values` is {key: tensor}, `make_optimizer(list of parameters)` returns an optimizer."""
 
     def __init__(self, values, make_optimizer, states=None):
         self._make_optimizer = make_optimizer
@@ -17,12 +17,12 @@ class Shard:
             self._optimizer.state[self.parameters[name]] = state
 
     def read(self, rows):
-        """The values of {key: rows or None} in one piece, key after key."""
+        """The values of {key: rows or None}, flattened and concatenated in key order."""
         parts = [p.detach() if rows[name] is None else p.detach()[rows[name]] for name, p in self._chosen(rows)]
         return torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0)
 
     def gradients(self, rows, values):
-        """{key: gradient}, a sparse one where only rows were sent, from their values in one piece."""
+        """The gradients, {key: gradient}, from their concatenated values; sparse where only rows were sent."""
         found, begin = {}, 0
         for name, p in self._chosen(rows):
             which = rows[name]
@@ -37,7 +37,7 @@ class Shard:
         return found
 
     def update(self, gradients):
-        """One step of the optimizer, with the sums of the gradients in a list of {key: gradient}."""
+        """Make one optimizer step with the summed gradients of a list of {key: gradient}."""
         for each in gradients:
             for name, gradient in each.items():
                 p = self.parameters[name]
@@ -46,7 +46,7 @@ class Shard:
         self._optimizer.zero_grad()
 
     def split(self, names):
-        """Give the keys `names` away; return (the shard that is left, what `joined` takes of them)."""
+        """Give away the keys `names`; return (the remaining shard, the argument for `joined`)."""
         values = {name: p.detach() for name, p in self.parameters.items()}
         states = {name: self._optimizer.state[p] for name, p in self.parameters.items() if p in self._optimizer.state}
         given, kept = (
@@ -59,7 +59,7 @@ class Shard:
 
 
 def joined(given, make_optimizer):
-    """The shard of what several servers gave away."""
+    """The shard made of what several servers gave away."""
     values, states = {}, {}
     for each in given:
         values, states = values | each[0], states | each[1]
@@ -67,7 +67,7 @@ def joined(given, make_optimizer):
 
 
 def as_bytes(thing):
-    """Plain values and tensors as one uint8 tensor."""
+    """Plain values and tensors serialised into one uint8 tensor."""
     buffer = io.BytesIO()
     torch.save(thing, buffer)
     return torch.frombuffer(bytearray(buffer.getbuffer()), dtype=torch.uint8)

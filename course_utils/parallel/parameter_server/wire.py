@@ -1,24 +1,21 @@
-"""What a message looks like: a header of four numbers, which keys or rows it is about,
-and their values in one piece.
-"""
+"""The message format: a header of four numbers, the keys or rows concerned, and their values, concatenated."""
 
 import torch
 
 from .. import messages
 
-PULL, PUSH, ADD, LEAVE = range(4)  # what a worker wants
-DONE, GONE, OVER = range(3)  # what a server answers
-HAND_OVER, NEVER = range(2)  # what a server tells a spare
+PULL, PUSH, ADD, LEAVE = range(4)  # worker's request
+DONE, GONE, OVER = range(3)  # server's answer
+HAND_OVER, NEVER = range(2)  # server's message to a spare
 HEADER_BYTES = 4 * 8
-# The end of the other process ends every wait for a header. It does not end a wait for what gloo is just then writing
-# or reading, so headers have a tag of their own, the rest comes in chunks, and who has nobody to tell it waits for each
-# with
-# patience: PATIENCE_S seconds.
+# If the other process ends, a wait for a header ends too, but not a wait for a transfer that gloo has begun. So headers
+# have their own tag, bodies come in chunks, and a rank that would not learn of the end waits at most PATIENCE_S for
+# each.
 PATIENCE_S = 5.0
-_BODY = 1  # the tag
+_BODY = 1  # tag of the body
 _CHUNK = 1 << 18  # elements
 
-WHOLE = -1  # in place of a number of rows
+WHOLE = -1  # stands for the number of rows of a whole key
 
 
 class Lost(ConnectionError):
@@ -26,10 +23,7 @@ class Lost(ConnectionError):
 
 
 def send(dst, what, number=0, about=None, values=None, patience_s=None):
-    """Send rank `dst` a header, then the int64 tensor `about` and the tensor `values`, if there are any.
-
-    Raises Lost.
-    """
+    """Send rank `dst` a header, then the int64 tensor `about` and the tensor `values`, if given; may raise Lost."""
     parts = [part for part in (about, values) if part is not None]
     header = torch.tensor([what, number, *(0 if part is None else part.numel() for part in (about, values))])
     try:
@@ -42,10 +36,7 @@ def send(dst, what, number=0, about=None, values=None, patience_s=None):
 
 
 def recv_header(src):
-    """What rank `src` sends next: what it wants, a number, and how many elements `about` and `values` have.
-
-    Raises Lost.
-    """
+    """Rank `src`'s next header: the request, a number, the element counts of `about` and `values`; may raise Lost."""
     header = torch.empty(4, dtype=torch.int64)
     try:
         messages.recv(header, src)
@@ -55,7 +46,7 @@ def recv_header(src):
 
 
 def recv(src, num, dtype, patience_s=None):
-    """A new tensor of `num` elements, what comes next of a message of rank `src` after its header. Raises Lost."""
+    """A new tensor of `num` elements, the next part of the body from rank `src`; may raise Lost."""
     tensor = torch.empty(num, dtype=dtype)
     try:
         for chunk in tensor.split(_CHUNK):
@@ -66,9 +57,9 @@ def recv(src, num, dtype, patience_s=None):
 
 
 def describe(held, rows):
-    """What `read` reads: for each of the keys in `rows`, its place among `held`, how many rows are meant, and which.
+    """Encode `rows` for `read`: for each key its position in `held`, its number of rows, and the rows.
 
-    `rows` is {key: int64 tensor, or None for the whole key}. None stands for all of `held`, whole, and takes no bytes.
+    `rows` is {key: int64 tensor, or None for the whole key}. All keys of `held`, whole, give an empty tensor.
     """
     if list(rows) == held and not any(which is not None for which in rows.values()):
         return torch.empty(0, dtype=torch.int64)
@@ -80,7 +71,7 @@ def describe(held, rows):
 
 
 def read(held, about):
-    """{key: int64 tensor of rows, or None for the whole key}, from what `describe` made."""
+    """Decode what `describe` made: {key: int64 tensor of rows, or None for the whole key}."""
     if not len(about):
         return dict.fromkeys(held)
     rows, begin = {}, 0

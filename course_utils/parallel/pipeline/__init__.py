@@ -1,4 +1,4 @@
-"""Pipelines: a network cut into stages, a batch into micro-batches, and the order in which the stages work on them."""
+"""Pipelines: a network cut into stages, a batch into micro-batches, and schedules for the stages."""
 
 from .measured import gap, length, median_costs, replay, title
 from .parts import split_batch, split_layers

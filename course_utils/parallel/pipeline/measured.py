@@ -1,4 +1,4 @@
-"""What a measured pipeline says: the cost of its tasks, and why the step took longer than the formula has it."""
+"""Evaluating a measured pipeline: the cost of its tasks, and why the step took longer than the formula says."""
 
 import itertools
 import statistics
@@ -13,12 +13,12 @@ def length(spans):
 
 
 def title(name, spans):
-    """Return the name of a chart of spans in seconds, with the length of the step and the share of idle time."""
+    """Return a chart title for spans in seconds: the name, the length of the step and the idle share."""
     return f"{name}: {1e3 * length(spans):.0f} ms, {bubble_fraction(spans):.0%} idle"
 
 
 def median_costs(spans):
-    """Return (forward, backward), two lists with the median length of a task on each stage, as `place` takes them."""
+    """Return (forward, backward), two lists of each stage's median task length, as `place` takes them."""
     num_stages = 1 + max(span.stage for span in spans)
     return tuple(
         [
@@ -30,10 +30,9 @@ def median_costs(spans):
 
 
 def replay(spans):
-    """Return the spans again, every task as long and every stage's order as measured, but with messages that take no
-    time.
+    """Return the spans with measured lengths and order, but with messages that take no time.
 
-    What the measured step takes longer than its replay was spent between tasks whose input was ready: on messages.
+    The measured step exceeds its replay by the time that tasks waited for messages.
     """
     num_stages = 1 + max(span.stage for span in spans)
     end_of, free_at, replayed = {None: 0.0}, [0.0] * num_stages, []
@@ -48,8 +47,8 @@ def replay(spans):
 def gap(formula_s, planned, measured):
     """Return {cause: seconds}, which add up to the length of the measured step.
 
-    "formula" is `formula_s`. "imbalance" is what `planned`, placed with each stage's own costs, takes longer;
-    "variation" is what the replay of the measured tasks takes longer than the plan; "messages" is the rest.
+    "formula" is `formula_s`; "imbalance" is how much longer `planned` is, placed with each stage's own costs;
+    "variation" is how much longer the replay of the measured tasks is than the plan; "messages" is the rest.
     """
     lengths = [formula_s, length(planned), length(replay(measured)), length(measured)]
     differences = [after - before for before, after in itertools.pairwise(lengths)]

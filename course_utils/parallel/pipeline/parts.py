@@ -1,4 +1,4 @@
-"""What a pipeline is cut into: stages of layers, micro-batches of samples."""
+"""The parts of a pipeline: stages of layers, and micro-batches of samples."""
 
 from torch import nn
 
@@ -31,7 +31,7 @@ def split_layers(layers, sizes):
 def split_batch(batch, num_micro_batches):
     """Cut a tensor along dim 0 into a list of `num_micro_batches` equal micro-batches, views in order.
 
-    Equal ones, because a schedule's slots are equally long. Raises ValueError if they cannot be equal.
+    A schedule's slots have equal length, so micro-batches must too; raises ValueError if they cannot.
     """
     if num_micro_batches < 1 or len(batch) == 0 or len(batch) % num_micro_batches:
         some = [str(m) for m in range(1, len(batch) + 1) if len(batch) % m == 0]

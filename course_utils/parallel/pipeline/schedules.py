@@ -1,8 +1,8 @@
-"""Schedules: who does what in which order, apart from how long it takes and from how tensors travel.
+"""Schedules: which stage does what in which order, independent of durations and of how tensors travel.
 
-A schedule is a list of tasks. Each stage works through its own tasks in their order in the list; across stages a task
-waits only for its input: a forward for the forward of the stage before, a backward for the backward of the stage after,
-and the last stage's backward for its own forward. In the order of the whole list one process can run them all.
+A schedule is a list of tasks. Each stage runs its own tasks in list order. Across stages a task waits only for its
+input: a forward for the previous stage's forward, a backward for the next stage's backward, and the last stage's
+backward for its own forward. One process can run all tasks in list order.
 
 Sources: GPipe, Huang et al. 2019; 1F1B without interleaving, Narayanan et al. 2021.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Task(NamedTuple):
-    """`stage` runs the `phase`, "forward" or "backward", of a micro-batch; stages and micro-batches count from 0."""
+    """One task: `stage` runs `phase`, "forward" or "backward", of `micro_batch`; both count from 0."""
 
     stage: int
     micro_batch: int
@@ -20,7 +20,7 @@ class Task(NamedTuple):
 
 
 def naive(num_stages, num_micro_batches):
-    """One micro-batch at a time, through all stages and back: only one stage works at any moment."""
+    """One micro-batch at a time through all stages and back: only one stage works at any moment."""
     _expect_sizes(num_stages, num_micro_batches)
     schedule = []
     for micro_batch in range(num_micro_batches):
@@ -40,10 +40,10 @@ def gpipe(num_stages, num_micro_batches):
 
 
 def one_forward_one_backward(num_stages, num_micro_batches):
-    """1F1B: a stage goes back as soon as it can, so that K stages hold at most K, K − 1, … 1 micro-batches.
+    """1F1B: backwards run as early as possible, so that K stages hold at most K, K − 1, … 1 micro-batches.
 
-    A stage begins with a forward for each stage that comes after it, then does one forward and one backward in turn,
-    then the backwards that are left.
+    A stage begins with one forward per later stage, then alternates forward and backward, then runs the remaining
+    backwards.
     """
     _expect_sizes(num_stages, num_micro_batches)
     waiting = []
@@ -57,8 +57,7 @@ def one_forward_one_backward(num_stages, num_micro_batches):
 
 
 def validate(schedule, num_stages, num_micro_batches):
-    """Raise ValueError if a task is missing, strange or there twice, or if the stages would wait for one another for
-    ever.
+    """Raise ValueError if a task is missing, unknown or duplicated, or if the stages would deadlock.
 
     Returns the tasks in an order in which one process can run them.
     """
@@ -84,13 +83,13 @@ def validate(schedule, num_stages, num_micro_batches):
 
 
 def by_stage(schedule):
-    """Return a list for each stage: its tasks in their order. Raises ValueError for what is no list of tasks."""
+    """Return each stage's list of tasks, in order; raises ValueError if `schedule` is not a list of tasks."""
     tasks = _tasks(schedule)
     return [[task for task in tasks if task.stage == stage] for stage in range(1 + max(task.stage for task in tasks))]
 
 
 def needs(task, num_stages):
-    """The task whose result `task` waits for, or None for the first stage's forward, which waits for nothing."""
+    """The task whose result `task` waits for; None for a forward on the first stage."""
     stage, micro_batch, phase = task
     if phase == "forward":
         return Task(stage - 1, micro_batch, "forward") if stage else None
@@ -100,9 +99,9 @@ def needs(task, num_stages):
 
 
 def peak_activations(schedule):
-    """Return a list: the most micro-batches that each stage holds at once.
+    """Return the most micro-batches that each stage holds at once, one number per stage.
 
-    It holds one from the start of its forward to the end of its backward.
+    A stage holds a micro-batch from the start of its forward to the end of its backward.
     """
     peaks = []
     for tasks in by_stage(schedule):
@@ -127,7 +126,7 @@ def _tasks(schedule):
 def _in_one_order(waiting):
     """Merge the stages' own lists into one that a single process can run.
 
-    Raises ValueError where they wait for ever.
+    Raises ValueError if they would deadlock.
     """
     num_stages, schedule, done = len(waiting), [], {None}
     queues = [list(reversed(tasks)) for tasks in waiting]

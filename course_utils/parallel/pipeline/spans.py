@@ -6,7 +6,7 @@ from .schedules import by_stage, needs, validate
 
 
 class Span(NamedTuple):
-    """A task that ran, or would run, from `begin` to `end`, in the unit of the costs."""
+    """A measured or planned task from `begin` to `end`, in the unit of the costs."""
 
     stage: int
     micro_batch: int
@@ -16,10 +16,10 @@ class Span(NamedTuple):
 
 
 def place(schedule, forward_s=1.0, backward_s=2.0):
-    """Return a `Span` for each task, as early as its stage and its input allow; messages between stages take no time.
+    """Return a `Span` for each task, as early as its stage and its input allow; messages take no time.
 
-    `forward_s` and `backward_s` are the costs of one micro-batch: one number for all stages, or a list of one a stage.
-    The default is the usual ratio, for the backward pass computes two gradients. Raises ValueError as
+    `forward_s` and `backward_s` are the costs of one micro-batch: one number for all stages, or one per stage in a
+    list. The default has the usual ratio, since the backward pass computes two gradients. Raises ValueError as
     `pipeline.validate` does.
     """
     stages = by_stage(schedule)
@@ -43,10 +43,10 @@ def place(schedule, forward_s=1.0, backward_s=2.0):
 
 
 def bubble_fraction(spans):
-    """Return the share of the stages' time, from the first begin to the last end, in which they do nothing: 0 to 1.
+    """Return the idle share of the stages' time, from the first begin to the last end: 0 to 1.
 
-    With equal stages (K − 1)/(M + K − 1) for K stages and M micro-batches under GPipe and 1F1B. Narayanan et al. 2021
-    divide the idle time by the busy time instead: (K − 1)/M.
+    With K equal stages and M micro-batches it is (K − 1)/(M + K − 1) for GPipe and 1F1B. Narayanan et al. 2021 divide
+    the idle time by the busy time instead: (K − 1)/M.
     """
     if not spans:
         raise ValueError("there are no spans: place a schedule first, or measure one")

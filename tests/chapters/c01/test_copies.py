@@ -1,6 +1,4 @@
-"""Timing copies, their curves and records, the caches that Linux tells of;
-and pictures and tracebacks of chapter 01.
-"""
+"""Chapter 01: timed copies, their curves and records, the caches that Linux reports, pictures and tracebacks."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""What chapter 05 counts and times: three ways to split, what DataParallel's devices hold, rounds,
-and where a step's time goes.
-"""
+"""Chapter 05's counts and timings: three ways to split, what DataParallel's devices hold, and the parts of a step."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,6 +1,4 @@
-"""What chapter 08 draws of messages: every message has an arrow, every tensor of a tree reaches
-rank 0, strips fit their figure.
-"""
+"""Chapter 08's figures: every message has an arrow, every tensor of a tree reaches rank 0, strips fit their figure."""
 
 import sys
 

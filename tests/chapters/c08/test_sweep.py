@@ -1,6 +1,4 @@
-"""Ways are timed at every size in turns, on the device that the backend carries;
-of several ranks the slowest counts.
-"""
+"""Chapter 08's sweep times its methods at every size in turn, on the backend's device; the slowest rank counts."""
 
 import pytest
 

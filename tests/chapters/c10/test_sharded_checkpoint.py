@@ -1,5 +1,4 @@
-"""Chapter 10's sharded checkpoints and ranks that disagree: an error on every rank, and the checkpoint before stays
-usable.
+"""Chapter 10's damaged sharded checkpoints: every rank raises an error, and the previous checkpoint stays usable.
 
 The functions are the notebook's own, run in real workers on real files; each test damages its own copy of a checkpoint.
 """
@@ -118,9 +117,7 @@ def load(folder):
 
 @pytest.fixture(scope="module")
 def loaded(checkpoints, tmp_path_factory):
-    """{damage: (what each rank heard of the newest checkpoint, the parameters that rank 1 loaded
-    from the one before)}.
-    """
+    """The result of each damage, {damage: (each rank's error, what rank 1 loaded from the previous checkpoint)}."""
     folders = []
     for damage in DAMAGES:
         folders.append(shutil.copytree(checkpoints[0], tmp_path_factory.mktemp(damage.__name__) / "copy"))

@@ -224,7 +224,7 @@ def test_an_installation_from_before_builds_were_chosen_is_kept(installed):
 
 
 def test_indexes_of_pip_configuration(checkout, tmp_path):
-    """uv reads none of it; of all that is offered, the best version is taken, as pip does."""
+    """Pip's configuration, which uv does not read, is passed on; the best version of any index is taken, as by pip."""
     offer(tmp_path / "more", "nvidia-ml-py", "1.post1")
     offer(tmp_path / "links", "torch", 2, "nvidia-blas")
     for name in ("nvidia-ml-py", "torch"):

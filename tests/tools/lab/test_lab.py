@@ -1,6 +1,4 @@
-"""`make lab` and `make kernel`: a real JupyterLab, in a browser, for another user, as a job of
-Slurm, as a kernel elsewhere.
-"""
+"""Test `make lab` and `make kernel` with a real JupyterLab: in a browser, for another user, by Slurm, elsewhere."""
 
 import json
 import os

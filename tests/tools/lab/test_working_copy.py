@@ -1,6 +1,4 @@
-"""A student's copy: nothing of theirs is lost, whatever the course does;
-what they have not begun is as new as the course.
-"""
+"""A student's copy: none of their work is lost when the course changes, and files they have not begun are updated."""
 
 import json
 import subprocess
@@ -158,7 +156,7 @@ def test_a_write_that_fails_loses_nothing(course, copy, monkeypatch):
 
 
 def test_a_pull_that_changes_a_begun_chapter_succeeds(course, tmp_path):
-    """git itself, and the checkout's own .gitignore."""
+    """With git itself, and the checkout's own .gitignore."""
     upstream, clone = tmp_path, tmp_path / "clone"
     (upstream / ".gitignore").write_text((Path(working_copy.ROOT) / ".gitignore").read_text() + "/clone/\n")
 

@@ -1,4 +1,4 @@
-"""The first cell of a new notebook: an import, a function, and two launches at once."""
+"""The first cell of a new notebook: an import, a function, and two launches in a row."""
 
 import time
 
@@ -6,7 +6,7 @@ from course_utils import launch
 
 
 def first_all_reduce():
-    import torch  # free in a worker, which has it already; the notebook itself has not imported it
+    import torch  # free in a worker, which has it; the notebook has not
     import torch.distributed as dist
 
     dist.all_reduce(torch.ones(1))

@@ -12,7 +12,7 @@ def work():
 
 
 def launches(begin, how_many):
-    """[when it asked, when its first worker began, when it was over] of each launch, from the moment `begin` on."""
+    """The times of each launch after the moment `begin`: [request, start of its first worker, end]."""
     time.sleep(max(0, begin - time.monotonic()))
     found = []
     for _ in range(how_many):
@@ -22,4 +22,4 @@ def launches(begin, how_many):
     return found
 
 
-launch(work, world_size=2)  # what only the first launch needs
+launch(work, world_size=2)  # warm-up

@@ -1,4 +1,4 @@
-"""Launches beyond one machine's own workers, and the training program beside a bare loop."""
+"""Launches on several nodes, and the training program beside a bare loop."""
 
 import time
 
@@ -40,7 +40,7 @@ def trained(arguments):
 
 
 def train_bare(num_epochs):
-    """The program's work with nothing around it; seconds of the last epoch's steps."""
+    """Do the program's training without the program; return the seconds of the last epoch's steps."""
     torch.manual_seed(0)
     digits, model = load_images("digits", size=16), DigitsNet()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
@@ -55,7 +55,7 @@ def train_bare(num_epochs):
 
 
 def alternate(num_rounds, num_epochs=3):
-    """In one worker: the medians' ratio of a bare loop's seconds an epoch to the program's, in turn."""
+    """Run both in turn in one worker; return the ratio of medians of seconds per epoch, bare loop over program."""
     bare, program = [], []
     for _ in range(num_rounds):
         bare.append(train_bare(num_epochs))

@@ -1,4 +1,4 @@
-"""What every chapter's setup cell does."""
+"""The content of every chapter's setup cell."""
 
 import torch  # noqa: F401 as every chapter does
 

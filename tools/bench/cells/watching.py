@@ -1,4 +1,4 @@
-"""What is measured of the panel, of persistent ranks, and of what a failure tells of its frames."""
+"""Measurements of the panel, of persistent ranks, and of the frames that a failure reports."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ warm()
 
 
 def train(seconds):
-    """Steps per second of a DDP model that logs each of them."""
+    """Return the steps per second of a DDP model that logs each step."""
     from torch.nn.parallel import DistributedDataParallel
 
     torch.manual_seed(0)
@@ -43,8 +43,9 @@ def train(seconds):
 
 
 def panel_cost(world_size, pairs, window_s, shown_s):
-    """Of one training, for each pair of windows without and with the panel, which take turns in who is first: the
-    ratio of steps per second with it to those without. The first begins after `shown_s` seconds.
+    """Ratios of steps per second with the panel to those without, one per pair of windows in one training.
+
+    The order within a pair alternates. The first window begins after `shown_s` seconds.
     """
     edges, orders = [], [(0, 1) if i % 2 else (1, 0) for i in range(pairs)]
 
@@ -88,7 +89,7 @@ def nothing():
 
 
 def calls_ms(times):
-    """{number of ranks: [median ms of a call, of a %%ranks cell]}"""
+    """The median ms of a call and of a %%ranks cell: {number of ranks: [call, cell]}."""
     found = {}
     for world_size in (2, 4):
         with Ranks(world_size) as ranks:
@@ -99,7 +100,7 @@ def calls_ms(times):
 
 
 def failing(size):
-    """A failure with four tensors of `size` MiB in its frames."""
+    """Fail with four tensors of `size` MiB in the frames."""
     held = [torch.zeros(size, 2**18) for _ in range(4)]
     dist.barrier()
     begin = time.monotonic()
@@ -118,7 +119,7 @@ def failure_s(size):
 
 
 def flood(seconds):
-    """How many rows a second each rank logs, of 10,000 that it wants to."""
+    """Rows per second that each rank logs, of 10,000 that it attempts."""
     count, begin = 0, time.monotonic()
     while (now := time.monotonic() - begin) < seconds:
         while count < 10_000 * now:
@@ -129,7 +130,7 @@ def flood(seconds):
 
 
 def flooded(seconds):
-    """(rows/s of each rank, MiB by which this process has grown)"""
+    """The rows/s of each rank, and the MiB by which this process has grown."""
     import psutil
 
     process = psutil.Process()

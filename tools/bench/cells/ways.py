@@ -1,4 +1,4 @@
-"""The methods of starting workers, and what a launch, a returned result, a logged row and a marked phase cost."""
+"""The methods of starting workers, and the cost of a launch, a returned result, a logged row and a marked phase."""
 
 import socket
 import statistics
@@ -17,7 +17,7 @@ from course_utils.parallel import ring
 from tools.bench import from_file
 
 
-def first_all_reduce():  # from_file's, but defined in a cell
+def first_all_reduce():  # as in from_file, but defined in a cell
     dist.all_reduce(torch.ones(1))
     return time.monotonic()
 
@@ -88,7 +88,7 @@ def seconds(function, *args, **kwargs):
 
 
 def private_dirty_mb(work):
-    """Memory that this worker has for itself, after one DDP step or none."""
+    """Private memory of this worker in MB, after one DDP step or none."""
     if work:
         one_step()
     dist.barrier()
@@ -121,10 +121,10 @@ def marks_cost():
 
 
 def race(num_bytes, repeats=8):
-    """Seconds of the ring and of the library on this rank, in turn; the lower quartile, as in chapter 08."""
+    """Seconds of the ring and of the library on this rank, run in turn; the lower quartile, as in chapter 08."""
     x, found = torch.zeros(num_bytes // 4), {ring.all_reduce: [], dist.all_reduce: []}
     for i in range(repeats):
-        for way in list(found)[:: (-1) ** i]:  # each is first in every second round: what ran last left its caches
+        for way in list(found)[:: (-1) ** i]:  # alternate the order, which affects caches
             dist.barrier()
             found[way] += throughput.measure(lambda: way(x), warmup=0, repeats=1).seconds
     return [statistics.quantiles(times[1:], n=4)[0] for times in found.values()]
