@@ -1,6 +1,6 @@
-"""What a cell is called, and which lines are the student's own.
+"""Names and sources of cells, and which stack frames are the student's own.
 
-A cell's code has the name of a file that does not exist; IPython keeps its text in `linecache`.
+A cell's code has the name of a file that does not exist; IPython keeps its source in `linecache`.
 """
 
 import functools
@@ -16,12 +16,12 @@ _LIBRARIES = tuple(
     for path in {str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
 )
 
-called = {}  # file name of a cell → `Cell In[3]`, in a worker, which has no IPython to ask
+called = {}  # file name of a cell → `Cell In[3]`, for workers, which have no IPython
 _CHECKS = tuple(str(Path(__file__).parent / name) + os.sep for name in ("checks", "chapters"))
 
 
 def sources():
-    """{file name: text} of the cells that this process knows."""
+    """Return {file name: source} of the cells that this process knows."""
     return {
         name: "".join(entry[2])
         for name, entry in list(linecache.cache.items())
@@ -30,13 +30,13 @@ def sources():
 
 
 def know(file, text, name):
-    """Let tracebacks find the text of a cell, whose code has the file name `file`, and call it `name`."""
+    """Register a cell's source `text` under its file name `file`, for tracebacks; messages call the cell `name`."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     called[file] = name
 
 
 def is_own(name):
-    """Whether a file, by the name that code objects have for it, is a cell or a student's own file."""
+    """Return whether `name`, the file name of a code object, is a cell or a file of the student's own."""
     if _is_file_of_a_library(name):
         return False
     if name in linecache.cache and not os.path.exists(name):
@@ -50,9 +50,9 @@ def _is_file_of_a_library(name):
 
 
 def from_own(trace):
-    """A traceback from the first frame on that the student wrote; the whole of it, if there is none.
+    """Return a traceback from the student's first frame on, or all of it if there is none.
 
-    Where PyTorch hands an operation to a check that watches, it ends before that.
+    If PyTorch has called a check that watches operations, the traceback is cut before the check's frames.
     """
     own = trace
     while own is not None and not is_own(own.tb_frame.f_code.co_filename):
@@ -72,9 +72,7 @@ def from_own(trace):
 
 
 class short_traceback:
-    """Inside this block an exception's traceback keeps the frames that the student wrote, and no
-    others (a context manager).
-    """
+    """A context manager that reduces the traceback of an exception to the student's own frames."""
 
     def __enter__(self):
         return self
@@ -90,25 +88,25 @@ class short_traceback:
 
 
 def innermost(frames):
-    """Index of the innermost of `frames` (file name, line number, function) that the student wrote, else None."""
+    """Return the index of the student's innermost frame in `frames` (file name, line number, function), or None."""
     indices = [index for index, (name, _, _) in enumerate(frames) if is_own(name)]
     return indices[-1] if indices else None
 
 
 def own_line(frames):
-    """`Cell In[3], line 6, in train:  dist.all_reduce(x)`, the innermost line that the student wrote; or ""."""
+    """Return the student's innermost line, as `Cell In[3], line 6, in train:  dist.all_reduce(x)`, or ""."""
     own = innermost(frames)
     if own is None:
         return ""
     name, number, function = frames[own]
-    linecache.checkcache(name)  # a file may have been edited since it was last read
+    linecache.checkcache(name)  # the file may have been edited
     source = linecache.getline(name, number).strip()
     place = f"{cell_name(name)}, line {number}" + ("" if function == "<module>" else f", in {function}")
     return place + (f":  {source}" if source else "")
 
 
 def cell_name(name):
-    """`Cell In[3]` for the file name that IPython gives a cell, else the path, relative where it is below here."""
+    """Return `Cell In[3]` for the file name of a cell, else the path, relative if it is below the current folder."""
     if name in called:
         return called[name]
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
@@ -123,7 +121,7 @@ def cell_name(name):
 
 
 def with_cell_names(text):
-    """A traceback's text with each file called what `cell_name` calls it."""
+    """Return a traceback's text with each file name replaced by its `cell_name`."""
 
     def rename(match):
         name = cell_name(match[1])
@@ -132,17 +130,17 @@ def with_cell_names(text):
     return re.sub(r'File "([^"\n]+)", line', rename, text)
 
 
-_seen = {}  # name of a module → (its spec, when its file was last changed)
+_seen = {}  # name of a module → (its spec, st_mtime_ns of its file)
 
 
 def changed_modules():
-    """Return the names of imported modules of the student's own whose file has changed since, each time they change.
+    """Return the names of the student's imported modules whose files have changed; each change is returned once.
 
-    Workers import the file as it is now, the notebook has what it imported. A module that was reloaded has a new spec.
+    Workers import the new file, while the notebook has the old one. A reloaded module has a new spec, and is skipped.
     """
     changed = []
     for name, module in list(sys.modules.items()):
-        names = getattr(module, "__dict__", {})  # not the attributes themselves, with which some modules import others
+        names = getattr(module, "__dict__", {})  # getattr on the module may trigger lazy imports
         file, spec = names.get("__file__"), names.get("__spec__")
         if not isinstance(file, str) or spec is None or not is_own(file):
             continue

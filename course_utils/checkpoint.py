@@ -1,7 +1,7 @@
-"""Save a training run, and continue it bit for bit: model, optimizer, whatever else has a state, and random numbers.
+"""Save a training run, and continue it bit for bit: model, optimizer, other objects with a state, and random states.
 
-A checkpoint is written under another name, flushed, and renamed: at every moment of a save, a kill included, `path` or
-`path` + ".previous" is a whole one. It is read with `weights_only=True`, which never runs code from the file.
+A checkpoint is written under another name, flushed, and renamed. Whenever a save is interrupted, even by a kill, `path`
+or `path` + ".previous" is complete. It is read with `weights_only=True`, which never runs code from the file.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ _PARTS = ("states", "classes", "values", "random")  # each a dict
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be saved or loaded; the message says why. Nothing was changed or lost."""
+    """Raised if a checkpoint cannot be saved or loaded; the message says why. Nothing was changed or lost."""
 
 
 def save(path, /, **state):
-    """Save `state`, and the random states of Python, NumPy, torch and CUDA, to the file `path`, whole or not at all.
+    """Save `state` and the random states of Python, NumPy, torch and CUDA to the file `path`, atomically.
 
-    Of what has a `state_dict()` (model, optimizer, scheduler, scaler, sampler) that is saved; all else must be plain
-    values or tensors (epoch, batch, history). The checkpoint before stays beside it as `path` + ".previous".
+    Objects with a `state_dict()` (model, optimizer, scheduler, scaler, sampler) are saved by it; all else must be plain
+    values or tensors (epoch, batch, history). The previous checkpoint is kept as `path` + ".previous".
 
-    Raises CheckpointError where the folder or the disk does not let it, and for a value that could not be loaded back.
+    Raises CheckpointError if the folder or disk does not allow it, and for a value that could not be loaded back.
     """
     path = _followed(path)
     if path.exists() and not path.is_file():
@@ -52,7 +52,7 @@ def save(path, /, **state):
     try:
         _write(content, path)
     except (OSError, RuntimeError) as error:
-        # torch turns what the disk says into the context of an error of its own.
+        # torch raises an error of its own, with the OSError as its context.
         reason = error if isinstance(error, OSError) else error.__context__
         if not isinstance(reason, OSError):
             raise
@@ -63,11 +63,11 @@ def save(path, /, **state):
 def load(path, /, **objects):
     """Restore `objects` and the random states from the file `path`; return the plain values in it, tensors on the CPU.
 
-    Give every object that was saved, under the same name; `name=None` leaves it out. Tensors go to the device where the
-    object has its own, wherever they were saved from.
+    Give every object that was saved, under the same name; `name=None` leaves it out. An object's tensors stay on its
+    device, whatever device they were saved from.
 
-    Raises CheckpointError, with all objects as they were, for a file that is missing, damaged or no checkpoint, and for
-    a checkpoint of something else.
+    Raises CheckpointError, and leaves all objects unchanged, if the file is missing, damaged or no checkpoint, or is a
+    checkpoint of other objects.
     """
     path = _followed(path)
     content = _read(path)
@@ -93,13 +93,16 @@ def _has_state(value):
 
 
 def _class(thing):
-    """What must be the same: an optimizer or a scheduler takes another's state without a word. A model does not."""
+    """Return the class name that must match: optimizers and schedulers silently load the state of another class.
+
+    Returns None for a model, which raises an error itself.
+    """
     return None if isinstance(thing, torch.nn.Module) else type(thing).__name__
 
 
 def _restore(pairs, random_states, path):
-    """Load each (object, state) of `pairs`, then the random states; if one refuses, put back what was changed."""
-    # An optimizer takes new tensors in place of its old ones, so that those need no copy.
+    """Load each (object, state) of `pairs`, then the random states; if one fails, undo all changes."""
+    # An optimizer replaces its tensors when it loads a state, so the old ones need no copy.
     before = {
         name: thing.state_dict() if isinstance(thing, torch.optim.Optimizer) else copy.deepcopy(thing.state_dict())
         for name, (thing, _) in pairs.items()
@@ -116,7 +119,7 @@ def _restore(pairs, random_states, path):
         _set_random_states(random_states)
     except BaseException as error:
         for name in changed:
-            with contextlib.suppress(Exception):  # what refuses its own state too has not taken another
+            with contextlib.suppress(Exception):  # an object that fails here was not changed
                 pairs[name][0].load_state_dict(before[name])
         _set_random_states(random_before)
         if not isinstance(error, Exception):
@@ -126,7 +129,7 @@ def _restore(pairs, random_states, path):
 
 
 def _require_dtypes(thing, state):
-    """Raise ValueError if a model's tensors are of other dtypes than in `state`: torch would round without a word."""
+    """Raise ValueError if a model's tensors have other dtypes than in `state`: torch would silently round."""
     for key, tensor in thing.state_dict().items() if isinstance(thing, torch.nn.Module) else ():
         if key in state and isinstance(tensor, torch.Tensor) and tensor.dtype != state[key].dtype:
             raise ValueError(f"{key} was {state[key].dtype} and is {tensor.dtype} here")
@@ -136,10 +139,10 @@ def _random_states():
     _, key, position, has_gauss, cached_gauss = np.random.get_state()
     return {
         "python": random.getstate(),
-        # As a tensor, because weights_only refuses NumPy's arrays.
+        # As a tensor, since weights_only refuses NumPy's arrays.
         "numpy": (torch.from_numpy(key.astype(np.int64)), position, has_gauss, cached_gauss),
         "torch": torch.get_rng_state(),
-        # Where CUDA is not in use, asking would initialise it, and nothing was drawn there.
+        # If CUDA is not initialised, nothing was drawn there, and asking would initialise it.
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     }
 
@@ -161,7 +164,7 @@ def _set_random_states(states):
 
 
 def _followed(path):
-    """The file that `path` is a link to, or `path`: a file renamed to a link would replace the link."""
+    """Resolve `path` if it is a link, since renaming a file to it would replace the link."""
     return Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
 
 
@@ -170,7 +173,7 @@ def _previous(path):
 
 
 def _write(content, path):
-    """Write `content` to `path`, if it can be loaded back; what was there before becomes `path` + ".previous"."""
+    """Write `content` to `path`, if it can be loaded back; the previous file becomes `path` + ".previous"."""
     file, part = _new_part(path)
     try:
         with file:
@@ -187,36 +190,36 @@ def _write(content, path):
 
 
 def _save_to(file, content):
-    """Write `content` to the open `file`; return what in it `weights_only` will refuse, in words, or nothing."""
+    """Write `content` to the open `file`; return a text with what `weights_only` will refuse, or ""."""
     try:
         torch.save(content, file)
         file.flush()
         return ", ".join(torch.serialization.get_unsafe_globals_in_checkpoint(file.name))
-    except (pickle.PickleError, AttributeError, TypeError) as error:  # of a function, a generator, an open file
+    except (pickle.PickleError, AttributeError, TypeError) as error:  # such as for an open file
         return str(error)
 
 
 def _new_part(path):
-    """Create the file to write to, locked while it is open, in place of those that killed saves have left unlocked."""
+    """Create and lock the file to write to, and remove the unlocked files that killed saves left behind."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with contextlib.suppress(OSError), open(part, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its process lives
             part.unlink()
     while True:
-        # Not by tempfile, whose files only their owner can read.
+        # tempfile is not used: only the owner could read its files.
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
         file = open(part, "xb")
-        with contextlib.suppress(OSError):  # a file system without locks, where nobody removes leftovers either
+        with contextlib.suppress(OSError):  # without locks, no other save removes it either
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file, part
-        file.close()  # before it was locked, another save took it for a leftover
+        file.close()  # another save has removed it before it was locked
 
 
 def _rename(part, path):
-    """Make `part` the file at `path`, and the one that was there its .previous.
+    """Rename `part` to `path`, and the file that was there to .previous.
 
-    `path` always has a file, and .previous keeps its own until the new one is in place: it may be the only good one.
+    There is always a file at `path`. The old .previous is kept until `part` is in place: it may be the only good one.
     """
     if not path.exists():
         os.replace(part, path)
@@ -224,7 +227,7 @@ def _rename(part, path):
     old = part.with_suffix(".old.part")
     try:
         os.link(path, old)
-    except OSError:  # a file system without hard links: for a moment only .previous is there
+    except OSError:  # no hard links: for a moment only .previous exists
         with contextlib.suppress(FileNotFoundError):  # another process saves to the same path
             os.replace(path, _previous(path))
         os.replace(part, path)
@@ -250,12 +253,12 @@ def _read(path):
 
 def _read_one(path):
     try:
-        with open(path, "rb") as file:  # once, since a save may give the name to a newer file meanwhile
-            # torch ignores the checksums: a flipped bit in a weight would load as another weight.
+        with open(path, "rb") as file:  # opened once, since a save may replace the file meanwhile
+            # torch ignores the checksums, and would load a weight with a flipped bit.
             if damaged := zipfile.ZipFile(file).testzip():
                 raise zipfile.BadZipFile(f"the checksum of its part {damaged.partition('/')[2]} is wrong")
             file.seek(0)
-            # On the CPU, wherever it was saved: load_state_dict copies to the device of the object.
+            # On the CPU: load_state_dict copies to the device of the object.
             content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
@@ -268,7 +271,7 @@ def _read_one(path):
         ) from error
     except MemoryError:
         raise
-    except Exception as error:  # zipfile and torch raise many kinds for a damaged file
+    except Exception as error:  # zipfile and torch raise many kinds of errors
         raise CheckpointError(f"{path} is truncated or damaged ({str(error).partition(chr(10))[0]})") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Whether anybody is looking at what is displayed."""
+"""Whether this process is a notebook, and whether anyone looks at its output."""
 
 import os
 import sys
@@ -6,9 +6,9 @@ import threading
 
 
 def is_watched():
-    """Whether somebody is looking at this notebook, rather than testing or recording it.
+    """Return whether this is a notebook that is not being tested or recorded.
 
-    COURSE_PANEL=0 says that nobody is; under nbval, PYTEST_CURRENT_TEST says so.
+    COURSE_PANEL=0, or PYTEST_CURRENT_TEST under nbval, means that it is.
     """
     if os.environ.get("COURSE_PANEL") == "0" or "PYTEST_CURRENT_TEST" in os.environ:
         return False
@@ -16,11 +16,11 @@ def is_watched():
 
 
 def is_in_cell():
-    """Whether this thread runs a cell, and may add to its output. A widget's callback may run in another thread."""
+    """Return whether this thread runs a cell and may add to its output; a widget's callback may run in another."""
     return threading.current_thread() is threading.main_thread()
 
 
 def is_kernel():
-    """Whether this process is a notebook's kernel."""
+    """Return whether this process is a notebook's kernel."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return hasattr(shell, "kernel")

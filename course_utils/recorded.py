@@ -1,7 +1,7 @@
-"""Measurements that outlive the notebook: what `make record` keeps here, and what was recorded on other machines.
+"""Recorded measurements: what `make record` stores on this machine, and what was recorded on others.
 
 A record is data/recorded/<machine>/<chapter>_<name>.json: the values, and their provenance (machine, versions, date,
-commit and command), without which nobody could judge them.
+commit and command), which is needed to judge them.
 """
 
 import json
@@ -13,14 +13,13 @@ from pathlib import Path
 
 from . import hardware
 
-# Where the package is installed without its repository there is no such folder, and there are no records. A test shows
-# the chapters others, by COURSE_RECORDS.
+# A package installed without its repository has no such folder, and no records. Tests set COURSE_RECORDS to use others.
 FOLDER = Path(os.environ.get("COURSE_RECORDS") or Path(__file__).resolve().parents[1] / "data" / "recorded")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one notebook measured on one machine; `values` is what it gave to `keep`."""
+    """What one notebook measured on one machine; `values` is what it passed to `keep`."""
 
     machine: str
     values: dict
@@ -28,12 +27,12 @@ class Record:
 
 
 def keep(name, values):
-    """Keep `values` as this machine's record `name` while `make record` runs the notebook; otherwise only check them.
+    """Store `values` as this machine's record `name` while `make record` runs the notebook; otherwise only check them.
 
-    `values` is a dict of numbers, text, True, False, None, and lists and dicts of these; a tuple comes back as a list.
+    `values` is a dict of numbers, text, True, False, None, and lists and dicts of these; a tuple is read back as a list.
 
-    Raises ValueError for a name that is not a lower-case word, for a name kept before in the same recording, and for
-    nan or inf; TypeError for other values, which JSON does not hold.
+    Raises ValueError for a name that is not a lower-case word, for a name already used in the same recording, and for
+    nan or inf; TypeError for other values, which JSON cannot represent.
     """
     _require_word(name)
     if not isinstance(values, dict):
@@ -45,13 +44,13 @@ def keep(name, values):
     path = Path(folder) / f"{name}.json"
     if path.exists():
         raise ValueError(f"this notebook has kept {name!r} already: keep all of it at once, or choose another name")
-    path.write_text(json.dumps(values), encoding="utf-8")  # half a file is never read: the notebook has failed then
+    path.write_text(json.dumps(values), encoding="utf-8")  # if this fails, the notebook fails, and it is not read
 
 
 def elsewhere(name, folder=FOLDER, with_cpus=False):
-    """The records of `name` from other machines, those with a GPU, sorted by machine; [] where there is none.
+    """Return the records of `name` from other machines with a GPU, sorted by machine; [] if there are none.
 
-    `with_cpus` gives those of machines without a GPU as well.
+    With `with_cpus`, records of machines without a GPU are included.
 
     Raises ValueError, naming the file, if a record is damaged.
     """
@@ -62,9 +61,9 @@ def elsewhere(name, folder=FOLDER, with_cpus=False):
 
 
 def latest(name, folder=FOLDER):
-    """The newest record of `name` of all machines, this one too, by the day on which it was made.
+    """Return the record of `name` with the newest date, of all machines including this one.
 
-    Raises LookupError where there is none, and ValueError, naming the file, if one is damaged.
+    Raises LookupError if there is none, and ValueError, naming the file, if one is damaged.
     """
     records = _of_name(name, folder)
     if not records:
@@ -79,8 +78,8 @@ def _of_name(name, folder):
 
 
 def read(path):
-    """The record in the file at `path`. Raises ValueError, naming the file, if it is none."""
-    # Not the whole path, which would be this machine's in a notebook that others read.
+    """Return the record in the file at `path`. Raises ValueError, naming the file, if it is damaged."""
+    # The last two parts only: the whole path would show this machine's folders in a notebook that others read.
     short = "/".join(Path(path).parts[-2:])
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))

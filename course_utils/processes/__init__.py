@@ -1,7 +1,7 @@
-"""What the launcher needs of the system, and what knows nothing of ranks.
+"""Tools for processes that the launcher builds on; they know nothing of ranks.
 
-`linux`: who ends with whom, groups of processes, huge pages. `payload`: objects on their way from one process to
-another.
-`interrupts`: when Ctrl-C may strike. `network`: inside one machine. `log`: what is printed, in bounded memory.
-`ending`: the end.
+`linux`: ending with the parent, process groups, huge pages. `payload`: sending objects to another process (`carry`,
+`bound` and `shared` are its special cases, `spawned` is for processes that a worker spawns). `interrupts`: delaying
+Ctrl-C. `network`: loopback and host names. `log`: output in bounded memory. `core_time`: time spent waiting for cores.
+`ending`: how a process ends. `terminal`: output without UTF-8.
 """

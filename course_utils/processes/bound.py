@@ -1,10 +1,10 @@
-"""What works only among the ranks that made it, and so is never sent: what to send instead.
+"""Refuses to send objects that work only among the ranks that made them, and says what to send instead.
 
-Some of it can be pickled, and would fail only when it is used, far from the line that sent it.
+Some of them can be pickled, and would fail only when used, far from the line that sent them.
 """
 
 _FULL_STATE = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), called on every rank"
-_INSTEAD = {  # classes of torch, whose modules differ from version to version
+_INSTEAD = {  # by name only: torch moves its classes between modules
     "DistributedDataParallel": "its .module",
     "FullyShardedDataParallel": _FULL_STATE,
     "FSDPModule": _FULL_STATE,
@@ -16,7 +16,7 @@ _INSTEAD = {  # classes of torch, whose modules differ from version to version
 
 
 def require_unbound(obj):
-    """Raise TypeError, which says what to send instead, if `obj` works only among its ranks."""
+    """Raise TypeError, with what to send instead, if `obj` works only among the ranks that made it."""
     for kind in type(obj).__mro__:
         if kind.__name__ in _INSTEAD and kind.__module__.startswith("torch."):
             raise TypeError(

@@ -1,7 +1,7 @@
-"""What travels in another way than pickle and cloudpickle have it: a cell's own, which the receiver has to make anew.
+"""How to pickle objects of cells that pickle and cloudpickle cannot send: the receiver rebuilds them.
 
-They pickle it by its name, which a worker's `__main__` does not have yet, or it holds locks, weak references or the
-notebook's shell.
+pickle would send them by name, which a worker's `__main__` does not have yet, or they hold locks, weak references or
+the notebook's shell.
 """
 
 import builtins
@@ -17,7 +17,7 @@ _BY_NAME = tuple(getattr(typing, name) for name in ("ParamSpec", "TypeVarTuple")
 
 
 def anew(obj):
-    """How to make `obj` anew, as `__reduce__` returns it; None if it travels as usual."""
+    """Return how to rebuild `obj`, in the form of `__reduce__`; None if it is pickled as usual."""
     if isinstance(obj, functools._lru_cache_wrapper) and _is_of_a_cell(obj):
         return _cached, (obj.__wrapped__, obj.cache_parameters())
     if isinstance(obj, types.FunctionType) and obj.__code__ is _DISPATCHER and _is_of_a_cell(obj):
@@ -39,7 +39,7 @@ def anew(obj):
 
 
 def _of_pyplot(obj):
-    """A figure, which is shown where somebody asks for it, not below a cell because it has arrived there."""
+    """Rebuild a figure without adding it to pyplot's figures, which a notebook would show below the cell."""
     figures = sys.modules.get("matplotlib.figure")
     if figures is None or not isinstance(obj, figures.Figure):
         return None
@@ -49,12 +49,12 @@ def _of_pyplot(obj):
 def _set_figure(figure, state):
     was_pyplots = state.get("_restore_to_pylab")
     figure.__setstate__(state)
-    if was_pyplots:  # now it is this process's pyplot's, too, which has made it one that a notebook can show
+    if was_pyplots:  # __setstate__ has added it to pyplot's figures
         sys.modules["matplotlib.pyplot"].close(figure)
 
 
 def _of_dynamo(wrapper):
-    """A function in the hands of torch.compile, as this is before its first call: what is compiled stays here."""
+    """Rebuild a function wrapped by torch.compile as before its first call: compiled code is not sent."""
     closure = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
     if "self" not in closure:
         return None
@@ -66,14 +66,14 @@ def _compiled(context, function):
 
 
 def _by_name(obj):
-    """An object of a cell's class that says that its name is all of it, such as a mark for what is missing."""
+    """Rebuild an object of a cell's class that pickles itself by name, such as a sentinel."""
     if isinstance(obj.__reduce__(), str):
         return copyreg.__newobj__, (type(obj),), getattr(obj, "__dict__", None) or None
     return None
 
 
 def _of_the_shell(obj):
-    """What IPython has put among the notebook's names; without it a worker has Python's own, or none."""
+    """Replace IPython's `exit` by Python's, and its `get_ipython` by one that raises NameError."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.autocall import ExitAutocall
@@ -87,7 +87,7 @@ def _of_the_shell(obj):
 
 
 def no_shell():
-    """get_ipython in a worker. Raises NameError, as in a program."""
+    """Raise NameError, as `get_ipython` does in a program; stands for it in workers."""
     raise NameError(
         "name 'get_ipython' is not defined: a worker has no IPython, and so no %magic and no !command; "
         "call the function that the magic stands for, or subprocess.run"

@@ -1,4 +1,4 @@
-"""How long processes were kept waiting by whatever else runs on their machine."""
+"""How long processes waited for cores that other programs used."""
 
 import time
 
@@ -6,17 +6,18 @@ from . import linux
 
 
 class Turns:
-    """Who had one of `num_cores` cores and who waited, from asking to asking; `asked` is when that was last."""
+    """Measures waiting for `num_cores` cores from call to call; `asked` is the time of the last call."""
 
     def __init__(self, num_cores):
         self._num_cores, self.asked, self._before = num_cores, time.monotonic(), {}
 
     def held_up_s(self, pids):
-        """Of the seconds since it was asked last, those for which the processes `pids`, and what they have started,
-        wanted to run and other programs had the cores; 0.0 where the system does not say.
+        """Return for how many seconds since the last call `pids` waited for cores that other programs used.
 
-        Who waits for another process, or sleeps, wants nothing. What they ran themselves counts, all together as if
-        they had had all cores: so what never ends has its seconds, however busy the machine is, or they make it.
+        Includes their descendants. Returns 0.0 if the system does not tell. A process that sleeps, or waits for
+        another process, does not wait for a core.
+        The result is at most the elapsed time minus the processes' own core time (of the busiest process, or of all
+        divided by the number of cores), so processes that compute for ever still reach their timeout.
         """
         now = time.monotonic()
         seconds, self.asked = now - self.asked, now
@@ -26,6 +27,6 @@ class Turns:
         added = [(0.0, 0.0)]
         for pid, times in self._before.items():
             had, waited = (new - old for new, old in zip(times, before.get(pid, (0.0, 0.0)), strict=True))
-            added.append((max(0.0, had), max(0.0, waited)))  # a thread that has ended takes its times away
+            added.append((max(0.0, had), max(0.0, waited)))  # sums fall when a thread has ended
         had, waited = zip(*added, strict=True)
         return min(sum(waited), max(0.0, seconds - max(*had, sum(had) / self._num_cores)))

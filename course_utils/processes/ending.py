@@ -1,4 +1,4 @@
-"""How a process of ours ends: what it has printed is out, and nothing can hang or abort on the way."""
+"""How a process of ours ends: its output is flushed, and its exit cannot hang or abort."""
 
 import atexit
 import contextlib
@@ -9,13 +9,13 @@ import threading
 
 
 def leave(code=0):
-    """End this process as an interpreter would (threads, exit handlers, buffers), but for destructors.
+    """End this process as an interpreter would (threads, exit handlers, buffers), but without destructors.
 
-    Those may hang. And where gloo's own thread still holds a tensor that Python has made, it aborts the process
-    (“terminate called without an active exception”) as it asks for an interpreter that has begun to end.
+    Destructors may hang. And if gloo's own thread still holds a tensor from Python, it asks for the interpreter, which
+    is being finalised, and aborts the process (“terminate called without an active exception”).
     """
     try:
-        threading._shutdown()  # waits for threads that are no daemons
+        threading._shutdown()  # waits for non-daemon threads
         atexit._run_exitfuncs()
     finally:
         flush()
@@ -25,6 +25,6 @@ def leave(code=0):
 def flush():
     """Write out what Python and C code have buffered."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it was closed, nobody reads it any more, or it is a student's own
+        with contextlib.suppress(Exception):  # closed, a broken pipe, or a student's own object
             stream.flush()
     ctypes.CDLL(None).fflush(None)

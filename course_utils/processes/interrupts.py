@@ -1,7 +1,7 @@
-"""When an interrupt of the notebook may strike: not while a launch sets up or clears away.
+"""Delays interrupts of the notebook while a launch sets up or cleans up.
 
-Blocking SIGINT for the main thread would not do: the system then gives it to another thread of the kernel, and Python
-raises KeyboardInterrupt in the main one all the same. So for the time of a launch the handler is ours.
+Blocking SIGINT for the main thread is not enough: the system then delivers it to another thread of the kernel, and
+Python still raises KeyboardInterrupt in the main thread. So a launch installs a handler of its own.
 """
 
 import contextlib
@@ -11,20 +11,20 @@ import time
 
 
 class _Handler:
-    """Stands in for `usual` and calls it when it may raise. One for each block: what it put off dies with it."""
+    """A SIGINT handler that calls `usual`, the previous one, when interrupts are allowed; one per `deferred` block."""
 
     def __init__(self, usual):
         self.usual = usual
         self.is_allowed = False
-        self.missed = None  # the arguments of a call that was put off; of several, one is enough
+        self.missed = None  # the arguments of the last delayed call
 
     def __call__(self, *args):
         if not self.is_allowed:
             self.missed = args
             return
-        self.is_allowed = False  # clearing away begins
+        self.is_allowed = False  # if `usual` raises, cleaning up begins
         self.usual(*args)
-        self.is_allowed = True  # it has not raised
+        self.is_allowed = True
 
     def catch_up(self):
         missed, self.missed = self.missed, None
@@ -37,9 +37,9 @@ _handler = None
 
 @contextlib.contextmanager
 def deferred():
-    """Put interrupts off to the next `allowed()` within this block, or else to its end.
+    """Delay interrupts to the next `allowed()` within this block, or to its end.
 
-    Does nothing in other threads than the main one, which Python never interrupts.
+    Does nothing in threads other than the main one, since Python never interrupts them.
     """
     global _handler
     usual = signal.getsignal(signal.SIGINT)
@@ -59,7 +59,7 @@ def deferred():
 
 @contextlib.contextmanager
 def allowed():
-    """Let an interrupt through in this block of a `deferred()` one, also one that came before it."""
+    """Allow interrupts in this block inside a `deferred()` one; one that was delayed takes effect at once."""
     handler = _handler
     if handler is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -76,6 +76,6 @@ def allowed():
 
 
 def sleep(seconds):
-    """Wait, and let interrupts through meanwhile."""
+    """Sleep for `seconds`, allowing interrupts."""
     with allowed():
         time.sleep(seconds)

@@ -1,6 +1,6 @@
-"""What only the operating system can do for a launch: ends that follow other ends, groups of processes, huge pages.
+"""System calls for a launch: ending a process with its parent, killing process groups and descendants, huge pages.
 
-Everything here is for Linux, and does less, or nothing, on another system.
+All of this is for Linux, and does less, or nothing, on other systems.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def _prctl(option, value):
 
 
 def name_process(name):
-    """Give this process the name that ps and top show, 15 characters at most."""
+    """Set the name that ps and top show for this process, at most 15 characters."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 
@@ -35,7 +35,7 @@ def name_process(name):
 def end_with_parent(parent_pid):
     """Have this process killed when its parent ends: by the system on Linux, by a watching thread elsewhere.
 
-    The system means the *thread* that forked, which therefore must be the parent's main one.
+    On Linux the end of the *thread* that forked counts, so the parent must have forked in its main thread.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -52,7 +52,7 @@ def end_with_parent(parent_pid):
 
 
 def watch(pid):
-    """Return a descriptor that becomes readable when process `pid` ends, or None where the system has none."""
+    """Return a descriptor that becomes readable when process `pid` ends, or None if the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -60,7 +60,7 @@ def watch(pid):
 
 
 def count_memory_kills():
-    """How many processes the system has killed for want of memory since it started."""
+    """Return how many processes the system's OOM killer has killed since boot; 0 if the system does not tell."""
     try:
         with open("/proc/vmstat") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
@@ -69,8 +69,9 @@ def count_memory_kills():
 
 
 def core_seconds(pid):
-    """{pid: (seconds for which it had a core, for which it waited for one)} of a process and of what it has started,
-    summed over the threads that there are; {} where the system does not say.
+    """Return {pid: (seconds on a core, seconds waiting for one)} of a process and its descendants.
+
+    Sums over the threads that are alive. Returns {} if the system does not tell.
     """
     found, had, waited = {}, 0.0, 0.0
     try:
@@ -81,7 +82,7 @@ def core_seconds(pid):
             with open(f"/proc/{pid}/task/{thread}/children") as file:
                 for child in file.read().split():
                     found |= core_seconds(int(child))
-    except OSError:  # it has ended, or this system has no such files
+    except OSError:  # it has ended, or the system has no such files
         pass
     return found | {pid: (had, waited)} if had or waited else found
 
@@ -90,22 +91,22 @@ def core_seconds(pid):
 
 
 def adopt_orphans():
-    """Let what a worker leaves behind become a child of this process, so that it can be found."""
+    """Have orphaned descendants become children of this process, so that it can find them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_group(pid):
     """Kill the process `pid` and its process group."""
-    for kill in (os.killpg, os.kill):  # a worker that has only just been forked has no group of its own yet
+    for kill in (os.killpg, os.kill):  # a newly forked worker has no group of its own yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
 def ended_children(leaders):
-    """Collect the children that have ended and yield (pid, wait status) of each.
+    """Reap the children that have ended and yield (pid, wait status) of each.
 
-    The process group of those among `leaders` is killed before: until it is reaped, a pid, which names the group,
-    belongs to nobody else.
+    The process group of a child in `leaders` is killed before the child is reaped, since its pid, which names the
+    group, may be reused afterwards.
     """
     while True:
         try:
@@ -127,11 +128,10 @@ def ended_children(leaders):
 
 
 def kill_descendants():
-    """Kill what workers started and left behind, also what has moved to a session of its own; return the pids
-    collected.
+    """Kill and reap all descendants that workers left behind, in whatever session; return their pids.
 
-    multiprocessing's resource tracker gets the time to remove the shared memory that others have left: it ends by
-    itself once nobody is left who could use it. torch's would take two seconds for that, so its work is done for it.
+    multiprocessing's resource tracker gets a second to remove the shared memory that others left behind; it ends by
+    itself once no process uses it. torch's manager would take two seconds, so it is killed and its folder removed here.
     """
     import psutil
 
@@ -140,7 +140,7 @@ def kill_descendants():
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return collected  # no child is left, the usual case
+            return collected  # no child is left
         if ended:
             collected.add(ended)
             continue
@@ -159,7 +159,7 @@ def kill_descendants():
 
 
 def remove_shared_memory(pids):
-    """Remove the tensors that processes, now ended, shared by name (torch's strategy "file_system")."""
+    """Remove tensors that the ended processes `pids` shared by name (torch's strategy "file_system")."""
     with contextlib.suppress(OSError):
         for name in os.listdir("/dev/shm"):
             maker = re.match(r"torch_(\d+)_", name)
@@ -168,11 +168,11 @@ def remove_shared_memory(pids):
 
 
 def kill_marked(variable, mark):
-    """Kill every process that began with `variable`=`mark` in its environment, whosever child it is by now."""
+    """Kill every process that was started with `variable`=`mark` in its environment, whatever its parent is now."""
     import psutil
 
     entry = f"{variable}={mark}".encode()
-    for _ in range(10):  # one that forks meanwhile leaves a child to be found
+    for _ in range(10):  # repeated, since a process may fork meanwhile
         found = False
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError), open(f"/proc/{process.pid}/environ", "rb") as file:
@@ -183,24 +183,24 @@ def kill_marked(variable, mark):
             return
 
 
-# Huge pages: a fork copies the table of the parent's pages. With torch imported that is nearly 100,000 entries of 4
-# KiB, 11 ms of processor time for each worker, and as much again when it ends; in pages of 2 MiB it is 3 ms and 5 ms.
+# Huge pages. A fork copies the parent's page table. With torch imported it has nearly 100,000 entries of 4 KiB pages,
+# which cost each worker 11 ms of CPU time at its start and 11 ms at its end; with pages of 2 MiB it is 3 ms and 5 ms.
 
 
 def huge_page_stretches():
-    """Return the addresses of the 2 MiB stretches of memory that `collapse` may gather, none where that is unknown."""
+    """Return the addresses of the 2 MiB stretches of memory that `collapse` may take; [] if they are not known."""
     try:
         with open("/proc/self/maps") as file:
             maps = file.read()
     except OSError:
         return []
-    # Writable memory that belongs to no file: the heap, and what Python and malloc have asked for.
+    # Private, writable memory without a file: the heap and mappings of Python and malloc.
     found = re.findall(r"^(\w+)-(\w+) rw-p \S+ \S+ 0 *(?:\[heap\])?$", maps, flags=re.MULTILINE)
     aligned = ((-(-int(begin, 16) // _HUGE) * _HUGE, int(end, 16) // _HUGE * _HUGE) for begin, end in found)
     return [address for first, last in aligned for address in range(first, last, _HUGE)]
 
 
 def collapse(address):
-    """Gather one stretch, in some milliseconds. Where the system refuses, the pages stay as they are."""
+    """Collect one stretch into a huge page, in milliseconds. If the system refuses, the pages stay as they are."""
     madvise = ctypes.CDLL(None).madvise
     madvise(ctypes.c_void_p(address), ctypes.c_size_t(_HUGE), _MADV_COLLAPSE)

@@ -1,16 +1,16 @@
-"""What a process prints, however much that is, in bounded memory."""
+"""Output of a process, of any length, in bounded memory."""
 
 import collections
 
-_PIECE_BYTES = 1 << 16  # to which what comes in crumbs is gathered
+_PIECE_BYTES = 1 << 16  # small chunks are joined up to this size
 
 
 class Log:
-    """The beginning and the end of what was printed, `half_bytes` of each, and the count of what lay between."""
+    """The first and last `half_bytes` bytes of what was printed, and the number of bytes and lines in between."""
 
     def __init__(self, half_bytes):
         self._half_bytes = half_bytes
-        self._head, self._tail = bytearray(), collections.deque()  # the tail in the pieces in which it came
+        self._head, self._tail = bytearray(), collections.deque()  # the tail is a queue of pieces
         self._tail_bytes = self._lost_bytes = self._lost_lines = 0
 
     def add(self, chunk):
@@ -36,7 +36,7 @@ class Log:
         if not self._lost_bytes:
             return (head + tail).decode(errors="replace")
         cut, newline, rest = tail.partition(b"\n")
-        if newline:  # a line of which only the end is there goes too
+        if newline:  # drop a line whose beginning is lost
             tail = rest
         size = (self._lost_bytes + len(cut) if newline else self._lost_bytes) / 1e6
         note = f"\n… {self._lost_lines + bool(newline):,} lines ({size:,.0f} MB) are not kept …\n"

@@ -1,4 +1,4 @@
-"""The network inside one machine, and its names."""
+"""The network inside one machine: the loopback interface and host names."""
 
 import contextlib
 import ctypes
@@ -7,7 +7,7 @@ import functools
 
 @functools.cache
 def loopback():
-    """The loopback interface's name: lo on Linux, lo0 on macOS."""
+    """Return the name of the loopback interface, lo on Linux, lo0 on macOS. Raises RuntimeError if there is none."""
     import psutil
 
     for name, addresses in psutil.net_if_addrs().items():
@@ -21,10 +21,10 @@ def loopback():
 
 @contextlib.contextmanager
 def names_from_files():
-    """Look up host names in files only (glibc).
+    """Look up host names in files only in this block (glibc).
 
-    As it connects, torch asks for the name of 127.0.0.1, for its log. The name server that is asked is slow or silent
-    on many a laptop, and a launch then takes 5 s or 10 s.
+    When torch connects, it looks up the host name of 127.0.0.1, for its log. On many laptops the name server is slow or
+    does not answer, and a launch would take 5 s or 10 s longer.
     """
     configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
     if configure is None:

@@ -1,12 +1,12 @@
-"""Objects on their way between the notebook and its workers, in anonymous shared memory.
+"""Payloads: objects sent between the notebook and its workers in anonymous shared memory.
 
-A function or a result is pickled by cloudpickle (which takes functions, lambdas and classes of a cell along by
-value). Arrays and tensors are not copied into the pickle: their bytes lie behind it in the same file, and the
-receiver maps them in place. So four workers that receive one data set share one copy of it, until one of them writes
-to its own (the mapping is private), and a result of a gigabyte needs no pipe to be drained.
+A function or a result is pickled by cloudpickle, which includes functions, lambdas and classes of cells by value.
+Arrays and tensors are not copied into the pickle: their bytes follow it in the same file, and the receiver maps them.
+So four workers that receive one data set share one copy until they write to it (the mapping is private), and a result
+of a gigabyte does not go through a pipe.
 
-What comes from the notebook's `__main__` comes into the receiver's, where that is asked for: what pickles by name there
-(a queue, a DataLoader's process, torch.save) finds it under the notebook's names.
+On request, what comes from the notebook's `__main__` goes into the receiver's: there, code that pickles by name (a
+queue, a DataLoader's process, torch.save) finds it under the notebook's names.
 """
 
 import functools
@@ -25,11 +25,11 @@ import cloudpickle
 
 from . import bound, carry, shared
 
-_ALIGNMENT = 64  # bytes; a vectorised kernel may read a tensor with aligned loads
+_ALIGNMENT = 64  # bytes, for vectorised kernels with aligned loads
 
 
 def anonymous_file(name):
-    """Return the descriptor of a file that has no name on disk and vanishes with its last user."""
+    """Return the descriptor of a file without a name, which is freed when its last descriptor is closed."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:  # macOS
@@ -37,9 +37,9 @@ def anonymous_file(name):
 
 
 class Pickler(cloudpickle.Pickler):
-    """cloudpickle, under which code keeps the name of its file: without it an error has no lines of the student's.
+    """A cloudpickle that keeps the file names of code objects, so that tracebacks show the student's lines.
 
-    cloudpickle 3.1.3 takes it away.
+    cloudpickle 3.1.3 drops them.
     """
 
     def reducer_override(self, obj):
@@ -54,7 +54,7 @@ def _of_file(name, make, parts):
 
 
 class _Pickler(Pickler):
-    """cloudpickle that moves tensors' bytes out of band and brings CUDA tensors to the CPU."""
+    """A cloudpickle that sends tensors' bytes out of band and copies CUDA tensors to the CPU."""
 
     def __init__(self, file, buffer_callback, keeps_shared=False, name_of=None):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
@@ -71,17 +71,18 @@ class _Pickler(Pickler):
     def reducer_override(self, obj):
         if self._name_of is not None and (name := self._name_of(obj)) is not None:
             return name
-        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # cloudpickle knows only plain ones
-            return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn, for one
+        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
+            # cloudpickle does not handle subclasses of ModuleType, such as torch.backends.cudnn.
+            return importlib.import_module, (obj.__name__,)
         bound.require_unbound(obj)
         if (carried := carry.anew(obj)) is not None:
             return carried
         if self._keeps_shared and (mapped := shared.array(obj)) is not None:
             self.num_shared += obj.nbytes
             return mapped
-        torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor's
+        torch = sys.modules.get("torch")  # without it, `obj` is no storage
         if torch is not None and isinstance(obj, torch.storage.TypedStorage):
-            # Views of one storage each bring a new TypedStorage: without this memo the bytes would travel once a view.
+            # Each view of a storage has a TypedStorage of its own: without this memo the bytes are sent once per view.
             key = (obj._untyped_storage._cdata, obj.dtype)
             first = self._storages.setdefault(key, obj)
             if first is not obj:
@@ -94,11 +95,11 @@ class _Pickler(Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Leaves the classes alone that the notebook has already.
+    """An unpickler that keeps the notebook's own classes.
 
-    cloudpickle sends a cell's class along with its instances, and what arrives would otherwise be written over the
-    notebook's own class: its methods then see copies of the globals, and its attributes are the worker's. In a rank,
-    though, which is given `names`, they are written over, or its methods would see the globals of an earlier request.
+    cloudpickle sends a cell's class with its instances, and would overwrite the notebook's class: its methods would
+    then see copies of the globals, and its attributes would be the worker's. In a rank, which passes `names`, classes
+    are overwritten, since their methods would otherwise see the globals of an earlier request.
     """
 
     def __init__(self, file, buffers, names):
@@ -125,14 +126,14 @@ class _Unpickler(pickle.Unpickler):
         return self._names
 
     def _known(self, made):
-        """Have a function or class of `__main__` found under its name, also if no function refers to it by that."""
+        """Add a function or class of `__main__` to the names, even if no function refers to it by name."""
         if made.__module__ == "__main__" and made.__qualname__ == made.__name__ != "<lambda>":
             self._names.setdefault(made.__name__, made)
         return made
 
 
 class _NamesOfMain:
-    """Stands for the names of `__main__` that functions see; `more` are those that no function refers to."""
+    """Pickles as the receiver's `__main__` names, the functions' globals; `more` are names to add to them."""
 
     def __init__(self, more):
         self._more = more
@@ -142,8 +143,9 @@ class _NamesOfMain:
 
 
 def _known_or_made(make, *parts):
-    """A class of a cell that is here already, or made anew: that would enter it a second time into its base's list of
-    subclasses (`__init_subclass__`).
+    """Return the class of a cell if this process has it, else make it.
+
+    Making it again would call its base's `__init_subclass__` a second time.
     """
     *_, tracker_id, _ = parts
     known = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
@@ -151,7 +153,7 @@ def _known_or_made(make, *parts):
 
 
 def _into_main(more):
-    """Never called: the unpickler knows into which names they go."""
+    """Stand for _Unpickler._into_main in the pickle; never called."""
     raise NotImplementedError
 
 
@@ -186,10 +188,10 @@ def _rebuild_storage(buffer, dtype):
 def dump(obj, keeps_shared=False, name_of=None):
     """Write `obj` to an anonymous file and return its descriptor, which the caller closes.
 
-    `keeps_shared`: memory that is shared stays so, for a receiver on this machine while `obj` lives here. For what the
-    receiver will have in its `__main__`, `name_of(thing)` returns the name there, and for all else None.
+    `keeps_shared`: shared memory stays shared, for a receiver on this machine and only while `obj` exists here.
+    `name_of(thing)` returns the name of what the receiver will have in its `__main__`, and None for all else.
 
-    Raises whatever pickling raises (TypeError, PicklingError, AttributeError, …), with nothing left open.
+    Raises what pickling raises (TypeError, PicklingError, AttributeError, …), and leaves no descriptor open.
     """
     stream, buffers = io.BytesIO(), []
     _Pickler(stream, buffers.append, keeps_shared, name_of).dump(obj)
@@ -197,7 +199,7 @@ def dump(obj, keeps_shared=False, name_of=None):
     raws = [buffer.raw() for buffer in buffers]
     fd = anonymous_file("course-payload")
     try:
-        # Header: number of pieces, then the length of each; every piece begins at a multiple of _ALIGNMENT.
+        # The header is the number of pieces and the length of each; each piece begins at a multiple of _ALIGNMENT.
         lengths = [pickled.nbytes, *(raw.nbytes for raw in raws)]
         header = struct.pack(f"<{1 + len(lengths)}Q", len(lengths), *lengths)
         offset = 0
@@ -212,24 +214,24 @@ def dump(obj, keeps_shared=False, name_of=None):
 
 
 def require_sendable(obj):
-    """Raise what `dump` would raise of `obj`, without a copy of the bytes of its tensors and arrays."""
+    """Raise what `dump(obj)` would raise, without copying the bytes of tensors and arrays."""
     _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=True).dump(obj)
 
 
 def shared_bytes(obj):
-    """How many bytes of shared memory and mapped files are in `obj`: `dump` copies them unless it keeps them shared."""
+    """Return the bytes of shared memory and mapped files in `obj`, which `dump` copies unless it keeps them shared."""
     pickler = _Pickler(io.BytesIO(), lambda buffer: None, keeps_shared=True)
     pickler.dump(obj)
     return pickler.num_shared
 
 
 def copy(fd, path):
-    """Copy what `dump` wrote to the file `path`, which `load` reads as well."""
+    """Copy a payload to the file `path`, which `load` can read."""
     shutil.copyfile(f"/dev/fd/{fd}", path)
 
 
 def write(obj, path):
-    """Write `obj` to the file `path`, for `load`. Raises whatever pickling raises."""
+    """Write `obj` to the file `path`, for `load`. Raises what pickling raises."""
     fd = dump(obj)
     try:
         copy(fd, path)
@@ -240,15 +242,14 @@ def write(obj, path):
 def _write(fd, piece, offset):
     piece = piece.cast("B") if piece.nbytes else b""
     while len(piece):
-        written = os.pwrite(fd, piece, offset)  # at most 2 GiB a call on Linux
+        written = os.pwrite(fd, piece, offset)  # at most 2 GiB per call on Linux
         piece, offset = piece[written:], offset + written
 
 
 def load(fd, names=None):
-    """Return the object that `dump` wrote. Tensors and arrays are backed by a private mapping of the file.
+    """Return the object that `dump` wrote; its tensors and arrays use a private mapping of the file.
 
-    `names`: the dict that holds the names of `__main__` for what comes from there; None for one of its own. Raises
-    whatever unpickling raises.
+    `names`: the dict for names from the sender's `__main__`; None means a new one. Raises what unpickling raises.
     """
     view = _mapped(fd)
     (count,) = struct.unpack_from("<Q", view, 0)
@@ -261,11 +262,11 @@ def load(fd, names=None):
 
 
 def _mapped(fd):
-    """A private mapping of a file, as a memoryview."""
+    """Map a file privately, and return a memoryview."""
     try:
         import torch
     except ImportError:  # the interpreter of another framework
         return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE))
-    # torch's, not mmap's, which keeps a descriptor open for as long as a result is kept.
+    # torch's mapping: that of mmap would keep a descriptor open as long as the result exists.
     mapping = torch.UntypedStorage.from_file(f"/dev/fd/{fd}", False, os.fstat(fd).st_size)
     return memoryview(torch.empty(0, dtype=torch.uint8).set_(mapping).numpy())

@@ -1,6 +1,6 @@
-"""Memory that is shared, or a file that is mapped, stays so on its way to a worker of this machine: no copy is made.
+"""Sends shared memory and mapped files to workers on this machine without a copy.
 
-As under `torch.multiprocessing`: what a worker writes into a model after `model.share_memory()`, the notebook sees.
+As with `torch.multiprocessing`, the notebook sees what a worker writes into a model after `model.share_memory()`.
 """
 
 import mmap
@@ -9,16 +9,16 @@ import sys
 
 
 def storage(untyped):
-    """How a worker maps the storage of a tensor that is shared here; None for one that is not."""
+    """Return (function, arguments) with which a worker maps a shared tensor's storage; None if it is not shared."""
     if untyped.device.type != "cpu" or not untyped.is_shared() or not untyped.nbytes():
         return None
     path = getattr(untyped, "filename", None)  # torch.from_file(…, shared=True)
     if path is None:
         try:
             fd, _ = untyped._share_fd_cpu_()
-        except RuntimeError:  # shared in the other of torch's ways, by a name
+        except RuntimeError:  # shared by name: torch's other strategy
             return None
-        path = f"/proc/{os.getpid()}/fd/{fd}"  # which lasts as long as the notebook holds the tensor
+        path = f"/proc/{os.getpid()}/fd/{fd}"  # exists as long as the notebook has the tensor
     return _map, (path, untyped.nbytes())
 
 
@@ -29,11 +29,14 @@ def _map(path, num_bytes):
 
 
 def array(obj):
-    """How a worker maps the numpy.memmap that `obj` is; None for all else, and for what would not be the same there."""
+    """Return (function, arguments) with which a worker maps a numpy.memmap; None for all else.
+
+    Also None for a copy-on-write memmap and for a slice of one, which cannot be mapped alike.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is None or type(obj) is not numpy.memmap or obj.filename is None or obj.mode == "c":
         return None
-    if not isinstance(obj.base, mmap.mmap) or not obj.size:  # a part of one: its offset is not its own
+    if not isinstance(obj.base, mmap.mmap) or not obj.size:  # a slice has its parent's offset
         return None
     order = "C" if obj.flags.c_contiguous else "F"
     mode = "r" if obj.mode == "r" else "r+"

@@ -1,18 +1,18 @@
-"""What a process that a worker starts by spawn or forkserver finds in its `__main__`: what the worker has in its own.
+"""Gives processes that a worker starts by spawn or forkserver the names in the worker's `__main__`.
 
-multiprocessing has such a process run the file of `__main__` first. A worker's has none, so it runs this one, which
-loads the worker's names.
+multiprocessing has such a process first run the file of `__main__`. A worker's `__main__` has no file, so the process
+runs this one, which loads the worker's names.
 """
 
 import os
 import sys
 import tempfile
 
-_FILE = "COURSE_MAIN"  # the environment variable that says where they are
+_FILE = "COURSE_MAIN"  # environment variable with the path of the file with the names
 
 
 def give_names(folder):
-    """Have every process that this worker starts get its names, through files in `folder`, which somebody removes."""
+    """Give every process that this worker starts its names, through files in `folder`, which the caller removes."""
     import multiprocessing.spawn
 
     usual = multiprocessing.spawn.get_preparation_data
@@ -28,7 +28,7 @@ def give_names(folder):
 
 
 def _write(folder):
-    """Write what can travel of the names of `__main__` to a file, and return its path."""
+    """Write the names of `__main__` whose values can be sent to a file, and return its path."""
     from . import payload
 
     fd, path = tempfile.mkstemp(prefix="main-", dir=folder)
@@ -36,7 +36,7 @@ def _write(folder):
     names = {name: value for name, value in vars(sys.modules["__main__"]).items() if not name.startswith("__")}
     try:
         payload.write(names, path)
-    except Exception:  # some of them cannot travel, such as an open file
+    except Exception:  # some values cannot be sent, such as an open file
         payload.write({name: value for name, value in names.items() if _can_travel(value)}, path)
     return path
 

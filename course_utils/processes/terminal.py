@@ -1,4 +1,4 @@
-"""Where the locale has no UTF-8 (LC_ALL=C), a terminal or pipe lacks some of the characters that the course prints."""
+"""Output in a locale without UTF-8 (LC_ALL=C), which lacks some of the characters that the course prints."""
 
 import codecs
 import contextlib
@@ -6,7 +6,7 @@ import sys
 
 
 def print_what_can_be():
-    """Have the standard output show `?` for a character that it lacks; Python would raise UnicodeEncodeError."""
-    with contextlib.suppress(AttributeError, LookupError):  # a notebook's, or none at all
+    """Have stdout print `?` for a character that its encoding lacks, instead of raising UnicodeEncodeError."""
+    with contextlib.suppress(AttributeError, LookupError):  # a notebook's stdout, or None
         if codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8":
             sys.stdout.reconfigure(errors="replace")

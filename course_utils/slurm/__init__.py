@@ -1,6 +1,6 @@
 """Batch files for Slurm that run the course's training program, or your own, on one node or many: `print(Job("ddp"))`.
 
-`python -m course_utils.slurm` (`__main__`) writes them from a shell.
+From a shell, `python -m course_utils.slurm` prints them.
 """
 
 import os
@@ -20,33 +20,33 @@ TITLES = {
     "multiworker": "MultiWorkerMirroredStrategy: a process of TensorFlow on each node, for all GPUs of that node",
     "horovod": "Horovod: every worker holds the whole model and a part of each batch",
 }
-ELSEWHERE = ("mirrored", "multiworker", "horovod")  # other frameworks', for whom the course has no program
-ONE_A_NODE = ("dp", "mirrored", "multiworker")  # one process for all GPUs of its node
+ELSEWHERE = ("mirrored", "multiworker", "horovod")  # other frameworks; the course has no program for them
+ONE_A_NODE = ("dp", "mirrored", "multiworker")  # one process per node, for all of its GPUs
 STARTS = {
     "dp": "one process",
     "mirrored": "one process",
     "multiworker": "one process a node",
     "horovod": "horovodrun starts the workers",
 }
-# Their words for the course's program. A node holds one replica of the model, cut into shards.
+# Options of the course's program. With hsdp each node holds one replica of the model, cut into shards.
 OPTIONS = {
     "dp": "--strategy dp",
     "ddp": "--strategy ddp",
     "fsdp": "--strategy fsdp",
     "hsdp": '--strategy fsdp --replicas "$SLURM_NNODES"',
 }
-CPUS_PER_GPU = 4  # the worker's own, and some that load its data
-TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # as Slurm writes it, days first
+CPUS_PER_GPU = 4  # one for the worker, the others for loading its data
+TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # Slurm's format, days first
 ROOT = Path(__file__).resolve().parents[2]
-LEAST_S = 300  # a job shorter than this would spend its time on starting again
+LEAST_S = 300  # a shorter job would spend its time on restarts
 
 
 @dataclass(frozen=True)
 class Job:
     """What a job asks Slurm for, and what it runs; `str(job)` is its batch file.
 
-    `workers_per_node` is for jobs without GPUs (2 by default): with GPUs there is one worker for each of them.
-    `arguments` follow the program's own. Raises ValueError for what cannot run, in one sentence.
+    `workers_per_node` is for jobs without GPUs (2 by default); with GPUs there is one worker per GPU. `arguments` are
+    appended to the program's own. Raises ValueError, in one sentence, if the job cannot run.
     """
 
     strategy: str
@@ -68,18 +68,18 @@ class Job:
 
     @property
     def num_workers(self):
-        """Workers on each node: one process for all GPUs, one for each GPU, or as many as were asked for."""
+        """Workers on each node: one for all GPUs, one for each GPU, or as many as were asked for."""
         return 1 if self.strategy in ONE_A_NODE else self.gpus_per_node or self.workers_per_node or 2
 
     @property
     def num_cpus(self):
-        """CPUs on each node, for all of its workers together."""
+        """CPUs on each node, for all of its workers."""
         usual = self.gpus_per_node * CPUS_PER_GPU or self.num_workers
         return usual if self.cpus_per_task is None else self.cpus_per_task
 
     @property
     def starts_again(self):
-        """Whether it goes back into the queue when its time is over: the course's program resumes, another may not."""
+        """Whether the job is requeued at its time limit: only for the course's program, which can resume."""
         days, hours, minutes, seconds = re.fullmatch(TIME, self.time).groups(default="0")
         return not self.program and (int(days) * 24 + int(hours)) * 3600 + int(minutes) * 60 + int(seconds) >= LEAST_S
 
@@ -133,7 +133,7 @@ def _check_words(job):
         )
     for name in ("partition", "account", "name"):
         word = getattr(job, name)
-        # Each stands in a line of its own for sbatch; the name becomes part of a file's name, too.
+        # Each is written into an #SBATCH line; the name also becomes part of a file name.
         if word is not None and not re.fullmatch(r"[\w.+-]+" if name == "name" else r"[\w.,:@+-]+", word):
             raise ValueError(f"--{name} is {word!r}, and it takes one word of letters, digits, and . _ + -")
 
@@ -183,7 +183,7 @@ def _directive(option, why, mark="#SBATCH"):
 
 
 def _elsewhere(job):
-    """What differs from cluster to cluster: set where it was asked for, otherwise an example that is switched off."""
+    """Return the lines that differ between clusters: set if asked for, else examples that are switched off."""
     example = "gpu" if job.gpus_per_node else "cpu"
     partition = (f"partition={job.partition or example}", "which nodes; `sinfo -s` lists the partitions")
     account = (f"account={job.account or 'my_project'}", "who pays; your cluster's guide says whether it is needed")
@@ -209,7 +209,7 @@ def _environment(job):
         found = "The Python of `make elsewhere`"
         folder = os.environ.get("COURSE_ELSEWHERE") or ROOT / "build" / "elsewhere"
         folder = os.path.join(folder, "bin")
-    # Horovod for PyTorch was built for the torch of this Python; the course's package is beside it.
+    # Horovod for PyTorch was built for this Python's torch.
     paths = f"{ROOT}{os.pathsep}{sysconfig.get_path('purelib')}"
     torch = f"\nexport PYTHONPATH={shlex.quote(paths)}" if job.strategy == "horovod" else ""
     return f"""set -e
@@ -226,7 +226,7 @@ export PYTHONUNBUFFERED=1  # what is printed is in the file at once; where sever
 
 
 def _command(job):
-    """The end of the file: where workers meet, what to do when the time is nearly over, and srun."""
+    """Return the end of the file: the rendezvous, the requeueing, and the command."""
     srun = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1'
     command = [*([srun] if job.strategy != "horovod" else []), *_launcher(job), *_program(job)]
     parts = [MEETING[job.strategy].format(workers=job.num_workers)] if job.strategy in MEETING else []

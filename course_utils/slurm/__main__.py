@@ -8,13 +8,13 @@
     python -m course_utils.slurm ddp --nodes 2 --program my_train.py      the same for a program of your own
     python -m course_utils.slurm ddp --gpus-per-node 0 --workers-per-node 4      workers on CPU cores
 
-Programs of other frameworks, with the Python that `make elsewhere` has made for them:
+Programs of other frameworks, with the Python that `make elsewhere` installs for them:
 
     python -m course_utils.slurm mirrored --program my_train.py                  TensorFlow, the GPUs of one node
     python -m course_utils.slurm multiworker --nodes 2 --program my_train.py     TensorFlow on several nodes
     python -m course_utils.slurm horovod --nodes 3 --gpus-per-node 4 --program my_train.py       Horovod
 
-The file goes to the standard output: `… > job.sbatch`, then `sbatch job.sbatch`. It says in comments what to change on
+The file goes to the standard output: `… > job.sbatch`, then `sbatch job.sbatch`. Its comments say what to change on
 your own cluster.
 """
 
@@ -73,7 +73,7 @@ def main(argv=None):
         print(
             f"slurm: {job.program} is not here: the job looks for it in the folder where sbatch is run", file=sys.stderr
         )
-    with contextlib.suppress(AttributeError):  # a file for Slurm, in UTF-8 whatever the locale; its names as given
+    with contextlib.suppress(AttributeError):  # UTF-8 in any locale; undecodable names as given
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     print(job, end="")
 

@@ -1,1 +1,1 @@
-"""Ranks that torchrun's agents start, here or on the nodes of a cluster; and programs that run without a notebook."""
+"""Ranks that torchrun's agents start, here or on a cluster's nodes, and export to programs without a notebook."""

@@ -1,7 +1,7 @@
-"""A launch as files that need no notebook: the worker with all that it uses, its arguments, and a batch file.
+"""Exports a launch to files that need no notebook: a program with the worker function, its arguments, a batch file.
 
-Functions and classes of cells are written as text where they have one, to be read and changed. All else (arguments,
-tensors, closures, objects) lies beside it as it is, and refers to what is text by its name.
+Functions and classes of cells are written as source if they have one, to be read and changed. All else (arguments,
+tensors, closures, objects) is pickled into a file beside the program, and refers to the program's definitions by name.
 """
 
 from __future__ import annotations
@@ -78,21 +78,21 @@ def export(
 ) -> list[Path]:
     """Write NAME.py, NAME.arguments and NAME.sbatch into `folder`, and return their paths.
 
-    `joins`: the program makes the process group, not the worker. Raises NotSendable, with nothing written, if something
-    cannot be handed over.
+    `joins`: the program makes the process group, not the worker function. Raises NotSendable, before anything is
+    written, if something cannot be pickled.
     """
     worker: Any = call.worker
     args, kwargs = call.args, call.kwargs
     written = _Written(worker, *args, *kwargs.values())
     called = written.names_of.get(id(worker)) or 'given["worker"]'
     is_method = isinstance(worker, types.MethodType) and getattr(worker.__self__, worker.__name__, None) == worker
-    if is_method:  # looked up anew, so that the text of its class counts
+    if is_method:  # looked up again in the program, so that its class there is used
         called += f".{worker.__name__}"
     given = {"worker": worker.__self__ if is_method else worker, "args": args, "kwargs": kwargs, "names": written.kept}
     try:
         given_fd = payload.dump(given, name_of=lambda value: written.names_of.get(id(value)))
     except Exception:
-        os.close(call.dump())  # raises an error that names what it is
+        os.close(call.dump())  # raises NotSendable, which names the cause
         raise
     folder, title = Path(folder), call.name
     name = _file_name(title, folder)
@@ -122,9 +122,9 @@ def export(
 
 
 def _file_name(title, folder):
-    """A name under which a program overwrites none but an earlier export, and hides no module.
+    """Return a file name that overwrites only an earlier export, and hides no module.
 
-    A program's own folder comes first where it looks for modules.
+    A program's own folder comes first in sys.path.
     """
     name = re.sub(r"\W+", "_", title.strip("<>"))
     spec = PathFinder.find_spec(name)
@@ -134,11 +134,11 @@ def _file_name(title, folder):
 
 
 class _Written:
-    """What the program says: import lines, settings, texts in an order that runs; `kept` are values of other names."""
+    """The program's parts: imports, settings, and definitions in an order that runs; `kept` holds all other values."""
 
     def __init__(self, *given):
         self.imports, self.settings, self.texts, self.kept = set(), [], [], {}
-        self.names_of = {}  # of what is text, by id
+        self.names_of = {}  # id of a function or class written as text → its name
         self._notebook = {name: value for name, value in vars(sys.modules["__main__"]).items() if name[:2] != "__"}
         self._is_ready, self._wanted = {}, []
         for value in given:
@@ -150,7 +150,7 @@ class _Written:
                 self._want_parts(self._notebook[name])
 
     def _want_parts(self, value):
-        """Want what cells define of `value`: the function or class itself, the class of an object."""
+        """Add to the wanted names what cells define of `value`: the function or class itself, or an object's class."""
         if isinstance(value, functools.partial):
             self._want_parts(value.func)
         if isinstance(value, types.MethodType):
@@ -160,11 +160,11 @@ class _Written:
                 self._wanted.append(part.__name__)
 
     def _defines(self, name):
-        """Whether the program itself says what `name` is in the notebook, if need be from now on."""
+        """Return whether the program defines `name` as the notebook does; add the definition if that is possible."""
         if name not in self._notebook:
             return hasattr(builtins, name)
         if name not in self._is_ready:
-            self._is_ready[name] = False  # meanwhile, for two that need each other
+            self._is_ready[name] = False  # ends the recursion if two need each other
             self._is_ready[name] = self._define(name, self._notebook[name])
         return self._is_ready[name]
 
@@ -180,25 +180,25 @@ class _Written:
         return True
 
     def _write(self, name, value):
-        """Write a cell's function or class, if it has a text and all is there that this needs."""
+        """Add the source of a cell's function or class, if it has one and the program defines all that it needs."""
         found = source.definition(name, value) if name != "run_as_launched" else None
         if found is None or not all([self._defines(need) for need in sorted(found.needs)]):
             return False
         needed = [self._notebook.get(need) for need in found.needs]
         if any(source.is_of_a_cell(each) and not isinstance(each, type) for each in needed):
-            return False  # a decorator, which is called as the text runs, and may want what comes later
+            return False  # a decorator, which is called at once and may use later definitions
         self.texts.append(found.text)
         self.names_of[id(value)] = name
         self._wanted += sorted(found.uses)
         for first, _, rest in (dotted.partition(".") for dotted in found.dotted):
             module = self._notebook.get(first)
             if isinstance(module, types.ModuleType) and f"{module.__name__}.{rest}" in sys.modules:
-                self.imports.add(f"import {module.__name__}.{rest}")  # which its parent's import may not bring
+                self.imports.add(f"import {module.__name__}.{rest}")  # the parent may not import it
         return True
 
 
 def _import_line(name, value):
-    """The line that imports `value` as `name`, or None."""
+    """Return the line that imports `value` as `name`, or None."""
     if isinstance(value, types.ModuleType) and value.__spec__ and sys.modules.get(value.__name__) is value:
         start, what = "import", value.__name__
     elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
@@ -211,10 +211,10 @@ def _import_line(name, value):
 
 
 def _is_plain(value, depth=2):
-    """Whether a line of the program can say `value`: it is of Python's own kinds, and short."""
+    """Return whether `value` can be written as a short literal."""
     if type(value) in (list, tuple, dict):
         parts = [*value, *value.values()] if type(value) is dict else value
         return depth > 0 and len(value) < 50 and all(_is_plain(part, depth - 1) for part in parts)
     if type(value) in (int, float):
-        return abs(value) < 1e300  # no infinity, and no NaN: they have no literal
+        return abs(value) < 1e300  # infinity and NaN have no literal
     return value is None or type(value) is bool or (type(value) in (str, bytes) and len(value) < 1000)

@@ -1,20 +1,19 @@
-"""The folder of a launch beyond this machine's own workers: what the notebook gives to ranks, and what they say, in
-files.
+"""The folder through which the notebook and ranks started by agents exchange messages, as files.
 
-    call, surroundings   payloads, there before anything starts
+    call, surroundings   payloads, written before anything starts
     job                  a Job
-    store                where the ranks find one another, if that is not known before
-    alive                written again and again while the notebook lives
-    ask                  written when the ranks are to say where they are
-    rank_3.messages      frames, as they would go through a channel
-    rank_3.out           both of its output streams
-    rank_3.stacks        where it was, when asked
+    store                the address of the rendezvous store, if node 0 serves it
+    alive                rewritten every two seconds while the notebook lives
+    ask                  written when the ranks are to dump their stacks
+    rank_3.messages      frames, as in a channel
+    rank_3.out           both output streams
+    rank_3.stacks        stacks, dumped when asked
     rank_3.result        a payload
     rank_3.pid           its node, and its process id there
 
-Files, because every cluster has a folder that all its nodes see, and few let a compute node call a notebook. A file is
-opened for each message: on NFS what was written is seen elsewhere once it has been closed. Times are time.time(): the
-machines have no other clock in common.
+Files are used because every cluster has a folder that all nodes see, while few let a compute node connect to the
+notebook. A file is opened for each message: on NFS, other nodes see what was written only after it is closed. Times are
+those of time.time(), the only clock that the machines have in common.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 _REMOVE_S = 2.0
 
 
-# `store` is (host, port), or None if node 0 is to serve one; `gpus` holds for each node the environment variables that
-# choose its GPUs, or is empty.
+# `store` is (host, port), or None if node 0 is to serve one. `gpus` holds for each node the environment variables that
+# select its GPUs, or is empty.
 class Job(NamedTuple):
     nodes: int
     workers_per_node: int
@@ -56,13 +55,13 @@ class Folder:
         self.path = Path(path)
 
     def dump(self, name: str, value: object) -> None:
-        """Write a plain value, whole or not at all."""
+        """Pickle a plain value into a file, atomically."""
         part = self.path / f"{name}.part"
         part.write_bytes(pickle.dumps(value))
         part.rename(self.path / name)
 
     def load(self, name: str) -> Any:
-        """Raises FileNotFoundError if it is not there, yet or any more."""
+        """Return the value of a file. Raises FileNotFoundError if there is none, yet or any more."""
         return pickle.loads((self.path / name).read_bytes())
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
@@ -72,12 +71,12 @@ class Folder:
         return self.path / f"rank_{rank}.{kind}"
 
     def lack(self) -> str:
-        """What its disk has run out of, as the end of a sentence, or ""."""
+        """Return what its disk has run out of, as the end of a sentence, or ""."""
         return _lack(self.path)
 
 
 def _lack(path):
-    """A disk without inodes says "no space left", too, while `df` shows plenty of it."""
+    """Tell a full disk from one without inodes: both report "no space left", but `df` then shows free space."""
     with contextlib.suppress(OSError):
         found = os.statvfs(path)
         if found.f_files and not found.f_favail:
@@ -88,13 +87,13 @@ def _lack(path):
 
 
 class FolderChannel:
-    """A rank's way to say something, instead of a channel."""
+    """The rank's end: appends messages to a file, instead of sending them over a Channel."""
 
     def __init__(self, folder, rank):
         self._folder, self._rank = folder, rank
 
     def send(self, message: object, fds: Sequence[int] = ()) -> None:
-        """Append a message; the payload that comes with it, if one does, is written before."""
+        """Append a message, after writing the payload in `fds` if there is one."""
         if fds:
             payload.copy(fds[0], self._folder.of_rank(self._rank, "result"))
         with open(self._folder.of_rank(self._rank, "messages"), "ab", buffering=0) as file:
@@ -102,16 +101,16 @@ class FolderChannel:
 
 
 class Reader:
-    """The notebook's end: what `rank` has said since the last time."""
+    """The notebook's end: reads the messages of `rank`."""
 
     def __init__(self, folder, rank):
         self._folder, self._rank = folder, rank
         self._offset = 0
-        # The clocks of two machines may differ by a little, this one's two clocks by what they always differ by.
+        # Converts time.time() to time.monotonic(); clocks of two machines may differ a little.
         self._to_monotonic = time.monotonic() - time.time()
 
     def read(self) -> list[tuple[Any, list[int]]]:
-        """Return [(message, descriptors), …]."""
+        """Return [(message, descriptors), …] of the messages since the last call."""
         found, end = [], 0
         with contextlib.suppress(FileNotFoundError), open(self._folder.of_rank(self._rank, "messages"), "rb") as file:
             file.seek(self._offset)
@@ -130,7 +129,10 @@ class Reader:
 def made(
     parent: str | os.PathLike[str] | None, call_fd: int, captured: Surroundings, backend: str | None, job: Job
 ) -> Iterator[Folder]:
-    """A new Folder in `parent`, with the call, its surroundings and the job in it; it is removed in the end."""
+    """Make a Folder in `parent` with the call, its surroundings and the job, and remove it at the end.
+
+    Raises LauncherError if it cannot be written.
+    """
     path = None
     try:
         try:
@@ -147,5 +149,5 @@ def made(
         yield folder
     finally:
         deadline = time.monotonic() + _REMOVE_S
-        while path and os.path.exists(path) and time.monotonic() < deadline:  # ranks being ended may still write
+        while path and os.path.exists(path) and time.monotonic() < deadline:  # ranks may still write
             shutil.rmtree(path, ignore_errors=True)

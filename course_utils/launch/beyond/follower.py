@@ -1,6 +1,4 @@
-"""Watches, from the notebook's side, ranks that agents have started elsewhere:
-it reads what they write into a folder.
-"""
+"""Follows, from the notebook, ranks that agents have started: reads what they write into a folder."""
 
 import contextlib
 import os
@@ -14,18 +12,18 @@ from ..watch.explain import explain, lines_about
 from ..watch.outcome import Outcome
 from .folder import Reader
 
-_ALIVE_S = 2.0  # from one sign of life to the next
-_STACKS_S = 3.0  # a rank that can answer does so at once
+_ALIVE_S = 2.0  # between two signs of life
+_STACKS_S = 3.0
 _OUTPUT_S = 0.5
 
 
 class Follower(Watch):
-    """The ranks of one launch whose agents `engine` starts and ends. `start`, then `wait`, and `stop` in any case.
+    """Watches ranks whose agents `engine` starts and ends: call `start`, then `wait`, and always `stop`.
 
-    An engine has `start()`, `pause()` (wait a moment, for what `take` then takes), `problem()` (why no more can come,
-    in words, or None), `answers` (whether there is an agent left to ask), `start_s` (seconds that the ranks have to
-    begin),
-    `killed_for_memory` and `stop(is_well)`, which returns whether it has ended what it started here.
+    An engine has `start()`; `pause()`, which waits a moment and returns news for `take(news)`; `problem()`, a text that
+    says why no more messages can come, or None; `answers`, whether an agent is left to ask; `start_s`, seconds that the
+    ranks have to begin; `killed_for_memory`; and `stop(is_well)`, which returns whether all that it started here has
+    ended.
     """
 
     def __init__(self, folder, engine, world_size):
@@ -41,10 +39,10 @@ class Follower(Watch):
         self._engine.start()
 
     def wait(self, timeout: float) -> None:
-        """Return when all ranks have returned and ended.
+        """Wait until all ranks have returned and ended.
 
-        Raises WorkerError when one failed, time, which counts from when all have begun, is up, or the job was ended by
-        somebody else; and LauncherError.
+        `timeout` counts seconds from when all ranks had begun. Raises WorkerError if a rank fails, at the timeout, or
+        if the job ends early; and LauncherError.
         """
         seconds = self.watch(timeout, self._engine.start_s)
         failed = [outcome for outcome in self.outcomes if outcome.has_failed]
@@ -68,13 +66,11 @@ class Follower(Watch):
         with interrupts.allowed():
             news = self._engine.pause()
         self._engine.take(news)
-        self._problem = self._engine.problem()  # before the last look, so that nothing said until then is missed
+        self._problem = self._engine.problem()  # before the last read, so that no message is missed
         self._read()
 
     def _ended_early(self):
-        """The error for a launch whose agents ended before its ranks:
-        before any began, it is no fault of the worker's.
-        """
+        """Return the error for agents that ended before their ranks: a LauncherError if no rank had begun."""
         problem = self._problem + (self._folder.lack() or self._unwritten)
         if not self.begun:
             return LauncherError(problem)
@@ -83,7 +79,7 @@ class Follower(Watch):
     def stop(self) -> bool:
         """End what still runs, show the rest of the output and close everything.
 
-        Returns whether all agents here have ended.
+        Returns whether all agents on this machine have ended.
         """
         try:
             have_ended = self._engine.stop(is_well=self._all_ended)
@@ -103,7 +99,7 @@ class Follower(Watch):
         try:
             self._folder.dump("alive", time.time())
             self._showed_life, self._unwritten = time.monotonic(), ""
-        except OSError as error:  # a disk that is full for a moment; the agents wait a while for the next
+        except OSError as error:  # the disk may be full for a moment; agents wait a minute
             self._unwritten = f"; the notebook cannot write to {self._folder.path} ({error.strerror})"
 
     def _read(self):
@@ -117,7 +113,7 @@ class Follower(Watch):
                     self.hear(rank, message, fds)
 
     def _read_outputs(self):
-        """Show what the ranks have printed since; return whether there was anything."""
+        """Show what the ranks have printed since the last call; return whether there was anything."""
         has_read = False
         for rank in range(self.world_size):
             if rank not in self._outputs:
@@ -127,17 +123,17 @@ class Follower(Watch):
         return has_read
 
     def whereabouts(self) -> list[Outcome]:
-        """Return the outcomes, after every rank that still computes or waits has written down where it is."""
+        """Have every rank that still runs dump its stack, and return the outcomes."""
         asked = [
             outcome.rank for outcome in self.outcomes if outcome.rank not in self._ended and outcome.report is None
         ]
-        asked = [rank for rank in asked if rank in self._outputs]  # it has started
+        asked = [rank for rank in asked if rank in self._outputs]  # those that have started
         if asked and self._engine.answers:
             self.ask(asked, self._signal, _STACKS_S)
         return self.outcomes
 
     def _signal(self, ranks):
-        with contextlib.suppress(OSError):  # a full disk: it remains unknown where they are
+        with contextlib.suppress(OSError):  # a full disk: their stacks remain unknown
             self._folder.dump("ask", time.time())
 
     def stacks(self, rank: int) -> str:

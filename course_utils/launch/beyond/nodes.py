@@ -33,8 +33,8 @@ _PAUSE_S = 0.02
 class Nodes(Place):
     """Two or more "nodes" on this machine: a torchrun agent each, which starts its share of the workers.
 
-    Every rank has LOCAL_RANK and LOCAL_WORLD_SIZE of its node; where there is a GPU for each rank, a node sees only its
-    own.
+    Every rank has LOCAL_RANK and LOCAL_WORLD_SIZE of its node. If there is a GPU for each rank, a node sees only its
+    own GPUs.
     """
 
     count: int = 2
@@ -43,7 +43,7 @@ class Nodes(Place):
         require_whole("the number of nodes", self.count)
 
     def world_size(self, asked: int | None) -> int:
-        """The number of workers: as many as `asked` for, or a launch's default, rounded to equal shares."""
+        """Return `asked`, or the default rounded to equal shares. Raises ValueError if `count` does not divide it."""
         if asked is None:
             return self.count * max(1, hardware.default_world_size() // self.count)
         if asked % self.count:
@@ -69,7 +69,8 @@ class Nodes(Place):
             surroundings.folder() as temporary,
             contextlib.ExitStack() as stack,
         ):
-            visible = (captured.environment or {}).get("CUDA_VISIBLE_DEVICES")  # what is reserved, or was chosen before
+            # GPUs that are reserved on a shared node, or that the user selected.
+            visible = (captured.environment or {}).get("CUDA_VISIBLE_DEVICES")
             shares = self._gpus(start.world_size, start.placement, visible)
             job = Job(self.count, start.world_size // self.count, ("127.0.0.1", port), shares)
             folder = stack.enter_context(made(temporary, start.call_fd, captured, backend, job))
@@ -79,8 +80,9 @@ class Nodes(Place):
             yield Follower(folder, agents, start.world_size)
 
     def _gpus(self, world_size, placement, chosen):
-        """For each node, the variable that lets it see its own of the `chosen` GPUs; nothing where ranks share them, or
-        use none.
+        """Return for each node the variable that shows it its share of the `chosen` GPUs.
+
+        Returns [] if ranks share GPUs or use none.
         """
         if placement.device_type != "cuda" or hardware.num_devices() < world_size:
             return []
@@ -90,13 +92,13 @@ class Nodes(Place):
 
 
 class Agents:
-    """The engine of a Follower: agents as workers of the forkserver, from which they inherit an imported torch."""
+    """The engine of a Follower that runs agents as workers of the forkserver, with torch already imported."""
 
     start_s = 120.0
 
     def __init__(self, handle, num_nodes, folder, surroundings_fd, call_fd):
-        """The agents' own: `folder` for multiprocessing's temporary files, and two payloads as for any worker."""
-        log = io.StringIO()  # what torchrun's agents print is not the student's
+        """Prepare agents with a `folder` for multiprocessing's temporary files and two payloads, as for any worker."""
+        log = io.StringIO()  # the output of torchrun's agents is not shown
         self._agents = Supervisor(handle, num_nodes, folder, surroundings_fd, call_fd, stream=log)
 
     def start(self) -> None:

@@ -1,8 +1,8 @@
-"""On a node of a launch beyond this machine's own workers: torchrun's agent, and the ranks that it forks.
+"""What runs on a node of `on=Nodes(…)` or `on=Slurm(…)`: torchrun's agent, and the ranks that it forks.
 
 An agent is what the command `torchrun` runs (`elastic_launch`): it meets the agents of the other nodes, numbers the
-ranks, starts those of its node and watches them. It forks them, since torch is imported already. What they say goes
-into files (`folder`), and so does how each of them ended.
+ranks, starts those of its node and watches them. It forks them, since torch is imported already. Their messages and
+exit codes go into files (`folder`).
 """
 
 import contextlib
@@ -26,18 +26,18 @@ _LOST_S = 60.0  # without a sign of life from the notebook, after which an agent
 _ARRIVE_S = 120.0  # until all agents are there
 _CONNECT_S = 2.0
 _HEED_S = 0.1
-_UNTOLD = 3  # exit code of a guard that could not write down how its rank ended
+_UNTOLD = 3  # exit code of a guard that could not write its rank's exit code
 
 
 def run_agent_of_rank(path: str) -> None:
-    """Be an agent, as a worker of this machine's own: its rank is the node's number."""
+    """Run as an agent in a worker of this machine, whose rank is the node's number."""
     _run_agent(path, int(os.environ["RANK"]))
 
 
 def run_agent_in_slurm(path: str) -> NoReturn:
-    """Be the agent of a node of a Slurm job, and end the process with it.
+    """Run the agent of a node of a Slurm job in a fork, and end this process with it.
 
-    It is a fork of this process, which ends when Slurm asks it to, as submitit's would not, and takes the fork along.
+    This process ends at Slurm's SIGTERM, which submitit's handlers would not let it, and the fork ends with it.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
@@ -53,17 +53,17 @@ def run_agent_in_slurm(path: str) -> NoReturn:
         finally:
             os._exit(1)
     _, status = os.waitpid(pid, 0)
-    os._exit(0 if status == 0 else 1)  # without a result for submitit: the folder may be gone
+    os._exit(0 if status == 0 else 1)  # no result for submitit, whose folder may be removed
 
 
 def _run_agent(path, node):
-    """Be the agent of `node`; return when its ranks have ended."""
+    """Run as the agent of `node`; return when its ranks have ended."""
     folder = Folder(path)
     job = folder.load("job")
     in_slurm = job.store is None
     linux.name_process(f"agent {node}")
     threading.Thread(target=_heed_notebook, args=(folder, node, in_slurm), daemon=True).start()
-    # seconds, on all nodes at once: not only when there is a store to meet at
+    # Takes seconds: done before waiting for the store, so that all nodes do it at the same time.
     import torch.distributed.launcher.api  # noqa: F401
 
     serves = in_slurm and node == 0
@@ -93,16 +93,14 @@ def _agree(folder, job, node, store, in_slurm):
     try:
         with network.names_from_files() if job.store else contextlib.nullcontext():
             elastic_launch(config, _guard_rank)(os.getpid(), folder, store, node, in_slurm)
-    except ChildFailedError as error:  # which the ranks have told, unless they could not
+    except ChildFailedError as error:  # the ranks' guards have reported it, unless they could not
         untold = [rank for rank, failure in error.failures.items() if failure.exitcode == _UNTOLD]
         if untold:
             raise OSError(f"how rank {untold[0]} ended cannot be written to {folder.path}") from None
 
 
 def _numbered(parameters):
-    """torchrun's static rendezvous, at a store that is served already:
-    nodes are numbered, and need not agree on it first.
-    """
+    """Return torchrun's static rendezvous for a store that is already served and nodes that are already numbered."""
     from torch.distributed import PrefixStore, TCPStore
     from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo, static_tcp_rendezvous
 
@@ -127,11 +125,12 @@ def _numbered(parameters):
 
 
 def _guard_rank(agent_pid, folder, store, node, in_slurm):
-    """Start the rank that torchrun's environment names, wait for its end, and tell of it at once:
-    torchrun takes seconds to.
+    """Fork the rank that torchrun's environment names, wait for its end, and report it at once.
+
+    torchrun would take seconds to report it.
     """
     linux.end_with_parent(agent_pid)
-    # inherited from the agent, which says more than ends
+    # Reset the handlers inherited from the agent, which do more than end the process.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     rank, guard_pid = int(os.environ["RANK"]), os.getpid()
@@ -141,22 +140,22 @@ def _guard_rank(agent_pid, folder, store, node, in_slurm):
         try:
             linux.end_with_parent(guard_pid)
             _be_rank(folder, rank, store, node, in_slurm)
-        except BaseException as error:  # before it could say anything itself
+        except BaseException as error:  # raised before the rank could report errors itself
             worker.tell_why_not(FolderChannel(folder, rank), error, time.time)
         finally:
-            os._exit(1)  # not reached, but for a fault in the launcher itself
+            os._exit(1)  # reached only by a bug in the launcher
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     try:
         FolderChannel(folder, rank).send(Exited(None, rank, code, time.time()))
-    except OSError:  # a full disk: the agent says so, who has another way to the notebook
+    except OSError:  # a full disk: the agent reports it, over another way to the notebook
         os._exit(_UNTOLD)
     if code:
         os._exit(1)
 
 
 def _be_rank(folder, rank, store, node, in_slurm):
-    """Be `rank` to the end of this process."""
+    """Run as `rank` to the end of this process."""
     linux.name_process(f"rank {rank}")
     folder.of_rank(rank, "pid").write_text(f"{node} {os.getpid()}")
     own = {
@@ -188,7 +187,7 @@ def _be_rank(folder, rank, store, node, in_slurm):
 
 
 def _on_a_cluster(host, port):
-    """Environment variables of a rank on a cluster: what a launch on one machine sets, with this node's network."""
+    """Return environment variables of a rank on a cluster, with the network interface that reaches the store."""
     interface = _interface_towards(host, port)
     names = {
         name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface and name not in os.environ
@@ -198,7 +197,7 @@ def _on_a_cluster(host, port):
 
 
 def _interface_towards(host, port):
-    """The name of the network interface by which this node reaches `host`, or None."""
+    """Return the name of the network interface through which this node reaches `host`, or None."""
     import psutil
 
     with socket.create_connection((host, port), timeout=_CONNECT_S) as connection:
@@ -210,7 +209,7 @@ def _interface_towards(host, port):
 
 
 def _addresses():
-    """This node's IPv4 addresses, the one first that its name stands for."""
+    """Return this node's IPv4 addresses without loopback, first the one that its host name resolves to."""
     import psutil
 
     found = []
@@ -222,7 +221,10 @@ def _addresses():
 
 
 def _reachable(folder):
-    """Wait until node 0 has said where its store is, and return the address that answers from here, and the port."""
+    """Wait for the address of node 0's store, and return the (address, port) that this node can reach.
+
+    Raises ConnectionError if there is none, and TimeoutError if node 0 does not publish it.
+    """
     deadline = time.monotonic() + _ARRIVE_S
     while time.monotonic() < deadline:
         try:
@@ -238,16 +240,15 @@ def _reachable(folder):
 
 
 def _heed_notebook(folder, node, in_slurm):
-    """In a thread of an agent: have its ranks write down where they are when asked, and end when the notebook is done
-    or gone.
+    """Make ranks dump their stacks when asked, and end the process when the launch is over or the notebook has ended.
 
-    The files are opened again and again: on NFS that is when their newest content is fetched.
+    Runs in a thread of the agent. It reopens the files each time, since NFS fetches new content only then.
     """
     asked, lived, since = 0, None, time.monotonic()
     while time.monotonic() - since < _LOST_S:
         time.sleep(_HEED_S)
         if not folder.path.exists():
-            os._exit(0)  # the launch is over, well or not; ranks that still run end with their agent
+            os._exit(0)  # the launch is over; ranks that still run end with their agent
         asks, lives = (_content(folder, name) for name in ("ask", "alive"))
         if lives is not None and lives != lived:
             lived, since = lives, time.monotonic()
@@ -257,9 +258,9 @@ def _heed_notebook(folder, node, in_slurm):
         for out in folder.path.glob("rank_*.out") if in_slurm else ():
             with contextlib.suppress(OSError):
                 fd = os.open(out, os.O_RDONLY)
-                os.fsync(fd)  # on NFS others see it only then
+                os.fsync(fd)  # makes it visible to other NFS clients
                 os.close(fd)
-    shutil.rmtree(folder.path, ignore_errors=True)  # nobody will read it any more
+    shutil.rmtree(folder.path, ignore_errors=True)  # the notebook has ended
     os._exit(1)
 
 

@@ -1,7 +1,7 @@
 """A Slurm job, `on=Slurm(…)`: submitted through submitit, followed with scontrol, ended with scancel.
 
-submitit writes the batch file and starts one process on each node, an agent (`remote`). Its way to ask for a job's
-state is sacct, which many clusters do not have; scontrol knows every job that runs or has just ended.
+submitit writes the batch file and starts one process on each node, an agent (`remote`). To get a job's state submitit
+uses sacct, which many clusters do not have; scontrol knows every job that runs or has just ended.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ..place import Start
 
 _PAUSE_S = 0.1
-# how often Slurm is asked, of a job that waits only so often after its first half minute
+# Seconds between two queries; the second value is for a job that is still queued after _EARLY_S.
 _ASK_S, _ASK_QUEUED_S = 0.5, 3.0
 _EARLY_S = 30.0
 _COMMAND_S = 20.0
 HAS_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED", "STAGE_OUT", "RESIZING", "SIGNALING")
-_NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # reasons why a job waits for good
+_NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # such a job never starts
 _ENDS = {
     "CANCELLED": "was cancelled by somebody else",
     "TIMEOUT": "ran out of time: ask for more with Slurm(time=…)",
@@ -52,10 +52,10 @@ _ENDS = {
 class Slurm(Place):
     """A job on a Slurm cluster, submitted from where this notebook runs.
 
-    `nodes` machines with `gpus_per_node` GPUs each, and a worker per GPU; with no GPUs, `workers_per_node` workers.
-    `time` is the job's limit in minutes; `partition` and `account` as on the cluster; `setup` holds lines of shell that
-    run first on the compute nodes (`module load …`); `options` further ones of sbatch, {"mem": "16G"}. `folder` must be
-    seen by notebook and compute nodes alike; by default it is in the home folder.
+    It has `nodes` nodes with `gpus_per_node` GPUs each and one worker per GPU; without GPUs, `workers_per_node` workers
+    each. `time` is the job's limit in minutes. `partition` and `account` are the cluster's. `setup` holds shell lines
+    that run first on the compute nodes (`module load …`), `options` further options of sbatch, such as {"mem": "16G"}.
+    `folder` must be visible to the notebook and all compute nodes; by default it is in the home folder.
     """
 
     nodes: int = 1
@@ -86,7 +86,7 @@ class Slurm(Place):
         return self.workers_per_node or self.gpus_per_node
 
     def world_size(self, asked: int | None) -> int:
-        """The number of workers, which the job decides."""
+        """Return the job's number of workers. Raises ValueError if `asked` is another."""
         found = self.nodes * self._share
         if asked not in (None, found):
             raise ValueError(
@@ -121,7 +121,7 @@ class Slurm(Place):
             yield Follower(folder, SlurmJob(self, folder, start.name), start.world_size)
 
     def parameters(self, name: str) -> dict[str, Any]:
-        """What submitit's SlurmExecutor takes."""
+        """Return the parameters of submitit's SlurmExecutor."""
         package = str(Path(__file__).resolve().parents[3])
         found = {
             "job_name": name, "nodes": self.nodes, "ntasks_per_node": 1, "time": max(1, round(self.time)),
@@ -133,9 +133,9 @@ class Slurm(Place):
 
 
 class SlurmJob:
-    """The engine of a Follower: a job as `slurm`, a Slurm, describes it."""
+    """The engine of a Follower that runs a job with the settings `slurm`."""
 
-    start_s = float("inf")  # it may wait for its turn; its own time limit ends it at last
+    start_s = float("inf")  # a job may be queued for any time; its own limit ends it
 
     def __init__(self, slurm, folder, name):
         self._slurm, self._folder, self._name = slurm, folder, name
@@ -171,14 +171,14 @@ class SlurmJob:
             self._ask()
 
     def _ask(self):
-        """Ask Slurm for the job's state, and say when it has changed."""
+        """Query the job's state, and print it if it has changed."""
         self._asked = time.monotonic()
         found = _run("scontrol", "-o", "show", "job", self._job.job_id).stdout
         fields = dict(re.findall(r"(?:^| )(JobState|Reason|ExitCode|NodeList)=(\S*)", found))
-        if "JobState" not in fields:  # forgotten, minutes after its end, or Slurm does not answer
+        if "JobState" not in fields:  # Slurm forgets a job minutes after its end, or does not answer
             return
         self._state, self._exit_code = fields["JobState"], fields.get("ExitCode", "")
-        if self._state == "COMPLETING":  # it has ended, and is being cleared away
+        if self._state == "COMPLETING":  # its ranks have ended, and Slurm cleans up
             ended_by = {"TimeLimit": "TIMEOUT", "OutOfMemory": "OUT_OF_MEMORY"}.get(fields.get("Reason"))
             self._state = ended_by or {":15": "CANCELLED", "0:0": "COMPLETED"}.get(self._exit_code[-3:], "FAILED")
         where = f"on {fields['NodeList']}" if self._state == "RUNNING" else f"({fields.get('Reason', '')})"
@@ -204,7 +204,7 @@ class SlurmJob:
         return f"Slurm job {self._job.job_id} {how}{self._log()}"
 
     def _log(self):
-        """What the job itself wrote, its last lines; where it could not, why that may be."""
+        """Return the last error line of the job's log, or a hint if it wrote none."""
         logs = sorted(Path(self._folder.path, "slurm").glob("*.err")) + sorted(
             Path(self._folder.path, "slurm").glob("*.out")
         )
@@ -226,10 +226,7 @@ class SlurmJob:
         return self._state == "OUT_OF_MEMORY"
 
     def stop(self, is_well: bool) -> bool:
-        """Cancel the job, but for one that has done its work and ends by itself.
-
-        Nothing was started on this machine.
-        """
+        """Cancel the job unless it has done its work or has ended; return True, since nothing runs on this machine."""
         if self._job is not None and not is_well and self._state in (*HAS_NOT_ENDED, "NEVER", ""):
             _run("scancel", self._job.job_id)
         return True

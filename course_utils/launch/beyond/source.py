@@ -1,7 +1,7 @@
-"""The text of functions and classes that cells define, where running it again makes the same.
+"""The source of functions and classes that cells define, if running it again gives the same object.
 
-Where that is not certain (a closure, a class that was changed since, a function whose default is a tensor) there is no
-text, and nothing is lost: such a thing travels by value, as to a worker.
+If that is not certain (a closure, a class that was changed later, a function whose default is a tensor), there is no
+source, and the object is pickled by value, as for a worker.
 """
 
 import ast
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 @dataclass
 class Definition:
-    """The `text` of a `def` or `class` at the top of a cell, and the global names in it.
+    """The `text` of a `def` or `class` at the top level of a cell, and the global names in it.
 
-    `needs` must be there before the text runs, as decorators, defaults and base classes must (not annotations: they are
-    not looked up); `uses` only when what it defines is called. `dotted` are all expressions such as `torch.nn`.
+    `needs` are names that must exist before the text runs, as of decorators, defaults and base classes (not of
+    annotations, which are not evaluated). `uses` must exist when the definition is called. `dotted` are all expressions
+    such as `torch.nn`.
     """
 
     text: str
@@ -28,20 +29,20 @@ class Definition:
 
 
 def definition(name: str, value: object) -> Definition | None:
-    """The Definition that has bound `value`, a cell's function or class, to `name`; None where it has no such text."""
+    """Return the Definition that bound `value`, a cell's function or class, to `name`; None if there is no source."""
     for code in {function.__code__ for function in _functions_in(value)}:
         text = "".join(linecache.getlines(code.co_filename))
         try:
             for node in ast.parse(text).body:
                 if getattr(node, "name", None) == name and _is_as_written(value, node, _codes(node)):
                     return _definition(text, node)
-        except Exception:  # not Python alone, or an expression that cannot be looked up any more
+        except Exception:  # a cell with magics, or an expression that cannot be evaluated any more
             continue
     return None
 
 
 def is_of_a_cell(value: object) -> bool:
-    """Whether `value` is a function or a class that a cell defines."""
+    """Return whether `value` is a function or class that a cell defines."""
     return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
 
 
@@ -68,7 +69,7 @@ def _first_line(node):
 
 
 def _codes(node):
-    """The code of all functions in a statement, compiled as it was in its cell."""
+    """Return the code objects of all functions in a statement, compiled as in its cell."""
     codes = [compile(ast.Module([node], []), "<cell>", "exec", dont_inherit=True)]
     for code in codes:
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
@@ -76,7 +77,7 @@ def _codes(node):
 
 
 def _is_as_written(value, node, codes):
-    """Whether `value` is what `node`, a definition or expression, makes, with nothing that was hung onto it later."""
+    """Return whether `value` is exactly what `node`, a definition or expression, makes: nothing was changed later."""
     if isinstance(node, ast.expr):
         return _comes_to(node, value)
     if isinstance(node, ast.ClassDef):
@@ -88,7 +89,7 @@ def _is_as_written(value, node, codes):
     if not isinstance(value, types.FunctionType) or value.__code__ not in codes or _has_more(value):
         return False
     if value.__code__.co_firstlineno != _first_line(node):
-        return False  # another of that name
+        return False  # another function of that name
     written = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
     given = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     return all(_comes_to(*pair) for pair in zip(written, given, strict=True))
@@ -105,7 +106,7 @@ def _has_more(value):
 def _is_class_as_written(value, node, codes):
     members, written = vars(value), {}
     if type(value) is not type or node.keywords or node.decorator_list or "__init_subclass__" in members:
-        return False  # more than its text may have a part in it, or in classes that are made of it
+        return False  # other code, such as a metaclass or decorator, takes part in making it
     for each in node.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
             written[each.name] = each
@@ -123,7 +124,7 @@ def _is_class_as_written(value, node, codes):
 
 
 def _comes_to(expression, value):
-    """Whether a literal or a dotted name is `value` still. Raises ValueError for any other expression."""
+    """Return whether a literal or a dotted name still evaluates to `value`. Raises ValueError for other expressions."""
     if all(isinstance(each, ast.Name | ast.Attribute | ast.Load) for each in ast.walk(expression)):
         return eval(ast.unparse(expression), vars(sys.modules["__main__"])) is value
     found = ast.literal_eval(expression)

@@ -1,1 +1,1 @@
-"""What a notebook or terminal shows of ranks: while they run, at their end, and what a failure left behind."""
+"""What a notebook or terminal shows of ranks: while they run, at their end, and after a failure."""

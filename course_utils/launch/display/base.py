@@ -1,4 +1,4 @@
-"""What is refreshed while ranks are watched. A picture must not end a launch, whatever stops it from being drawn."""
+"""The base class of displays that are refreshed while ranks run: an error in drawing must not end a launch."""
 
 import sys
 import time
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class Display:
-    """`refresh` is called as often as you like; `due`, a moment of time.monotonic(), is when it has something to do.
+    """A display; `refresh` may be called at any time, and does nothing before `due`, a time of time.monotonic().
 
-    Subclasses draw in `_draw`, sooner after `_hurry`, and for the last time in `_finish`. Where one of these raises,
-    `trouble` is the error, and nothing more is drawn but the end.
+    Subclasses draw in `_draw`, sooner after `_hurry`, and for the last time in `_finish`. If one of these raises,
+    `trouble` is the error, and after that only `_finish` is called.
     """
 
     pause_s = 0.25
@@ -20,19 +20,19 @@ class Display:
     def refresh(self) -> None:
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + self.pause_s
-            self._guard(self._sample)  # even if nothing can be drawn: the history is to be whole
+            self._guard(self._sample)  # even after a drawing error, to complete the history
             self._try(self._draw)
 
     def hurry(self) -> None:
-        """Have the next refresh come at once: a rank has failed."""
+        """Make the next refresh due at once: a rank has failed."""
         self._try(self._hurry)
 
     def catch_up(self) -> None:
-        """Show what is held back: a prompt is about to follow."""
+        """Show output that is held back, before a debugger's prompt."""
         self._try(self._catch_up)
 
     def finish(self, *how: Any) -> None:
-        """Leave what is to stay. Says on stderr if something could not be drawn."""
+        """Draw the final state, and report a drawing error on stderr."""
         self._guard(self._finish, *how)
         if self.trouble is not None:
             print(f"What is shown of the ranks could not be drawn: {self.trouble!r}", file=sys.stderr)

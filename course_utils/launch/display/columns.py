@@ -13,13 +13,13 @@ from ..watch.streams import Output, as_on_a_terminal
 from .base import Display
 from .status import in_short, latest_values
 
-_CHARS = 20_000  # of a rank's output, half of it from its beginning and half from its end
+_CHARS = 20_000  # of a rank's output: half from its beginning, half from its end
 _PATIENCE_S = 0.5  # until a running cell's columns are first shown
-_SHARE = 0.1  # of the time, that showing them may take
+_SHARE = 0.1  # of the time that drawing may take
 
 
 class Columns(Display):
-    """The columns of one cell, shown at its end and, if it takes long, while it runs.
+    """The columns of one cell, shown at its end, and while it runs if it takes long.
 
     `output` is the Output that collects what the ranks print.
     """
@@ -34,7 +34,7 @@ class Columns(Display):
         self._handle, self._shown, self.due = None, None, time.monotonic() + _PATIENCE_S
 
     def begin(self, outcomes: Sequence[Outcome], rows: Rows) -> None:
-        """Show these Fates and Rows from now on, which go on changing."""
+        """Show these Outcomes and Rows from now on; they keep changing."""
         self._outcomes, self._rows = outcomes, rows
 
     def _draw(self):
@@ -48,7 +48,7 @@ class Columns(Display):
         self.due = 0.0
 
     def _finish(self, values):
-        """`values` are the ranks' results, as text."""
+        """Show the final columns with `values`, the ranks' results as text."""
         self.output.finish()
         self._show(values)
 
@@ -78,7 +78,7 @@ class Columns(Display):
 
 
 class _Nowhere:
-    """A stream for an Output whose text is shown otherwise."""
+    """A stream that drops what is written, since columns show the text."""
 
     def write(self, _):
         pass
@@ -89,7 +89,7 @@ class _Nowhere:
 
 @dataclass(frozen=True)
 class Column:
-    """What one rank shows: its output, the value of its last expression and, if it did not finish, why."""
+    """One rank's column: its output, the value of its last expression and, if it did not finish, why."""
 
     rank: int
     text: str
@@ -119,7 +119,7 @@ class Column:
 
 
 def as_text(columns: Sequence[Column]) -> str:
-    """One rank after another, with those that show the same grouped."""
+    """Return the columns as text, one after another; ranks with equal text share an entry."""
     groups: dict[tuple[str, str], list[int]] = {}
     for column in columns:
         text = "\n".join(part for part in (column.text, column.failure) if part)
@@ -132,7 +132,7 @@ def as_text(columns: Sequence[Column]) -> str:
 
 
 def as_html(columns: Sequence[Column]) -> str:
-    """A column for each rank, as many side by side as fit the notebook's width."""
+    """Return HTML with a column for each rank, as many side by side as fit the notebook's width."""
     parts = "".join(_section(column) for column in columns)
     return f'<div style="display: flex; flex-wrap: wrap; gap: 0 1.5em">{parts}</div>'
 

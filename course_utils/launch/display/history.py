@@ -1,4 +1,4 @@
-"""How fast the ranks of a launch went, and how much memory they held, over time."""
+"""Records throughput and memory of the ranks of a launch over time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.25
 _MOST = 1_000
-_WINDOW_S = 2.0  # over which a rate is taken
+_WINDOW_S = 2.0  # over which a rate is computed
 
 
-# `seconds` since the launch began; each other field is a list with a value per rank: rows logged, samples in them, and
-# bytes of memory on the host and on GPUs (None if unknown).
+# `seconds` since the launch began. Each other field has a value per rank: rows logged, samples in them, and bytes of
+# memory on the host and on GPUs (None if unknown).
 class Moment(NamedTuple):
     seconds: float
     rows: list[int]
@@ -30,7 +30,7 @@ class Moment(NamedTuple):
 
 
 class History:
-    """Moments of a launch, in bounded memory: of a long one it keeps every other, then one in four, and so on."""
+    """Moments of a launch, in bounded memory: beyond a limit, every other is kept, then one in four, and so on."""
 
     def __init__(self, started, on_gpus=False):
         self.moments = []
@@ -39,7 +39,7 @@ class History:
         self._processes = {}
 
     def sample(self, rows: Rows, pids: Mapping[int, int]) -> None:
-        """Add a moment, if it is time for one. `pids` is {rank: pid} of the ranks still alive."""
+        """Add a Moment if it is time for one; `pids` is {rank: pid} of the ranks still alive."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -61,20 +61,20 @@ class History:
             if process is None or process.pid != pid:
                 process = self._processes[rank] = psutil.Process(pid)
             return process.memory_info().rss
-        except (psutil.Error, OSError):  # it has just ended, or no file can be opened
+        except (psutil.Error, OSError):  # it has just ended, or no descriptors are left
             return None
 
     @property
     def unit(self) -> str:
-        """What rates count: samples if `log(samples=…)` has said how many, else steps, which are rows of the log."""
+        """What rates count: "samples" if `log(samples=…)` was called, else "steps", which are logged rows."""
         return "samples" if self.moments and any(self.moments[-1].samples) else "steps"
 
     def rates(self) -> list[list[float]]:
-        """For each moment but the first, a list with each rank's rate per second over about the last two seconds."""
+        """Return each rank's rate per second over about two seconds, for each moment but the first."""
         return [self._rates_at(i) for i in range(1, len(self.moments))]
 
     def latest_rates(self) -> Sequence[float]:
-        """The last of `rates`, without the others; () where there are none."""
+        """Return the last entry of `rates`, without computing the others; () if there is none."""
         return self._rates_at(len(self.moments) - 1) if len(self.moments) > 1 else ()
 
     def _rates_at(self, i):

@@ -1,4 +1,4 @@
-"""How fast the ranks of a launch went and how much memory they held, over time."""
+"""Plots throughput and memory of the ranks of a launch over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GIBIBYTE = 1 << 30
 
 
 def over_time(run: Run, alt: str = "Throughput and memory of each rank over the course of the launch.") -> None:
-    """Show what a Run has recorded about its ranks: steps or samples per second, and memory, over time."""
+    """Plot the history of a Run: steps or samples per second and memory in GiB of each rank, over time."""
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
@@ -54,4 +54,4 @@ class Curves:
         for axes in self._axes:
             axes.relim()
             axes.autoscale_view()
-            axes.set_ylim(bottom=0, auto=True)  # auto: or the first draw would fix the top for all that follow
+            axes.set_ylim(bottom=0, auto=True)  # auto, else the first draw fixes the top

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
-_SHARE = 1 / 250  # of a core that drawing may take: the workers need it more
-# Widgets of the panel before, which the page has let go by now: if closed at once, one may still be asked to draw.
+_SHARE = 1 / 250  # of a core that drawing may take; workers need the cores
+# Widgets of the previous panel. They are closed only when the next panel is made: the page may still draw them before.
 _spent: list[Any] = []
 
 
 def of(watch: Watch, name: str, started: float, device_type: str, is_quiet: bool) -> Hidden:
-    """The display to refresh while `watch` watches the ranks of the launch of `name`: a Panel, Bar or Hidden."""
+    """Return the display of a launch: a Panel in a notebook's cell, a Bar in a terminal, else Hidden."""
     history = History(started, device_type == "cuda")
     if is_quiet:
         return Hidden(watch, history)
@@ -39,7 +39,7 @@ def of(watch: Watch, name: str, started: float, device_type: str, is_quiet: bool
 
 
 class Hidden(Display):
-    """Shows nothing, but still records the history."""
+    """A display that shows nothing, but records the history."""
 
     def __init__(self, watch, history):
         super().__init__()
@@ -80,7 +80,7 @@ class Bar(Hidden):
 
 
 class Panel(Hidden):
-    """A row for each rank and a small plot, below the cell, once the launch has taken a second."""
+    """A table with a row for each rank and a small plot, below the cell, once the launch has taken a second."""
 
     def __init__(self, watch, history, name):
         super().__init__(watch, history)
@@ -120,7 +120,7 @@ class Panel(Hidden):
         while _spent:
             _close(_spent.pop())
         box = ipywidgets.VBox([self._table, self._image])
-        # Where widgets cannot be shown, the table as it is now takes their place until the end.
+        # If widgets cannot be shown, the table as it is now stands in for them until the end.
         data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(found, title)}
         self._handle = display(data, raw=True, display_id=True)
         self._box = box
@@ -149,14 +149,14 @@ class Panel(Hidden):
 
 
 def _close(widget):
-    """Close a widget with those that it has made itself."""
+    """Close a widget, its layout and its style."""
     for each in (widget.layout, getattr(widget, "style", None), widget):
         if each is not None:
             each.close()
 
 
 def _timed(draw, is_first, pause_s):
-    """Call `draw`, and return when to call it again. The first call does not count: its imports make it slow."""
+    """Call `draw`, and return when to call it again; the first call's time, mostly imports, does not count."""
     began = time.thread_time()
     draw()
     took = 0 if is_first else time.thread_time() - began

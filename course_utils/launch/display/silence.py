@@ -1,4 +1,4 @@
-"""Asks a rank that has been silent for a while where it is, so that a deadlock shows before time is up."""
+"""Asks a rank that has been silent for a while for its stack, so that a deadlock shows before the timeout."""
 
 import time
 
@@ -9,9 +9,9 @@ _PAUSE_S = 1.0  # from an answer to the next question
 
 
 class Silence:
-    """One rank of a Watch: while it logs and prints nothing, `frames` is where it is, and `waits` whether for others.
+    """The state of a rank that logs and prints nothing: `frames` is its stack, `waits` whether it waits for others.
 
-    `frames` is () if that is not known, or was not asked.
+    `frames` is () if the stack is not known, or was not asked for.
     """
 
     def __init__(self, watch, rank):
@@ -23,13 +23,13 @@ class Silence:
         self.frames, self.waits, self._located, self._ask_at = (), False, None, now + _SILENCE_S
 
     def refresh(self) -> None:
-        """Ask it, or take its answer, if it is time."""
+        """Ask for the rank's stack, or take its answer, if it is time."""
         watch, rank, now = self._watch, self._rank, time.monotonic()
         said = watch.rows.counts[rank], watch.output.counts[rank], rank in watch.begun
         if said != self._said:
             self._said = said
             self._end(now)
-        if self._is_asked:  # once, however long C code holds the GIL
+        if self._is_asked:  # no second question while C code holds the GIL
             self._take(watch.located.pop(rank, None), now)
         elif rank in watch.begun and now >= self._ask_at:
             self._is_asked = True
@@ -39,6 +39,6 @@ class Silence:
         if located is None:
             return
         self._is_asked, self._ask_at = False, now + _PAUSE_S
-        # Seen twice in the same collective, it is waiting there; seen once, it may have just arrived.
+        # A rank seen twice in the same collective waits there; one seen once may have just arrived.
         self.waits = located == self._located and is_in_torch_distributed(located.frames)
         self.frames, self._located = located.frames, located

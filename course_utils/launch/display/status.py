@@ -1,4 +1,4 @@
-"""What a rank is doing, as the words and numbers of one table row."""
+"""What a rank is doing, as the text and numbers of one table row."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
 _VALUES = 3
-_KINDS = ("samples", "total")  # logged for the table's own use
+_KINDS = ("samples", "total")  # not shown as values: rate and progress use them
 
 
 @dataclass(frozen=True)
 class Status:
-    """One rank. `kind` is "starting", "running", "waiting", "returned", "quit" or "failed"; the rest is text, "" for
-    nothing.
+    """The status of one rank.
 
-    `done` and `total` count steps, and are None if the total is not known: then `step` is the last one that was logged.
+    `kind` is "starting", "running", "waiting", "returned", "quit" or "failed". Other texts are "" if there is nothing
+    to show. `done` and `total` count steps, and are None if the total is not known; `step` is then the last one logged.
     `memory_bytes` is None if not known.
     """
 
@@ -46,7 +46,7 @@ class Status:
 
 
 def statuses(watch: Watch, history: History, silences: Sequence[Silence] = ()) -> list[Status]:
-    """A Status for each rank of a Watch; `silences` may say where running ranks are."""
+    """Return a Status for each rank of a Watch; `silences` may know where running ranks are."""
     rates = history.latest_rates()
     return [
         _status(watch, history, rank, rates[rank] if rates else 0.0, silences[rank] if silences else None)
@@ -76,7 +76,7 @@ def _status(watch, history, rank, rate, silence):
 
 
 def latest_values(logged: Logged) -> str:
-    """`loss 0.31, accuracy 0.9` of a Logged."""
+    """Return the first values of a Logged, as `loss 0.31, accuracy 0.9`."""
     values = [(name, value) for name, value in logged.values.items() if name not in _KINDS]
     return ", ".join(f"{name} {in_short(value)}" for name, value in values[:_VALUES])
 
@@ -105,13 +105,13 @@ def _progress(line, logged, total):
     bar = _BAR.search(line)
     of_bar = (int(bar[1]), int(bar[2])) if bar else (None, None)
     is_logged = logged is not None and isinstance(total, int) and isinstance(logged.step, int) and total > 0
-    if is_logged and (bar is None or of_bar[0] == of_bar[1]):  # a bar that is full may be one of long ago
+    if is_logged and (bar is None or of_bar[0] == of_bar[1]):  # a full bar may be an old one
         return min(logged.step + 1, total), total
     return of_bar
 
 
 def in_short(value: object) -> str:
-    """A logged number or text, in a few characters."""
+    """Format a logged number or text in few characters."""
     if isinstance(value, int) and abs(value) >= 1e15:
         return f"an integer of {value.bit_length():,} bits"
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:20]

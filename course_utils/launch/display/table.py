@@ -1,4 +1,4 @@
-"""The rows of a launch's ranks as a table: HTML that is readable in light and dark themes, and plain text."""
+"""The table of a launch's ranks, as HTML that is readable in light and dark themes, and as plain text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .status import Status
 
-# Pairs of background and text colour whose contrast is the same in both themes (WCAG AA); words say the state, too.
+# Background and text colours with enough contrast in both themes (WCAG AA); the state is shown as text, too.
 _LOOKS = {"failed": "background: #b71c1c; color: #fff", "waiting": "background: #fff3cd; color: #4d3800"}
 _MEGABYTE = 1 << 20
 
 
 def as_html(statuses: Sequence[Status], title: str) -> str:
-    """A table with a row for each Status, under `title`; empty columns are left out."""
+    """Return an HTML table with a row for each Status, under `title`; empty columns are left out."""
     columns = _columns(statuses)
     head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in columns)
     rows = "".join(_row(status, [cells[i] for cells in columns.values()]) for i, status in enumerate(statuses))
@@ -34,7 +34,7 @@ def _row(status, cells):
 
 
 def _columns(statuses):
-    """{column name: the HTML of each row's cell}"""
+    """Return {column name: the HTML of each row's cell}."""
     columns = {
         "rank": [str(status.rank) for status in statuses],
         "state": [html.escape(status.state) for status in statuses],
@@ -61,7 +61,7 @@ def _megabytes(size):
 
 
 def as_text(statuses: Sequence[Status], title: str) -> str:
-    """The same as plain text, a line for each rank."""
+    """Return the table as plain text, one line for each rank."""
     lines = [title]
     for status in statuses:
         done = "" if status.done is None else f"{status.done:,} of {status.total:,}"

@@ -1,4 +1,4 @@
-"""What the variables of the student's functions held when a launch failed, folded below the error."""
+"""Shows the variables of the student's functions when a launch has failed, folded below the error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_below(error: WorkerError) -> None:
-    """Once the cell has shown `error`, a WorkerError, show below it what was held; not if the cell catches it."""
+    """Show the variables below `error` once the cell has shown it; not if the cell catches it."""
     text = as_html(error)
     if not text or not (notebook.is_watched() and notebook.is_in_cell()):
         return
@@ -30,10 +30,10 @@ def show_below(error: WorkerError) -> None:
 
 
 def as_html(error: WorkerError) -> str:
-    """A folded list of the student's frames in each rank, with their variables; "" if nothing is known."""
+    """Return a folded list of the student's frames in each rank, with their variables; "" if nothing is known."""
     ranks = [(outcome.rank, [frame for frame in outcome.frames if frame.locals]) for outcome in error.ranks]
     ranks = [(rank, frames) for rank, frames in ranks if frames]
-    ranks.sort(key=lambda item: item[0] != error.rank)  # the one to look at first
+    ranks.sort(key=lambda item: item[0] != error.rank)  # the error's own rank first
     if not ranks:
         return ""
     parts = "".join(_frame(rank, frame) for rank, frames in ranks for frame in reversed(frames))
