@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ["launch", "planner"]
+PACKAGES = ["checks", "launch", "measure", "planner"]
 
 
 def public_functions(node, owner=""):

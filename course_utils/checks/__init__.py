@@ -10,6 +10,7 @@ import html
 import importlib
 import os
 import signal
+import types
 
 from ..kernels import KernelError
 from ..launch import WorkerError
@@ -28,7 +29,7 @@ class CheckFailed(AssertionError):
 class Result:
     """What a check found: `state` ("passed", "wrong" or "open", not attempted yet) and `reason`."""
 
-    def __init__(self, exercise, state, reason, error=""):
+    def __init__(self, exercise: str, state: str, reason: str, error: str = "") -> None:
         self.exercise, self.state = exercise, state
         self.reason = f"{reason}\n{error}" if error else reason
         self._error = error  # the worker's or compiler's message, shown in <pre>
@@ -45,7 +46,7 @@ class Result:
         )
 
 
-def check(exercise, answer):
+def check(exercise: str, answer: object) -> Result:
     """Run the check of an exercise, for example `check("9.2", my_function)`, and show the result.
 
     Raises ValueError if there is no such exercise, and CheckFailed if COURSE_STRICT=1 and the check does not pass.
@@ -56,7 +57,7 @@ def check(exercise, answer):
     return result
 
 
-def evaluate(exercise, answer):
+def evaluate(exercise: str, answer: object) -> Result:
     """Run the check of an exercise and return its Result."""
     run = _find(exercise)
     try:
@@ -85,7 +86,7 @@ def _not_attempted(exercise):
     )
 
 
-def of_chapter(number):
+def of_chapter(number: int) -> types.ModuleType | None:
     """Import and return the module with a chapter's checks, or None if there is no such chapter."""
     rooms = importlib.import_module("course_utils.chapters")  # imported here: chapters import this
     room = rooms.room(number)

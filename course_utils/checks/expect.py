@@ -11,6 +11,11 @@ import contextlib
 import math
 import numbers
 import reprlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 EQUAL = 1e-9  # reordering a correct float64 sum changes it by less
 
@@ -18,7 +23,7 @@ EQUAL = 1e-9  # reordering a correct float64 sum changes it by less
 class Wrong(Exception):
     """The answer is wrong; the message describes the symptom and where to look."""
 
-    def __init__(self, reason, *where):
+    def __init__(self, reason: str, *where: str) -> None:
         super().__init__(reason, *where)
         self.reason, self.where = reason, where
 
@@ -27,7 +32,7 @@ class Wrong(Exception):
 
 
 @contextlib.contextmanager
-def case(text):
+def case(text: str) -> Iterator[None]:
     """Prefix every Wrong raised in this block with `text`; texts of outer blocks come first.
 
     Other exceptions get `text` as a note at the end of their traceback.
@@ -41,18 +46,18 @@ def case(text):
         raise
 
 
-def expect(condition, reason):
+def expect(condition: object, reason: str) -> None:
     """Raise Wrong(reason) unless `condition` holds."""
     if not condition:
         raise Wrong(reason)
 
 
-def expect_function(answer):
+def expect_function(answer: object) -> None:
     """Raise Wrong unless `answer` can be called."""
     expect(callable(answer), f"check was given {short(answer)}: give it your function's name, without calling it")
 
 
-def short(value):
+def short(value: Any) -> str:
     """Return a short description of `value`: "None", "[1, 2, 3, …]", "a tensor of shape (2, 3)"."""
     if _is_tensor(value):
         return (
@@ -71,7 +76,7 @@ class _Short(reprlib.Repr):
 # ---- what came back ------------------------------------------------------------------------------------------------
 
 
-def expect_number(value, what="the answer"):
+def expect_number(value: Any, what: str = "the answer") -> float:
     """Return `value` as a Python number; it may be a number, or a NumPy array or tensor without dimensions."""
     expect(value is not None, f"{what} is None: is it returned, or only printed?")
     if (
@@ -86,7 +91,7 @@ def expect_number(value, what="the answer"):
     return value
 
 
-def expect_whole(value, what="the answer"):
+def expect_whole(value: Any, what: str = "the answer") -> int:
     """Return `value` as an int; raise Wrong for a float, even a whole one such as 3.0."""
     value = expect_number(value, what)
     expect(
@@ -96,7 +101,7 @@ def expect_whole(value, what="the answer"):
     return int(value)
 
 
-def expect_row(value, length, what="the answer", of=""):
+def expect_row(value: Any, length: int | None, what: str = "the answer", of: str = "") -> list[Any]:
     """Return `value` as a list; raise Wrong unless it is a list or tuple of `length` items (None: any length).
 
     `of` names the items in the message.
@@ -107,7 +112,7 @@ def expect_row(value, length, what="the answer", of=""):
     return list(value)
 
 
-def expect_tensor(value, like, what="the answer", device=True):
+def expect_tensor(value: Any, like: "torch.Tensor", what: str = "the answer", device: bool = True) -> "torch.Tensor":
     """Return `value`, detached; raise Wrong unless it is a finite tensor with the shape and dtype of `like`.
 
     With `device`, its device must match, too.
@@ -123,7 +128,7 @@ def expect_tensor(value, like, what="the answer", device=True):
     return value
 
 
-def expect_error(kind, call, *, naming=()):
+def expect_error(kind: type[Exception], call: Callable[[], object], *, naming: Iterable[object] = ()) -> None:
     """Expect `call()` to raise `kind` or a subclass of it, with a message that contains each of `naming`."""
     try:
         answer = call()
@@ -148,7 +153,14 @@ def expect_error(kind, call, *, naming=()):
 # ---- is it right? --------------------------------------------------------------------------------------------------
 
 
-def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
+def explain(
+    got: Any,
+    truth: Any,
+    suspects: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+    said: str | None = None,
+    otherwise: str = "",
+    close: float = EQUAL,
+) -> None:
     """Return if `got` equals `truth`; else raise Wrong with `said` and the reason of the suspect that `got` equals.
 
     `got` and `truth` are numbers, tensors, or lists of these. `suspects` is {reason: the result of that mistake, or a
@@ -165,7 +177,7 @@ def explain(got, truth, suspects=(), said=None, otherwise="", close=EQUAL):
     raise Wrong(f"{said}: {otherwise}" if otherwise else said)
 
 
-def same(a, b, close=EQUAL):
+def same(a: Any, b: Any, close: float = EQUAL) -> bool:
     """Return whether two numbers, tensors or lists of these differ by less than `close`.
 
     For tensors, `close` is multiplied by the largest absolute value in `b`, if that is above 1; for numbers it is
@@ -180,10 +192,11 @@ def same(a, b, close=EQUAL):
         )
     if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
         return a is b or (not _is_tensor(a) and not _is_tensor(b) and a == b)
-    return a == b or math.isclose(a, b, rel_tol=close, abs_tol=close * min(1.0, abs(b)))
+    least = min(1.0, abs(b))  # type: ignore[call-overload]  # real numbers have an order, which `Real` does not say
+    return a == b or math.isclose(a, b, rel_tol=close, abs_tol=close * least)
 
 
-def max_difference(a, b):
+def max_difference(a: "torch.Tensor | Sequence[torch.Tensor]", b: "torch.Tensor | Sequence[torch.Tensor]") -> float:
     """Return the largest absolute difference between two tensors, or two lists of tensors, as a float.
 
     It is infinite if a difference is NaN. Raises Wrong if shapes or lengths differ.
@@ -217,7 +230,7 @@ def _apart(got, truth):
 
 
 @contextlib.contextmanager
-def unchanged(*, allow=(), **given):
+def unchanged(*, allow: Collection[str] = (), **given: object) -> Iterator[None]:
     """Raise Wrong if anything in `given`, {name: tensor, module, list, dict or plain value}, changes in this block.
 
     Compared are values, shapes, dtypes, flags and gradients of tensors, modes and hooks of modules, and items of lists

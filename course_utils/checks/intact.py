@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import sys
 import types
+from collections.abc import Collection, Iterator
 
 from .. import cells
 from .expect import Wrong
@@ -31,14 +32,17 @@ _LIBRARIES = (
 _HARMLESS = {"load"}  # new defaults for torch.load are usual; its results are checked
 
 
-def functions(course=_COURSE):
+Functions = dict[types.ModuleType | type, dict[str, tuple[object, types.CodeType | None]]]
+
+
+def functions(course: Collection[str] = _COURSE) -> Functions:
     """Return {module or class: {name: (value, its code)}} of the functions and classes that checks depend on.
 
     From libraries, only names that the checks use are included: an answer may, for example, replace a tensor's
     `__repr__`. Every worker of every check calls this right after the fork. Reading an object copies its memory page
     then, so this reads as little as possible.
     """
-    found = {}
+    found: Functions = {}
     modules = [sys.modules[name] for name in course if name in sys.modules]
     for module in modules:  # grows; a loop over sys.modules would read thousands
         inner = f"{module.__name__}."
@@ -63,7 +67,7 @@ def functions(course=_COURSE):
     return found
 
 
-def replaced(before):
+def replaced(before: Functions) -> list[str]:
     """Return the names of functions in `before`, from `functions()`, that have changed since.
 
     Functions that a library has wrapped, as torch does, are not included.
@@ -78,7 +82,7 @@ def replaced(before):
 
 
 @contextlib.contextmanager
-def intact():
+def intact() -> Iterator[None]:
     """Raise Wrong if code in this block replaces a function that the check itself uses."""
     before = functions(_IN_WORKERS)
     yield

@@ -1,5 +1,8 @@
 """Run an answer in worker processes, with a deadline."""
 
+from collections.abc import Callable
+from typing import Any
+
 from ..launch import NotSendable, WorkerError, launch, patiently, unannounced
 from ..launch.forkserver.protocol import Phase, Reached
 from ..launch.worker import worker
@@ -10,7 +13,7 @@ from .intact import intact
 DEADLINE_S = 8
 
 
-def run(judge, answer, *args, world_size=1):
+def run(judge: Callable[..., object], answer: object, *args: Any, world_size: int = 1) -> list[Any]:
     """Call `judge(answer, *args)` on each of `world_size` ranks, and return the results, one per rank.
 
     The process group always uses gloo: the checks' tensors are small and on the CPU. Raises Wrong if `judge` does, if
@@ -18,10 +21,12 @@ def run(judge, answer, *args, world_size=1):
     for more than DEADLINE_S seconds, not counting time in which ranks wait for a core.
     """
     expect_function(answer)
-    limits = {"world_size": world_size, "timeout": DEADLINE_S}
     try:
         with unannounced(), patiently():
-            return launch(_until_it_returns, judge, answer, *args, backend="gloo", **limits).results
+            done = launch(
+                _until_it_returns, judge, answer, *args, world_size=world_size, timeout=DEADLINE_S, backend="gloo"
+            )
+            return done.results
     except NotSendable as error:
         raise Wrong(
             f"your function uses something that cannot be sent to the worker that tries it ({error.reason}): let it "
@@ -42,7 +47,7 @@ def _until_it_returns(judge, answer, *args):
         raise RuntimeError("sys.exit(), exit() or quit() ended the program before your function returned") from None
 
 
-def wait_for_the_others():
+def wait_for_the_others() -> None:
     """Wait until the answer has returned on every rank.
 
     If a rank is stopped while it waits here, the report says that its answer had returned.

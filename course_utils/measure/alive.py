@@ -6,6 +6,7 @@ A `TorchDispatchMode` sees every operation. A storage stops counting when Python
 import contextlib
 import time
 import weakref
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,19 +17,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import memory
+from .throughput import PhasedStep
 
 
-def local(tensors):
+def local(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors, with each DTensor replaced by the part that this rank holds."""
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
-def states(optimizer):
+def states(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The tensors that the optimizer keeps from step to step."""
     return [value for values in optimizer.state.values() for value in values.values()]
 
 
-def held_bytes(parameters, optimizer):
+def held_bytes(parameters: Collection[torch.Tensor], optimizer: torch.optim.Optimizer) -> dict[str, int]:
     """The bytes this rank holds now: {"parameters", "gradients", "optimizer state": bytes}."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     kinds = {"parameters": parameters, "gradients": gradients, "optimizer state": states(optimizer)}
@@ -43,17 +45,17 @@ class Step:
     last)}; `messages` are the bytes each collective moved; `on_gpu` is the peak of torch's allocator, None on a CPU.
     """
 
-    num_bytes: tuple
-    phases: dict
-    messages: tuple
+    num_bytes: tuple[int, ...]
+    phases: dict[str, tuple[int, int]]
+    messages: tuple[int, ...]
     on_gpu: int | None = None
 
     @property
-    def peak(self):
+    def peak(self) -> int:
         return max(self.num_bytes)
 
     @property
-    def of_allocator(self):
+    def of_allocator(self) -> str:
         """The allocator's peak as text to append to a message; "" on a CPU."""
         return "" if self.on_gpu is None else f"; the allocator's peak {self.on_gpu / 1e6:.1f} MB"
 
@@ -66,10 +68,13 @@ class Alive(TorchDispatchMode):
     twice. (A rank sends (N - 1)/N of that.)
     """
 
-    def __init__(self, tensors=()):
+    def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
-        self.num_bytes, self.messages, self.phases = [], [], {}
-        self._storages, self._has_sent = {}, False
+        self.num_bytes: list[int] = []
+        self.messages: list[int] = []
+        self.phases: dict[str, tuple[int, int]] = {}
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._has_sent = False
         self._meet(local(tensors))
 
     def __enter__(self):
@@ -82,11 +87,11 @@ class Alive(TorchDispatchMode):
         return super().__exit__(*exception)
 
     @property
-    def peak(self):
+    def peak(self) -> int:
         return max(self.num_bytes)
 
     @contextlib.contextmanager
-    def phase(self, name):
+    def phase(self, name: str) -> Iterator[None]:
         """Note which operations run in the block."""
         begin = len(self.num_bytes)
         yield
@@ -118,7 +123,7 @@ class Alive(TorchDispatchMode):
         self.num_bytes.append(sum(storage.nbytes() for storage in storages.values() if storage is not None))
 
 
-def watch_step(step, tensors, device):
+def watch_step(step: PhasedStep, tensors: Iterable[torch.Tensor], device: torch.device | str) -> Step:
     """Run `step(phase)` two or three times and return one run as a `Step`; `tensors` live from step to step.
 
     Every rank must call it. `step` wraps its parts in `with phase("forward"):`, as for `throughput.measure_phases`.
@@ -134,5 +139,5 @@ def watch_step(step, tensors, device):
     if torch.device(device).type == "cuda":  # only what a step adds, not memory that was taken before
         before = torch.cuda.memory_allocated(device)
         peak = memory.allocated_peak(lambda: step(contextlib.nullcontext), device)
-        on_gpu = alive.num_bytes[-1] + peak - before
+        on_gpu = alive.num_bytes[-1] + peak - before  # type: ignore[operator]  # on a GPU it is a number
     return Step(tuple(alive.num_bytes), alive.phases, tuple(alive.messages), on_gpu)

@@ -6,19 +6,20 @@ as small as possible. Everything else runs unchanged: every cell, equality check
 
 import functools
 import os
+from typing import Any
 
 HERE = "→ "
 NOT_HERE = "→ not on this machine: "
 NOT_MEASURED = "→ not measured here: "
 
 
-def full(usual, quick):
+def full(usual: Any, quick: Any) -> Any:
     """Return `usual`, or `quick` with COURSE_QUICK=1: rounds, seeds, epochs or sizes of a measurement."""
     return quick if is_quick() else usual
 
 
 @functools.cache
-def is_quick():
+def is_quick() -> bool:
     """Whether COURSE_QUICK=1 was set at the first call, which also prints one line if it was."""
     quick = os.environ.get("COURSE_QUICK") == "1"
     if quick:
@@ -26,7 +27,7 @@ def is_quick():
     return quick
 
 
-def claim(text, holds, exact=False):
+def claim(text: str, holds: bool, exact: bool = False) -> None:
     """Print `text`, a sentence about numbers just measured, and mark it if they contradict it.
 
     In a chapter's committed outputs every claim must hold; tests/notebooks/test_notebook_style.py checks that. On

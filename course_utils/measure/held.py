@@ -13,11 +13,11 @@ class Held:
     once.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         self._known = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
-        self._uses = {}
+        self._uses: dict[tuple[int, int, int], int] = {}
         self._num_bytes = 0
-        self.curve = []
+        self.curve: list[tuple[float, int]] = []
 
     def __enter__(self):
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import resource
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import psutil
@@ -11,13 +12,13 @@ import torch
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # constants of glibc's mallopt()
 
 
-def keep_freed_memory():
+def keep_freed_memory() -> None:
     """Make the C library keep up to 2 GiB of freed memory in this process and reuse it."""
     _set(_MMAP_MAX, 0)  # no block gets its own mapping, which would be unmapped when freed
     _set(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def return_freed_memory():
+def return_freed_memory() -> None:
     """Make the C library return each freed block of 64 KiB or more at once, so that a limit does not count it."""
     _set(_MMAP_THRESHOLD, 65536)
 
@@ -37,7 +38,7 @@ class PageFaults:
 
 
 @contextlib.contextmanager
-def page_faults():
+def page_faults() -> Iterator[PageFaults]:
     """Count page faults and CPU seconds in the kernel for this process and its threads inside the block."""
     found, before = PageFaults(), resource.getrusage(resource.RUSAGE_SELF)
     yield found
@@ -46,7 +47,7 @@ def page_faults():
     found.system_s = after.ru_stime - before.ru_stime
 
 
-def allow(num_bytes, device):
+def allow(num_bytes: int, device: torch.device | str) -> None:
     """Limit this process to `num_bytes` more memory: GPU memory, or host memory if `device` is a CPU."""
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()  # cached memory would add to the limit

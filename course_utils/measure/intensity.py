@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from . import memory, throughput
 
 
-def place(layer, x):
+def place(layer: torch.nn.Module, x: torch.Tensor) -> tuple[float, float]:
     """Return (FLOP per byte, GFLOP/s) of `layer(x)`.
 
     The bytes are those of `x`, the layer's weights and its result, each moved once. A layer without products, such as
@@ -21,7 +21,7 @@ def place(layer, x):
     return flops / moved, timing.samples_per_s
 
 
-def roof(device, dtype=torch.float32):
+def roof(device: torch.device | str, dtype: torch.dtype = torch.float32) -> tuple[float, float]:
     """Return the (GB/s, GFLOP/s) that `device` reaches, from a 64 MiB copy (read and written) and a product in `dtype`.
 
     A roof is what the device can do, so the fastest repeat counts, not the median.

@@ -1,12 +1,15 @@
 """The bytes of a training step, counted by storage: weights, gradients, optimizer state, activations."""
 
 import contextlib
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from .throughput import PhasedStep
 
-def num_bytes(tensors):
+
+def num_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Return the bytes of the storages behind `tensors`; views and tied weights share a storage, which counts once."""
     storages = {}
     for tensor in tensors:
@@ -16,17 +19,17 @@ def num_bytes(tensors):
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def weight_bytes(model):
+def weight_bytes(model: torch.nn.Module) -> int:
     """Bytes of the model's parameters and buffers."""
     return num_bytes([*model.parameters(), *model.buffers()])
 
 
-def gradient_bytes(model):
+def gradient_bytes(model: torch.nn.Module) -> int:
     """Bytes of the gradients that the model's parameters hold now."""
     return num_bytes(p.grad for p in model.parameters() if p.grad is not None)
 
 
-def optimizer_bytes(optimizer):
+def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Bytes of the tensors that the optimizer keeps from step to step (none before its first step)."""
     return num_bytes(_tensors_in(optimizer.state))
 
@@ -39,10 +42,10 @@ class Activations:
     address would make two tensors count as one.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         kept = [part for t in [*model.parameters(), *model.buffers()] for part in _dense_parts(t)]
         self._known = {t.untyped_storage()._cdata for t in kept}
-        self._saved = []
+        self._saved: list[torch.Tensor] = []
         self.num_bytes = 0
 
     def __enter__(self):
@@ -73,7 +76,9 @@ class Activations:
         return tensor
 
 
-def training_bytes(model, optimizer, compute_loss):
+def training_bytes(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, compute_loss: Callable[[], torch.Tensor]
+) -> dict[str, int]:
     """Run one training step and return the bytes of weights, gradients, optimizer state and activations.
 
     Returns {"weights": …, "gradients": …, "optimizer state": …, "activations": …}. `compute_loss()` runs the forward
@@ -92,17 +97,17 @@ def training_bytes(model, optimizer, compute_loss):
     }
 
 
-def trace(step, device="cpu"):
+def trace(step: PhasedStep, device: torch.device | str = "cpu") -> dict[str, tuple[list[float], list[int]]]:
     """Run `step(phase)`, with phases as for `throughput.measure_phases`, and return what torch held over time.
 
     Returns {phase: (milliseconds, bytes)}, two lists of equal length with a point before and one after each change. The
     bytes are what torch's allocator for `device` has handed out beyond the start of the step. Uses torch's profiler.
     """
     on_gpu = torch.device(device).type == "cuda"
-    names = set()
+    names: set[str] = set()
 
     @contextlib.contextmanager
-    def phase(name):
+    def phase(name: str) -> Iterator[None]:
         names.add(name)  # optimizers add annotations of their own to the profile
         with record_function(name):
             pass  # an empty mark: frees inside an annotation would count at its end
@@ -120,7 +125,8 @@ def trace(step, device="cpu"):
     marks = sorted((event.time_range.start, event.name) for event in on_host if event.name in names)
     if not marks:
         raise ValueError('the step has no phases: put its parts under `with phase("forward"):` and the like')
-    held, curves = 0, {name: ([], []) for _, name in marks}
+    held = 0
+    curves: dict[str, tuple[list[float], list[int]]] = {name: ([], []) for _, name in marks}
     for event in events:
         end = event.time_range.end
         more = event.self_device_memory_usage if on_gpu else event.self_cpu_memory_usage
@@ -132,7 +138,7 @@ def trace(step, device="cpu"):
     return curves
 
 
-def curve(step, device="cpu"):
+def curve(step: PhasedStep, device: torch.device | str = "cpu") -> tuple[list[float], list[float]]:
     """The curve of `trace` with all phases in one: (milliseconds, MB)."""
     points = sorted(
         (point for part in trace(step, device).values() for point in zip(*part)), key=lambda point: point[0]
@@ -140,7 +146,7 @@ def curve(step, device="cpu"):
     return [time for time, _ in points], [size / 1e6 for _, size in points]
 
 
-def allocated_peak(step, device):
+def allocated_peak(step: Callable[[], object], device: torch.device | str) -> int | None:
     """Run `step()` and return `torch.cuda.max_memory_allocated` over it, in bytes; None on a CPU.
 
     It exceeds the four categories by temporary tensors (gradients of activations, library workspaces), by rounding (the

@@ -1,14 +1,16 @@
 """When a rank computes and sends during a backward pass, and the effect of a slower link."""
 
 import time
+from collections.abc import Callable, Iterable
 
+import torch
 import torch.distributed as dist
 from torch.profiler import profile, record_function
 
 from . import throughput
 
 
-def marked_backward(loss):
+def marked_backward(loss: torch.Tensor) -> None:
     """Run `loss.backward()`, started by all ranks together and marked for `backward_spans`."""
     throughput.now()  # waits for the forward pass on a GPU
     dist.barrier()
@@ -16,7 +18,7 @@ def marked_backward(loss):
         loss.backward()
 
 
-def backward_spans(step):
+def backward_spans(step: Callable[[], object]) -> list[tuple[float, float, str]]:
     """Run `step()` under torch's profiler and return its spans: a sorted list of (begin, end, kind) in ms.
 
     `step` runs its backward pass with `marked_backward`; time 0 is the start of that pass. The kind is "computing" or
@@ -37,7 +39,7 @@ def backward_spans(step):
     return sorted(span for span in spans if span[0] >= 0)
 
 
-def waiting(spans_of_ranks):
+def waiting(spans_of_ranks: Iterable[list[tuple[float, float, str]]]) -> list[tuple[float, float]]:
     """The (waiting, moving) ms of each all-reduce, from all ranks' `backward_spans` with a common zero.
 
     An all-reduce moves nothing before the last rank has called it; until then the earlier ranks wait.
@@ -50,16 +52,16 @@ def waiting(spans_of_ranks):
 class Link:
     """A link of `bytes_per_s` that carries one message after the other: the state of `average_over`."""
 
-    def __init__(self, bytes_per_s):
+    def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s, self._free_s = bytes_per_s, 0.0
 
-    def arrival(self, num_bytes):
+    def arrival(self, num_bytes: int) -> float:
         """The time.perf_counter() at which `num_bytes` sent now will have arrived."""
         self._free_s = max(self._free_s, time.perf_counter()) + num_bytes / self._bytes_per_s
         return self._free_s
 
 
-def average_over(link, bucket):
+def average_over(link: Link, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A DDP communication hook that averages as DDP does, over a `Link`: `register_comm_hook(link, average_over)`.
 
     The transfer takes no CPU time, as with a real network. Use it with CPU tensors and gloo: a GPU's stream would not

@@ -3,31 +3,35 @@
 import contextlib
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from .. import hardware
 
+# `step(phase)`, which wraps its parts in `with phase("forward"):`
+PhasedStep = Callable[[Callable[[str], contextlib.AbstractContextManager[object]]], object]
+
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds of each repeat of a step over `num_samples` samples; a repeat may be the mean of `block` calls."""
 
-    seconds: tuple
-    num_samples: int = 1
+    seconds: tuple[float, ...]
+    num_samples: float = 1
     block: int = 1
 
     @property
-    def median_s(self):
+    def median_s(self) -> float:
         return statistics.median(self.seconds)
 
     @property
-    def samples_per_s(self):
+    def samples_per_s(self) -> float:
         return self.num_samples / self.median_s
 
     @property
-    def samples_per_s_range(self):
+    def samples_per_s_range(self) -> tuple[float, float]:
         """The slowest and the fastest repeat, in samples/s."""
         return self.num_samples / max(self.seconds), self.num_samples / min(self.seconds)
 
@@ -38,7 +42,7 @@ class Timing:
         return f"{middle} ms (median of {len(self.seconds)}{blocks}, {low}–{high})"
 
 
-def now(device=None):
+def now(device: torch.device | str | None = None) -> float:
     """Return time.perf_counter() in seconds, read after synchronising `device`, or every GPU in use."""
     if device is None:
         hardware.wait_for_gpus()
@@ -47,7 +51,9 @@ def now(device=None):
     return time.perf_counter()
 
 
-def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
+def measure(
+    step: Callable[[], object], num_samples: float = 1, warmup: int = 2, repeats: int = 7, block_s: float = 0.0
+) -> Timing:
     """Time `step()`, which handles `num_samples` samples, `repeats` times after `warmup` calls.
 
     The GPU is synchronised before each clock reading, so a step timed alone includes a wait that training does not
@@ -63,12 +69,12 @@ def measure(step, num_samples=1, warmup=2, repeats=7, block_s=0.0):
     return Timing(tuple(time_block(step, block) for _ in range(repeats)), num_samples, block)
 
 
-def block_length(step, block_s):
+def block_length(step: Callable[[], object], block_s: float) -> int:
     """The number of calls of `step` that fill `block_s` seconds, at least one, estimated from one call."""
     return max(1, round(block_s / time_block(step, 1)))
 
 
-def time_block(step, length):
+def time_block(step: Callable[[], object], length: int) -> float:
     """The mean seconds of `step` over `length` calls, with one GPU synchronisation before and one after."""
     begin = now()
     for _ in range(length):
@@ -80,12 +86,12 @@ def time_block(step, length):
 class Phases:
     """The result of `measure_phases`: a Timing per phase, one of the step with marks, and one without."""
 
-    phases: dict
+    phases: dict[str, Timing]
     step: Timing
     unmarked_step: Timing
 
     @property
-    def covered(self):
+    def covered(self) -> float:
         """The share of the step that lies in some phase: the median over the repeats."""
         sums = [sum(seconds) for seconds in zip(*(timing.seconds for timing in self.phases.values()))]
         return statistics.median(a / b for a, b in zip(sums, self.step.seconds))
@@ -95,7 +101,7 @@ class Phases:
         return "\n".join(rows)
 
 
-def measure_phases(step, num_samples=1, warmup=2, repeats=7):
+def measure_phases(step: PhasedStep, num_samples: float = 1, warmup: int = 2, repeats: int = 7) -> Phases:
     """Time the parts of `step(phase)`, which wraps each in `with phase("forward"):`.
 
     A phase may be entered several times in a step; its times add up. On a GPU the marks are events in the current

@@ -1,11 +1,16 @@
 """Timing several alternatives in turn, so that interference hits all of them."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch.distributed as dist
 
 from . import throughput
 
 
-def in_turn(ways, rounds=8, warmup=3, repeats=2):
+def in_turn(
+    ways: Mapping[Any, Callable[[], object]], rounds: int = 8, warmup: int = 3, repeats: int = 2
+) -> dict[Any, throughput.Timing]:
     """Call every step of {name: step} `warmup` times, then time it `repeats` times in each of `rounds` rounds.
 
     Returns {name: Timing} over all repeats. In a worker every rank must call it, as for `throughput.measure`. The ranks

@@ -2,18 +2,21 @@
 
 import contextlib
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..expect import expect
 
 
 @contextlib.contextmanager
-def forbid(*modules, instead):
+def forbid(*modules: str, instead: str) -> Iterator[None]:
     """Raise Wrong if this thread calls a Python function of one of `modules` or their submodules in this block.
 
     A module may be followed by a function or class: "torch.utils.data.distributed:DistributedSampler". `instead` says
     what the task asks for.
     """
-    rules, called = [name.partition(":")[::2] for name in modules], []
+    rules = [name.partition(":")[::2] for name in modules]
+    called: list[str] = []
 
     def watch(frame, event, argument):
         if event != "call" or called:
@@ -47,13 +50,13 @@ def _is_imported(frame, name):
 
 
 @contextlib.contextmanager
-def recorded(*functions):
+def recorded(*functions: Callable[..., object]) -> Iterator[dict[str, list[dict[str, Any]]]]:
     """Yield {function's name: [arguments of each call, by name]} of this thread's calls in this block.
 
     It records Python functions and does not wrap them, so tracebacks stay as they are.
     """
     names = {function.__code__: function.__name__ for function in functions}
-    calls = {name: [] for name in names.values()}
+    calls: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
 
     def watch(frame, event, argument):
         if event == "call" and frame.f_code in names:

@@ -2,6 +2,7 @@
 
 import inspect
 import traceback
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -46,19 +47,19 @@ class Collectives(Messages):
         if kind is None:
             self._meet("the end of your function", "", "")
 
-    def say(self):
+    def say(self) -> Any:
         """Return what this rank tells the others when they meet; for subclasses."""
 
-    def heard(self, everyone):
+    def heard(self, everyone: list[Any]) -> None:
         """Receive what each rank has told; for subclasses."""
 
-    def started(self, name, tensors):
+    def started(self, name: str, tensors: list[torch.Tensor]) -> Any:
         """Handle the start of a collective that fills `tensors`; `arrived` is given the return value."""
 
-    def arrived(self, what):
+    def arrived(self, what: Any) -> None:
         """Handle the end of the wait for a collective; `what` is from `started`."""
 
-    def expect_waited(self):
+    def expect_waited(self) -> None:
         late = any(number in self._under_way for number in self._late)
         expect(
             not late,
@@ -141,7 +142,8 @@ def _by_rank(told):
 
 
 def _expect_parts(called, filled, sent, is_gather):
-    part, whole, times = *((sent, filled) if is_gather else (filled, sent)), dist.get_world_size()
+    part, whole = (sent, filled) if is_gather else (filled, sent)
+    times = dist.get_world_size()
     fits = part.dim() and whole.shape == (part.shape[0] * times, *part.shape[1:])
     given = (
         f"{called} was given a part, {tuple(part.shape)} in {_dtype(part)}, and a whole, {tuple(whole.shape)} in "

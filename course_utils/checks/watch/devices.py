@@ -18,9 +18,9 @@ class Devices(TorchDispatchMode):
     PyTorch, a CPU tensor without dimensions may be combined with tensors on any device.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.fault = None
+        self.fault: str | None = None
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -46,7 +46,7 @@ class Devices(TorchDispatchMode):
         return None
 
 
-def own_line(error=None):
+def own_line(error: BaseException | None = None) -> str:
     """Return a description of the student's innermost line, in an error's traceback or in the current stack."""
     frames = traceback.extract_tb(error.__traceback__) if error else traceback.extract_stack()
     own = [frame for frame in frames if cells.is_own(frame.filename)]

@@ -3,6 +3,7 @@
 import os
 import re
 import traceback
+from collections.abc import Callable
 
 import torch
 from torch import autograd
@@ -14,7 +15,7 @@ from ..expect import expect
 _MIXED = re.compile(r"two (different )?devices|comes before it$")
 
 
-def try_on_gpus(call, num_devices=1):
+def try_on_gpus(call: Callable[[list[torch.device]], object], num_devices: int = 1) -> None:
     """Call `call(devices)`, in which tensors have shapes, dtypes and devices, but no data.
 
     PyTorch refuses to mix these devices, as with real GPUs; then this raises Wrong with the student's line. `call` may
@@ -46,7 +47,7 @@ def try_on_gpus(call, num_devices=1):
                 raise
 
 
-def put_on(module, device):
+def put_on(module: torch.nn.Module, device: torch.device | str) -> torch.nn.Module:
     """Replace the parameters of `module` with ones on a fake device and return it; `Module.to` cannot do this."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):

@@ -2,13 +2,14 @@
 
 import itertools
 import json
+from typing import Any
 
 import torch.distributed as dist
 
 _number = itertools.count()
 
 
-def meet(value):
+def meet(value: Any) -> list[Any]:
     """Return the values of all ranks, in rank order; `value` is plain (JSON).
 
     Every rank must call this equally often.
@@ -17,11 +18,11 @@ def meet(value):
     return [hear(f"meeting {number}, rank {rank}") for rank in range(dist.get_world_size())]
 
 
-def tell(what, value):
+def tell(what: str, value: Any) -> None:
     """Put a value into the store under the key `what`."""
     dist.distributed_c10d._get_default_store().set(what, json.dumps(value))
 
 
-def hear(what):
+def hear(what: str) -> Any:
     """Wait for the value of the key `what`, and return it."""
     return json.loads(dist.distributed_c10d._get_default_store().get(what))

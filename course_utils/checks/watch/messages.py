@@ -70,7 +70,7 @@ class Messages(Traffic):
     def _compare(self, tensor, sent):
         self._has_changed = self._has_changed or not torch.equal(tensor, sent)
 
-    def expect_waited(self):
+    def expect_waited(self) -> None:
         """Raise Wrong if a message was not waited for, or its tensor changed before the wait ended."""
         expect(
             not self._under_way,
@@ -81,7 +81,7 @@ class Messages(Traffic):
             "a tensor was changed, or filled by a message, while it was sent: what is then on its way?",
         )
 
-    def plain(self):
+    def plain(self) -> dict[str, list[tuple[int | None, int]] | set[torch.dtype] | list[str]]:
         """Return the counts as plain values that can be pickled; messages of 0 bytes do not count."""
         return {
             "sent": [(rank, num_bytes) for rank, num_bytes in self.sent if num_bytes],
