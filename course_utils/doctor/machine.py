@@ -238,7 +238,7 @@ def _timed(look_up, *arguments):
 
 
 def listening():
-    """Warn of this user's Jupyter servers that other machines can reach: they give access to all of the user's files."""
+    """Warn of this user's Jupyter servers that other machines can reach: they give access to all that the user has."""
     open_to_all = {}
     # JupyterHub reaches each user's server through the network.
     if any(name.startswith("JUPYTERHUB_") for name in os.environ):

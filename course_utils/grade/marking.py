@@ -64,9 +64,9 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
 
 @contextlib.contextmanager
 def fresh_course():
-    """Make a folder with a copy of the students' part of the course, a home and a temporary folder; remove it at the end.
+    """Make a folder with a copy of the course, a home and a temporary folder, and remove it at the end.
 
-    Their code may damage the copy. It contains no solutions, and no links out of it.
+    Students' code may damage the copy. It contains no solutions, and no links out of it.
     """
     folder = Path(tempfile.mkdtemp(prefix="course-grade-"))
     try:

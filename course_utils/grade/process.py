@@ -33,10 +33,11 @@ class Stopped(Exception):
 
 
 class JudgeProcess:
-    """A context manager for the process; `task` goes to `judging.main`, `stop` is a descriptor readable at an interrupt.
+    """A context manager for the process that judges.
 
-    `exitcode` is None until the judging process has ended. `is_watched` is False once its watching process has ended,
-    `is_heard` once its pipe is closed.
+    `task` is sent to `judging.main`; the descriptor `stop` becomes readable at an interrupt. `exitcode` is None until
+    the process has ended. `is_watched` is False once its watching process has ended, `is_heard` once its pipe is
+    closed.
     """
 
     def __init__(self, task, folder, env, stop=None):
