@@ -30,7 +30,7 @@ def go_on_in_a_child(control, report, pipe):
     pid = os.fork()
     if pid == 0:
         os.close(report)
-        os.setsid()  # separates it from the parent's signals, such as Ctrl-C, and the parent from its
+        os.setsid()  # Ctrl-C does not reach it, nor its signals to its group the parent
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(os.devnull, os.O_RDONLY), control)
         linux.end_with_parent(parent)

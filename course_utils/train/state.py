@@ -178,7 +178,7 @@ def _restore(values, run):
     how = StateDictOptions(full_state_dict=not _are_stages(run))  # each rank takes its shards
     if optimizer["state"] and run.options.momentum:
         set_state_dict(run.core, run.optimizer, model_state_dict=model, optim_state_dict=optimizer, options=how)
-    else:  # without momentum SGD has no state, and set_state_dict would fail: momentum starts at zero
+    else:  # set_state_dict would fail: without momentum, SGD has no state
         set_model_state_dict(run.core, model, options=how)
     for group in run.optimizer.param_groups:
         group["momentum"] = run.options.momentum  # overrides the checkpoint's, just loaded
