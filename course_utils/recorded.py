@@ -29,7 +29,7 @@ class Record:
 def keep(name, values):
     """Store `values` as this machine's record `name` while `make record` runs the notebook; otherwise only check them.
 
-    `values` is a dict of numbers, text, True, False, None, and lists and dicts of these; a tuple is read as a list.
+    `values` is a dict of numbers, text, True, False, None, and lists and dicts of these; tuples are read back as lists.
 
     Raises ValueError for a name that is not a lower-case word, for a name already used in the same recording, and for
     nan or inf; TypeError for other values, which JSON cannot represent.
