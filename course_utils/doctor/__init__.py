@@ -1,24 +1,23 @@
-"""Whether this machine is ready for a class, line by line, each with what to do where it is not: python -m
-course_utils.doctor
+"""Checks whether this machine is ready for a class, and says what to do if not: python -m course_utils.doctor.
 
 installed   Python, packages, data
-machine     what the system grants: shared memory, limits, disk, loopback, names
+machine     memory, shared memory, limits, disk, loopback, host names, open servers
 gpus        driver, GPUs, the links between them
 cluster     Slurm
-workers     what a launch does here: gloo, CUDA, NCCL between every pair of GPUs, who can listen in
+workers     a launch with gloo, CUDA, NCCL between every pair of GPUs, and the addresses that workers listen on
 """
 
 import threading
 from dataclasses import dataclass
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-LIMIT_S = 10  # for a check that waits for a disk, a driver or a name server that does not answer
-LOAD_S = 90  # for torch to be read from a slow network disk
+LIMIT_S = 10  # per check: a disk, driver or name server may not answer
+LOAD_S = 90  # for importing torch from a slow network disk
 
 
 @dataclass(frozen=True)
 class Line:
-    """What came of one check. `cure` says what to do, where there is something to do."""
+    """The result of one check; `cure` says what to do, or is ""."""
 
     check: str
     status: str
@@ -27,15 +26,14 @@ class Line:
 
 
 def examine():
-    """Yield the Lines of all checks. A check that raises, or that takes too long, is a line, too."""
+    """Yield the Lines of all checks; a check that raises or takes too long gives a line, too."""
     from . import cluster, gpus, installed, machine, workers
 
     problems = []
-    _attempt(problems, _warm)  # the process that workers are forked from imports torch while this one looks around
+    _attempt(problems, _warm)  # the forkserver imports torch while the checks run
     for check in installed.CHECKS:
         yield from _within(LIMIT_S, check)
-    # Now, and beside no check: as its libraries are loaded the interpreter is held, and from a slow disk that would use
-    # up the time of a check.
+    # Not during a check: loading torch's libraries holds the GIL, and a slow disk would use up the check's time.
     if not in_time(LOAD_S, lambda: _attempt(problems, _import_torch)):
         problems.append(f"no end within {LOAD_S} s")
     if problems:
@@ -54,12 +52,12 @@ def examine():
             yield line
     if problems:
         return
-    for check in workers.CHECKS:  # in this thread, from which workers are started; launch has a limit of its own
+    for check in workers.CHECKS:  # in the main thread, without a limit: launch has its own
         yield from _lines(check, lines)
 
 
 def in_time(limit_s, call):
-    """What `call()` returns, in a list; an empty one where it has not after so many seconds: it is left alone."""
+    """Return [what `call()` returns], or [] if it takes more than `limit_s` seconds; its thread then runs on."""
     returned = []
     thread = threading.Thread(target=lambda: returned.append(call()), daemon=True)
     thread.start()
@@ -84,7 +82,7 @@ def _within(limit_s, check):
 def _lines(check, *arguments):
     try:
         return list(check(*arguments))
-    except Exception as error:  # a broken machine breaks things in ways that nobody thought of
+    except Exception as error:  # a broken machine may cause any error
         return [
             Line(
                 _name(check),
@@ -100,7 +98,7 @@ def _name(check):
 
 
 def first_line(error):
-    """The first line of an error's message, with its type where that says more."""
+    """Return the first line of an error's message, with its type unless a launch raised it."""
     text = next((line for line in str(error).splitlines() if line.strip()), "")
     return (
         text
@@ -110,7 +108,7 @@ def first_line(error):
 
 
 def _attempt(problems, call):
-    """Call it, and add what it raises to the problems."""
+    """Call `call`, and add the message of what it raises to `problems`."""
     try:
         call()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""python -m course_utils.doctor [--json]: the exit code is 1 where a check fails, else 0."""
+"""The command python -m course_utils.doctor [--json]; its exit code is 1 if a check fails, else 0."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Slurm, where it is."""
+"""Checks Slurm, if it is installed."""
 
 import os
 import shutil

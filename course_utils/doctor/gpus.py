@@ -1,4 +1,4 @@
-"""The driver, the GPUs and how they are joined, asked of NVML: CUDA is not touched."""
+"""Checks the driver, the GPUs and the links between them through NVML, without initialising CUDA."""
 
 import os
 from collections import Counter
@@ -14,7 +14,7 @@ from . import FAIL, OK, WARN, Line
 PCI = Path("/sys/bus/pci/devices")
 NVIDIA, DISPLAYS = "0x10de", ("0x0300", "0x0302")
 GIB = 2**30
-CURES = {  # words of NVML's errors
+CURES = {  # words in NVML's error messages: what to do
     "mismatch": "restart this machine: the driver was updated while it ran",
     "not installed": "run `make install`",
 }
@@ -55,7 +55,7 @@ def driver():
 
 
 def num_on_the_bus():
-    """How many of NVIDIA's GPUs the system sees, with or without a driver."""
+    """Return how many of NVIDIA's GPUs are on the PCI bus, with or without a driver."""
     num_gpus = 0
     for device in PCI.glob("*") if PCI.is_dir() else ():
         try:
@@ -67,8 +67,9 @@ def num_on_the_bus():
 
 
 def free():
-    """GPUs that others use already: a screen takes some of a laptop's, and one that shares the
-    machine's memory is left out.
+    """Check whether other processes use the GPUs.
+
+    A screen may take 1.5 GiB or 10 %. GPUs that share the machine's memory are not checked.
     """
     found = wanted()
     used = {gpu: gpu.memory_bytes - gpu.free_bytes for gpu in found}
@@ -88,7 +89,7 @@ def free():
 
 
 def wanted():
-    """The GPUs that the course uses, unless it is kept off them."""
+    """Return the GPUs that the course uses: () if COURSE_DEVICE is cpu."""
     return hardware.gpus() if os.environ.get("COURSE_DEVICE") != "cpu" else ()
 
 

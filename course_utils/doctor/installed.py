@@ -1,4 +1,4 @@
-"""What is installed: Python, packages at the versions that the course was tested with, data."""
+"""Checks what is installed: Python, packages at the versions that the course was tested with, data."""
 
 import ast
 import functools
@@ -26,13 +26,13 @@ def is_own():
 
 
 def packages():
-    """Versions, held against the lock file that this installation was made from."""
+    """Compare the installed versions with the lock file."""
     lock = ROOT / "requirements" / "course.lock"
     if not lock.exists():
         yield Line("packages", OK, "installed without the course's checkout, so there is no lock file to compare with")
         return
     have = _installed()
-    # What torch's build brings along is its own affair, but for what the course imports itself.
+    # Packages that come with torch's build are not compared, unless the course itself imports them.
     locked = {
         name: version
         for name, version in _locked(lock, _cuda()).items()
@@ -63,7 +63,7 @@ def packages():
 
 
 def torch():
-    """torch and torchvision are builds of one kind: torchvision's operators are loaded into torch."""
+    """Check that torch and torchvision are builds of the same kind, since torch loads torchvision's operators."""
     again = "run `make clean` and `make install`" if is_own() else "install both again, from one index"
     found = {name: _version_file(name) for name in ("torch", "torchvision")}
     missing = [name for name, version in found.items() if version is None]
@@ -84,9 +84,9 @@ def torch():
 
 
 def _version_file(package):
-    """The constants that a package's version.py defines, or None where there is no such package.
+    """Return the constants that a package's version.py defines, or None if there is no such package.
 
-    It is read and not run: torchvision's imports torch, which takes seconds, and minutes from a slow disk.
+    The file is parsed, not run: torchvision's imports torch, which takes seconds, and minutes from a slow disk.
     """
     found = find_spec(package)
     if not (found and found.origin):
@@ -102,7 +102,7 @@ def _version_file(package):
 
 
 def data():
-    """The bundled digits, without which no chapter trains, and the folder that COURSE_DATA names."""
+    """Check the bundled digits, which every chapter that trains needs, and the folder that COURSE_DATA names."""
     digits = ROOT / "data" / "digits.npz"
     if not digits.is_file() or digits.stat().st_size < 10_000:
         yield Line(
@@ -134,18 +134,19 @@ def data():
 
 
 def _cuda():
-    """The version of CUDA whose build of torch `make` has installed; "" where that is not known."""
+    """Return the CUDA version of the torch build that `make` has installed; "" if not known."""
     try:
         cuda = json.loads((Path(sys.prefix) / "course-stamp.json").read_text()).get("cuda", "")
         return cuda and builds.named(cuda).cuda
-    except (OSError, ValueError):  # not made by `make`
+    except (OSError, ValueError):  # not installed by `make`
         return ""
 
 
 def _locked(lock, cuda=""):
-    """{project: version} of the lines that hold on this machine, those of the build for an older CUDA in their place.
+    """Return {project: version} of the lock file's lines whose markers hold on this machine.
 
-    A line of that build's own file that does not hold takes the project away.
+    A build for an older CUDA has a file of its own, whose lines replace these; if the marker of such a line does not
+    hold, the project is removed.
     """
     from packaging.requirements import Requirement
 
@@ -167,13 +168,13 @@ def _locked(lock, cuda=""):
 def _installed():
     found = {}
     for each in metadata.distributions():
-        if each.metadata["Name"]:  # the first on the path counts: setuptools adds packages of its own at the end
+        if each.metadata["Name"]:  # the first on the path counts: setuptools appends packages of its own
             found.setdefault(_normal(each.metadata["Name"]), each.version)
     return found
 
 
 def _direct():
-    """What the course itself imports."""
+    """Return the names of the course's own dependencies."""
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     return {_normal(re.match("[A-Za-z0-9._-]+", line)[0]) for line in asked}
 

@@ -1,4 +1,4 @@
-"""What the system grants: memory, shared memory, limits, disk, loopback and names."""
+"""Checks the system: memory, shared memory, limits, disk, loopback, host names and open servers."""
 
 import errno
 import ipaddress
@@ -17,12 +17,12 @@ from ..processes import network
 from . import FAIL, OK, WARN, Line, in_time
 
 GB, MB = 1e9, 1e6
-LOOK_UP_S = 1.0  # longer than this, and every torchrun is seen to wait
+LOOK_UP_S = 1.0  # a longer look-up noticeably delays every torchrun
 
 
 def machine():
     yield Line("machine", OK, describe())
-    available = min(psutil.virtual_memory().available, host.memory_bytes())  # a job or a container may be given less
+    available = min(psutil.virtual_memory().available, host.memory_bytes())  # a job or container may have less
     if available < 2 * GB:
         yield Line(
             "memory",
@@ -33,7 +33,7 @@ def machine():
 
 
 def shared_memory(folder="/dev/shm"):
-    """DataLoaders hand over batches there, and NCCL exchanges messages."""
+    """Check the size of /dev/shm, through which DataLoaders pass batches and NCCL messages."""
     if not os.path.isdir(folder):
         return
     usage = shutil.disk_usage(folder)
@@ -91,7 +91,7 @@ def limits():
 
 
 def _processes():
-    """Processes and threads that may still be started: a launch of 8 workers on a large node starts about 500."""
+    """Check how many processes and threads may be started: 8 workers on a large node start about 500."""
     own = sum(
         process.info["num_threads"] or 0
         for process in psutil.process_iter(["uids", "num_threads"])
@@ -119,7 +119,7 @@ def _has_infiniband():
 
 
 def disk():
-    """Where a student's work, caches and temporary files go: there is room, and it can be written."""
+    """Check that the folders of a student's work, caches and temporary files have space and can be written."""
     places = {"TMPDIR": Path(os.environ.get("TMPDIR") or "/tmp")}
     try:
         places = {"home": Path.home()} | places
@@ -167,7 +167,7 @@ def _more_room(name):
 
 
 def _why_not_written(folder):
-    """The number of the error, or 0. A quota is seen only where something is written."""
+    """Return the errno of a test write, or 0; only writing shows whether a quota is used up."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(1_000_000))
@@ -178,7 +178,7 @@ def _why_not_written(folder):
 
 
 def loopback():
-    """All that workers of one machine say to each other goes through 127.0.0.1."""
+    """Check that 127.0.0.1 can be reached: the workers of one machine connect through it."""
     started = time.monotonic()
     try:
         name = network.loopback()
@@ -199,7 +199,7 @@ def loopback():
 
 
 def names():
-    """What torchrun, gloo outside of the course and Horovod look up as they start."""
+    """Check the host-name look-ups that torchrun, Horovod, and gloo outside the course make at their start."""
     host_name = socket.gethostname()
     cure = (
         f"have `127.0.1.1 {host_name}` (on a cluster the node's own address) added to /etc/hosts; launch works "
@@ -223,7 +223,7 @@ def names():
 
 
 def _timed(look_up, *arguments):
-    """(seconds, why it failed or ""); given up after twice the time that is still well."""
+    """Return (seconds, why the look-up failed or ""); it is abandoned after 2 × LOOK_UP_S seconds."""
 
     def ask():
         try:
@@ -238,9 +238,9 @@ def _timed(look_up, *arguments):
 
 
 def listening():
-    """This user's servers that other machines can reach: Jupyter among them gives away everything its user has."""
+    """Warn of this user's Jupyter servers that other machines can reach: they give access to all that the user has."""
     open_to_all = {}
-    # which reaches each user's server through the network
+    # JupyterHub reaches each user's server through the network.
     if any(name.startswith("JUPYTERHUB_") for name in os.environ):
         return
     for process in psutil.process_iter(["name", "uids"]):
@@ -262,7 +262,7 @@ def listening():
 
 
 def _is_jupyter(command):
-    """Whether a command line is that of a server: jupyter-lab, python -m jupyterlab, python …/bin/jupyter-lab."""
+    """Return whether a command line is a server's: jupyter-lab, python -m jupyterlab, python …/bin/jupyter-lab."""
     names = [os.path.basename(part) for part in command[:3]]
     return any(
         name.startswith(("jupyter-", "jupyterlab", "jupyterhub"))

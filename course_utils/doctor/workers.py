@@ -1,4 +1,4 @@
-"""What a launch does here: gloo, NCCL between every pair of GPUs, and which addresses it listens on meanwhile."""
+"""Checks launches: gloo, CUDA, NCCL between every pair of GPUs, and the addresses that workers listen on."""
 
 import contextlib
 import io
@@ -16,11 +16,11 @@ from .machine import is_loopback
 
 NUM_BYTES = 256 * 2**20
 NUM_ROUNDS = 5
-# Bus bandwidth in GB/s on nodes of eight, where a switch gives a pair all links of a GPU: what NCCL's users have
-# measured between two A100s, and round a ring of eight H100s.
+# Bus bandwidth in GB/s on nodes of eight GPUs, where a switch gives a pair all links of a GPU. NCCL's users measured it
+# between two A100s, and in a ring of eight H100s.
 PUBLISHED = {"A100-SXM4": 208, "H100 80GB HBM3": 370}
-LEAST = 0.5  # of what was published, or of what the other pairs of this kind reach
-CURES = {  # words of CUDA's errors
+LEAST = 0.5  # of the published value, or of the median of pairs of the same kind
+CURES = {  # words in CUDA's error messages: what to do
     "802": "start NVIDIA's fabric manager (`sudo systemctl start nvidia-fabricmanager`)",
     "system not yet initialized": "start NVIDIA's fabric manager (`sudo systemctl start nvidia-fabricmanager`)",
     "803": "restart the container, or the machine: its driver was updated while it ran",
@@ -68,7 +68,7 @@ def gloo(lines):
 
 
 def cuda(_):
-    """Every visible GPU computes something in a worker."""
+    """Check that every visible GPU can compute, in a worker each."""
     gpus = wanted()
     if not gpus:
         return
@@ -85,7 +85,7 @@ def cuda(_):
 
 
 def nccl(_):
-    """Bus bandwidth of NCCL's all-reduce between every pair of GPUs, one pair at a time."""
+    """Check the bus bandwidth of NCCL's all-reduce between every pair of GPUs, one pair at a time."""
     gpus, table = wanted(), nvml.links()
     if len(gpus) < 2:
         return
@@ -106,9 +106,7 @@ def nccl(_):
 
 
 def judge(gpus, table, measured):
-    """Lines about {(i, j): bus bandwidth in GB/s}: one about pairs that are slower than they should
-    be, one about the others.
-    """
+    """Yield Lines about `measured`, {(i, j): bus bandwidth in GB/s}: one about slow pairs, one about the others."""
     kinds = {pair: (gpus[pair[0]].name, table[pair[0]][pair[1]]) for pair in measured}
     slow = {}
     for pair, bandwidth in measured.items():
@@ -137,7 +135,7 @@ def judge(gpus, table, measured):
 
 
 def _launch(*arguments, **options):
-    """`launch` without what it says to a student, and without standing in line behind others' launches."""
+    """Call `launch` without its output, and without waiting for other users' launches on a shared node."""
     from ..launch import launch
 
     shared = os.environ.pop("COURSE_SHARED", None)
@@ -150,7 +148,7 @@ def _launch(*arguments, **options):
 
 
 def _why(error):
-    """What a launch's error says first, and what a worker printed last."""
+    """Return the first line of a launch's error, and the last line that a worker printed."""
     logs = [
         line for log in getattr(getattr(error, "run", None), "logs", ()) for line in log.splitlines() if line.strip()
     ]
@@ -158,7 +156,7 @@ def _why(error):
 
 
 def _add_on_gpu():
-    """Runs in a worker."""
+    """Add on this rank's GPU, in a worker. Raises RuntimeError if the sum is wrong."""
     import torch
 
     device = hardware.rank_device()
@@ -167,7 +165,7 @@ def _add_on_gpu():
 
 
 def _sum_and_listen():
-    """Runs in a worker: the sum of all ranks, and the addresses that this process listens on."""
+    """Return the sum of all ranks, and the addresses that this worker listens on."""
     import psutil
     import torch
     import torch.distributed as dist
@@ -181,9 +179,9 @@ def _sum_and_listen():
 
 
 def pair_bandwidths(pairs, num_bytes):
-    """Runs in a worker: {(i, j): bus bandwidth in GB/s} of an all-reduce of `num_bytes` between two ranks alone.
+    """Return {(i, j): bus bandwidth in GB/s} of an all-reduce of `num_bytes` between two ranks; runs in workers.
 
-    Of two ranks it is bytes over time, the best of a few rounds: 2(n − 1)/n is 1.
+    The best of NUM_ROUNDS rounds counts. For n = 2 ranks, bus bandwidth is bytes over time, since 2(n − 1)/n is 1.
     """
     import torch
     import torch.distributed as dist
@@ -194,7 +192,7 @@ def pair_bandwidths(pairs, num_bytes):
     for pair in pairs:
         group = dist.new_group(pair)
         if dist.get_rank() in pair:
-            print(f"pair {pair}")  # for the error's text, should nothing come back
+            print(f"pair {pair}")  # for the error's text, if this hangs
             seconds = []
             for _ in range(1 + NUM_ROUNDS):  # the first one makes the connection
                 data.fill_(1)

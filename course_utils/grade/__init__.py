@@ -1,19 +1,18 @@
-"""Marking: the exercises of notebooks that were handed in, judged by the course's own checks: python -m
-course_utils.grade
+"""Marks the exercises of submitted notebooks with the course's own checks: python -m course_utils.grade.
 
-    inbox          what lies in the folders that were handed in, and what of it is no notebook
-    marking        a submission in a process of its own, on a fresh copy of the course: verdicts, whatever becomes of it
-    process          that process, as the marker sees it
-    judging          what runs in it: read the notebook, then exercise by exercise the student's cells and the check
-    submissions        the notebook, the chapter it belongs to, the cell of each answer
-    needs              what else of the notebook an answer needs
-    isolation          what stands between its code and the machine
+    inbox          finds the notebooks in the submitted folders, and reports other files
+    marking        marks a submission in a process of its own, on a fresh copy of the course
+    process          starts that process, receives its messages and ends it
+    judging          runs in it: reads the notebook, then runs the student's cells and the check of each exercise
+    submissions        reads the notebook, finds its chapter and the cell of each answer
+    needs              finds the other statements that an answer needs
+    isolation          separates its code from the machine
     report         a table, CSV, JSON
 
 A student's code runs as the lecturer's user, and in one process with the check that judges it. It cannot change a
-verdict by accident or by what is usually tried (a `check` of one's own, modules patched, in a cell or in the answer,
-printing "passed", ending the process, looking for solutions or the marker's objects near by). Whoever studies this code
-can: all memory of a process is open to what runs in it, as is all that the lecturer may read, this checkout and its
-solutions included. A container hides the files, if the solutions are not in it; nothing hides the check from the answer
-but reading what a student wrote.
+verdict by accident or by the usual attempts: defining its own `check`, patching modules in a cell or in the answer,
+printing "passed", ending the process, searching for solutions or the marker's objects nearby. A student who has studied
+this code can change one: code can reach all memory of its process and all files that the lecturer may read, including
+this checkout and its solutions. A container without the solutions hides the files. Nothing protects the check from the
+answer; for that, read what the student wrote.
 """

@@ -1,10 +1,10 @@
-"""Mark notebooks that were handed in:
+"""Mark submitted notebooks.
 
     python -m course_utils.grade SUBMISSION … [--chapter 09] [--csv FILE] [--json FILE]
 
-A SUBMISSION is a notebook, or a folder with the notebooks of many students. Each exercise is judged by the course's
-check, each submission in a process of its own, without the network where the system allows that. The exit code is 1
-where something could not be judged, 130 after an interrupt, else 0.
+A SUBMISSION is a notebook, or a folder with the notebooks of many students. The course's check judges each exercise.
+Each submission runs in a process of its own, without network if the system allows that. The exit code is 1 if something
+could not be judged, 130 after an interrupt, else 0.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from .process import Stopped
 
 def main(argv=None):
     options, parser = _options(argv)
-    for stream in (sys.stdout, sys.stderr):  # names are bytes to the system, and a terminal may know few characters
+    for stream in (sys.stdout, sys.stderr):  # names may have bytes or characters that cannot be printed
         stream.reconfigure(errors="backslashreplace")
     try:
         if options.chapter and options.chapter not in submissions.chapters():
@@ -96,9 +96,9 @@ def _open_new(path, parser):
 
 
 def mark_all(found, options, file=None):
-    """(whether it was interrupted, {name: [Verdict], or why it cannot be read, in the order of `found`}).
+    """Mark all submissions; return (whether it was interrupted, {name: [Verdict] or why it cannot be read}).
 
-    Says of each when it is done, and writes its rows to `file` then.
+    The names are in the order of `found`. When a submission is marked, prints a line and writes its rows to `file`.
     """
     linux.adopt_orphans()
     stop, stopping = os.pipe()
@@ -108,7 +108,7 @@ def mark_all(found, options, file=None):
         file.flush()
     marked, is_interrupted = {}, False
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, signal.default_int_handler)
     pool = ThreadPoolExecutor(options.jobs)
     try:
@@ -121,22 +121,22 @@ def mark_all(found, options, file=None):
                     writer.writerows(report.rows(name, verdicts))
                     file.flush()
                 print(f"{name}: {_in_short(verdicts)}", flush=True)
-            except OSError as error:  # a full disk, a reader who is gone: what is marked is shown at the end
+            except OSError as error:  # a full disk or closed pipe: the table at the end shows it
                 with contextlib.suppress(OSError):
                     print(f"grade: {name} cannot be written ({error.strerror}): see the table", file=sys.stderr)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # from here it takes seconds, and must not be left half done
+            signal.signal(number, signal.SIG_IGN)  # cleaning up takes seconds, and must finish
         os.close(stopping)
         pool.shutdown(cancel_futures=True)
-        linux.kill_descendants()  # what got away from the process that watched over it
+        linux.kill_descendants()  # processes that escaped from their watching process
     return is_interrupted, {name: marked[name] for name, *_ in found if name in marked}
 
 
 def mark_one(path, why, options, stop):
-    """[Verdict] of a submission, or why it cannot be read. A fault of the marker costs this submission alone."""
+    """Return [Verdict] of a submission, or why it cannot be read; a bug of the marker fails only this submission."""
     if why:
         return why
     try:

@@ -1,4 +1,4 @@
-"""What lies in the folders that were handed in: the notebooks, each with a name of its own, and what is none."""
+"""Finds the notebooks in the submitted folders, gives each a unique name, and reports other files."""
 
 import os
 import stat
@@ -9,12 +9,12 @@ _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz", ".bz2")
 
 
 def find(paths):
-    """[(name, path, why it is not looked at, "" for a notebook)] of all files at `paths`, folders with all in them.
+    """Return [(name, path, why it is skipped, "" for a notebook)] of all files at `paths` and in folders there.
 
-    Names differ: where two files would have the same, all are called by their paths. What an operating system or an
-    editor hides in a folder is in no student's name, and has the name "".
+    Names are unique: if two files would have the same name, all are named by their paths. Hidden files in a folder,
+    which an operating system or editor makes, have the name "".
 
-    Raises FileNotFoundError for a path that is not there, or a folder without files.
+    Raises FileNotFoundError for a path that does not exist, or a folder without notebooks.
     """
     found = {}  # {absolute path: (folder, path, why not)}
     for path in map(Path, paths):
@@ -50,7 +50,7 @@ def _files_in(folder):
 
 
 def _why_not(path, is_named=False):
-    """Why a file is not looked at, "" for one that may be a notebook. Nothing is opened but plain files."""
+    """Return why a file is skipped, or "" if it may be a notebook. Opens only plain files."""
     try:
         status = path.stat()
     except OSError as error:
@@ -84,5 +84,5 @@ def _inside(folder, file):
 
 
 def _stem(file):
-    """A notebook's path without its suffix; what is no notebook is called by all of its name."""
+    """Return a notebook's path without its suffix; of other files the whole path."""
     return (file.with_suffix("") if file.suffix.lower() == ".ipynb" else file).as_posix()

@@ -1,4 +1,4 @@
-"""What stands between a student's code and the lecturer's machine: a process that watches over it, and no network."""
+"""Separates a student's code from the lecturer's machine: a process that watches it, and no network."""
 
 import ctypes
 import fcntl
@@ -15,22 +15,22 @@ from ..processes import linux
 
 _CLONE_NEWNET, _CLONE_NEWUSER = 0x40000000, 0x10000000
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
-_POLL_S = 0.1  # where the system cannot say that a process has ended
+_POLL_S = 0.1  # between looks at the child, on systems without pidfd
 
 
 def go_on_in_a_child(control, report, pipe):
-    """Return in a child. This process watches over it, and ends with it, or when nobody holds `control` any more.
+    """Fork, and return in the child; the parent watches it, and ends with it or when `control` is closed.
 
-    It says on the descriptor `report`, which the child does not have, the child's pid and then how that ended; `pipe`
-    is the child's alone. Whatever the child has started is killed then, in whatever session and environment.
+    The parent writes the child's pid and then its exit code to the descriptor `report`, which the child does not have;
+    only the child has `pipe`. At the end the parent kills all descendants of the child, in whatever session.
     """
     parent = os.getpid()
     linux.adopt_orphans()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the marker's, who lets go of `control`
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the marker handles Ctrl-C, and closes `control`
     pid = os.fork()
     if pid == 0:
         os.close(report)
-        os.setsid()  # what it does to its group does not reach the parent, nor Ctrl-C it
+        os.setsid()  # Ctrl-C does not reach it, nor its signals to its group the parent
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(os.devnull, os.O_RDONLY), control)
         linux.end_with_parent(parent)
@@ -38,7 +38,7 @@ def go_on_in_a_child(control, report, pipe):
         return
     os.close(pipe)
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 1)  # so that the marker reads to the end of what the child prints
+    os.dup2(null, 1)  # so that the marker gets EOF when the child ends
     os.dup2(null, 2)
     os.write(report, json.dumps({"pid": pid}).encode() + b"\n")
     status = _wait(pid, control)
@@ -60,17 +60,17 @@ def _wait(pid, control):
 
 
 def _be_the_first_to_go():
-    """Where memory runs out, let the system end this process before others; and leave no core file behind."""
+    """Make this process the first that the OOM killer chooses, and disable core files."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     except OSError:
-        pass  # not on this system
+        pass  # this system has no such file
 
 
 def leave_network():
-    """Go on without any network but loopback; returns whether the system allowed that."""
+    """Move this process to a network namespace with only loopback; return whether the system allowed that."""
     uid, gid = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)
     if sys.platform != "linux" or libc.unshare(_CLONE_NEWNET if uid == 0 else _CLONE_NEWUSER | _CLONE_NEWNET):

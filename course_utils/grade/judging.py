@@ -1,10 +1,10 @@
-"""The process of one submission: read it, run what an exercise needs and its cell, then the check, one after the other.
+"""The process of one submission: for each exercise it runs the statements needed, the exercise's cell, and the check.
 
-It reads one line of JSON from its standard input, and says on a pipe of its own what it begins and what it has found,
-each line signed with a key that it was given: what a student prints, there or elsewhere, is no verdict.
+It reads one line of JSON from its standard input, and writes to a pipe what it begins and the verdicts. Each line is
+signed with a key from its input, so that nothing a student prints counts as a verdict.
 
-The answer runs in this process, or in a worker, together with the check. So no verdict is safe from one who has read
-this code: all memory of a process is open to what runs in it. What is usually tried is refused.
+The answer runs in this process, or in a worker, together with the check. So a student who has read this code can
+change a verdict, since code can reach all memory of its process. The usual attempts are refused.
 """
 
 import ast
@@ -36,13 +36,13 @@ def main():
     os.set_inheritable(task["pipe"], False)
     say = Reporter(task.pop("pipe"), bytes.fromhex(task.pop("key")))
     said = map(say, messages(task))
-    del say  # no frame that a student's code can look into has it
+    del say  # so that no frame which a student's code can inspect has it
     deque(said, maxlen=0)
     os._exit(0)
 
 
 class Reporter:
-    """Tells the marker, in lines that nobody signs without the key."""
+    """Sends messages to the marker, as lines signed with the key."""
 
     def __init__(self, pipe, key):
         self._pipe, self._key = os.fdopen(pipe, "wb", buffering=0), key
@@ -64,7 +64,7 @@ def signature(text, key):
 
 
 def messages(task):
-    """What there is to tell of the notebook: that it is unreadable, or a message before each exercise and after it."""
+    """Yield the messages about a notebook: that it is unreadable, or one before and one after each exercise."""
     chapters = {number: submissions.Chapter(**chapter) for number, chapter in task["chapters"].items()}
     try:
         submission = submissions.read(Path(os.fsdecode(bytes.fromhex(task["path"]))), chapters, task["chapter"])
@@ -76,7 +76,7 @@ def messages(task):
     has_network = not (task["offline"] and isolation.leave_network())
     warm()  # as a chapter's first cell does
     full_precision()
-    # Here nobody waits for what never ends, and submissions that are marked side by side hold one another up.
+    # Longer than in class: nobody waits for the result, and submissions marked side by side slow one another down.
     deadlines.DEADLINE_S = max(deadlines.DEADLINE_S, round(task["limit_s"] / 3))
     checks.of_chapter(int(chapter.number))
     yield {"exercises": list(located), "network": has_network}
@@ -93,7 +93,7 @@ def messages(task):
 
 
 def judge(number, cell, name, course, sources):
-    """(state, reason) of an exercise: what its check finds, or what went wrong on the way."""
+    """Return (state, reason) of an exercise: the check's result, or what failed before it."""
     from ..checks import evaluate, intact
 
     before = intact.functions()
@@ -117,11 +117,14 @@ def judge(number, cell, name, course, sources):
 
 
 class NoAnswer(Exception):
-    """The exercise's cell has run, and the answer has no value."""
+    """Raised if the exercise's cell has run and does not define the answer."""
 
 
 def answer_of(number, cell, name, course, sources):
-    """What the student's cell calls the answer, in a namespace like the notebook's."""
+    """Run the exercise's cell in a namespace like the notebook's, and return the answer, the value of `name`.
+
+    Raises NoAnswer, or what the cell raises.
+    """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     names = main.__dict__
@@ -131,7 +134,7 @@ def answer_of(number, cell, name, course, sources):
     own = chapter_cells.answer_and_check(sources[cell])[0]
     above, below = sum(texts[:cell], []), sum(texts[cell + 1 :], [])
     for each in needs.needed(own, above, below, of_course):
-        with contextlib.suppress(Exception, SystemExit):  # what fails is missed where it is needed
+        with contextlib.suppress(Exception, SystemExit):  # if it is needed, the cell will fail
             run([each.node], each.source, each.file, names)
     names["check"] = lambda *_: None
     run(chapter_cells.statements(own, f"<exercise {number}>"), own, f"exercise {number}", names)
@@ -141,7 +144,7 @@ def answer_of(number, cell, name, course, sources):
 
 
 def shell_of(main):
-    """`get_ipython`, whose shell has the names of the module `main`: for magics, `!ls` and `f?` in cells."""
+    """Return a `get_ipython` whose shell uses the names of the module `main`, for magics, `!ls` and `f?` in cells."""
     shell = _shell()
     shell.user_module, shell.user_ns = main, main.__dict__
     return lambda: shell
@@ -154,7 +157,7 @@ def _shell():
 
     class Shell(InteractiveShell):
         def enable_gui(self, gui=None):
-            """Nothing is shown here, so `%matplotlib inline` has nothing to do."""
+            """Do nothing for `%matplotlib inline`, since nothing is shown here."""
 
     return Shell.instance(config=Config({"HistoryManager": {"enabled": False}}))
 
@@ -162,7 +165,7 @@ def _shell():
 def run(body, source, file, names):
     """Run statements of a cell, which may await, as a notebook does."""
     file = f"<{file}>"
-    # as IPython keeps a cell's text
+    # IPython keeps a cell's text in the same way.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     awaited = eval(chapter_cells.compiled(ast.Module(body, type_ignores=[]), file), names)
     if awaited is not None:
@@ -170,7 +173,7 @@ def run(body, source, file, names):
 
 
 def said(error):
-    """The error in a line, with the last line of the student's that it came from."""
+    """Return the error as one line of text, with the student's innermost line."""
     if isinstance(error, SyntaxError):
         return f"the cell cannot be compiled: {error.msg}, line {error.lineno}"
     try:
@@ -183,7 +186,7 @@ def said(error):
 
 
 def is_of_a_cell(error):
-    """Whether it was raised in the student's code: in a cell, or where one was compiled."""
+    """Return whether an error was raised in the student's code: while a cell ran or was compiled."""
     if isinstance(error, chapter_cells.UNCOMPILABLE) and any(
         frame.name in ("statements", "compiled") for frame in traceback.extract_tb(error.__traceback__)[-1:]
     ):

@@ -1,7 +1,7 @@
-"""Mark one submission in a process of its own, on a fresh copy of the course, and say what came of each exercise.
+"""Marks one submission in a process of its own, on a fresh copy of the course.
 
-Whatever the student's code does, end the process, never end, start others, it costs that one exercise: the rest is
-judged by a new process.
+If the student's code ends the process, never ends or starts others, only that exercise fails: a new process judges the
+rest.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ START_S = 120  # for a process to read the notebook and import torch, on a busy 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an exercise.
+    """The verdict on an exercise.
 
-    `state`: "passed"; "wrong", the check's reason; "open", the stub; "missing", no cell has it; "endless", no end in
-    time; "ended", the code ended its process; "tampered", it replaced what verdicts rest on; "fault", the marking
-    failed, which says nothing of the answer.
+    `state` is "passed"; "wrong", with the check's reason; "open", still the stub; "missing", no cell has it; "endless",
+    it exceeded the time limit; "ended", the code ended its process; "tampered", it replaced functions that verdicts
+    depend on; or "fault", the marking itself failed, which says nothing about the answer.
     """
 
     exercise: str
@@ -36,9 +36,10 @@ class Verdict:
 
 
 def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
-    """The Verdicts of the notebook at `path`, one per exercise of its chapter. A fault is tried a second time.
+    """Return the Verdicts of the notebook at `path`, one per exercise of its chapter; a fault is tried a second time.
 
-    Raises submissions.Unreadable, and process.Stopped once the descriptor `stop` can be read.
+    `limit_s` is the time limit per exercise in seconds. Raises submissions.Unreadable, and process.Stopped once the
+    descriptor `stop` is readable.
     """
     verdicts, faults = {}, set()
     numbers = None
@@ -63,8 +64,9 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
 
 @contextlib.contextmanager
 def fresh_course():
-    """A folder with a copy of what students have of the course, which their code may spoil, and room for what that
-    writes. No solution is in it, and no link leads out of it to one.
+    """Make a folder with a copy of the course, a home and a temporary folder, and remove it at the end.
+
+    Students' code may damage the copy. It contains no solutions, and no links out of it.
     """
     folder = Path(tempfile.mkdtemp(prefix="course-grade-"))
     try:
@@ -87,15 +89,17 @@ def _environment(folder):
         "PYTHONDONTWRITEBYTECODE": "1",
         "COURSE_PANEL": "0",
     }
-    # COURSE_SHARED: while an answer waits in line for somebody else's launch, its time would run.
+    # COURSE_SHARED is removed, since waiting for another user's launch would count as the answer's time.
     for name in ("COURSE_STRICT", "COURSE_RECORD", "COURSE_SHARED"):
         env.pop(name, None)
     return env
 
 
 def _listen(process, limit_s, verdicts, course):
-    """Take verdicts, into `verdicts`, until all are there, or the process ends, takes too long or spoils its copy of
-    the course: (the chapter's exercises, the Verdict of the exercise where it ended early or None).
+    """Put verdicts into `verdicts` until all exercises have one, or the process ends, exceeds its time, or tampers.
+
+    Returns (the chapter's exercises, the Verdict of the exercise at which it stopped early, or None). Raises
+    submissions.Unreadable.
     """
     numbers, current, begun, before = None, None, time.monotonic(), _stamps(course)
     while numbers is None or any(number not in verdicts for number in numbers):
@@ -124,7 +128,7 @@ def _listen(process, limit_s, verdicts, course):
 
 
 def _stamps(course):
-    """{file: (bytes, when it was written)} of a copy of the course."""
+    """Return {file: (size in bytes, st_mtime_ns)} of a copy of the course."""
     found = {}
     for path in (course / PACKAGE.name).rglob("*.py"):
         stat = path.stat()
@@ -151,7 +155,7 @@ def _of_an_early_end(number, current, process, seconds, limit_s):
 
 
 def _how_it_ended(process):
-    """ "exit code 3", "signal SIGKILL"; of the real-time signals only the first and the last have names."""
+    """Return `exit code 3` or `signal SIGKILL`; real-time signals without a name have their number."""
     if process.exitcode is None:
         return "by way of the one that watches over it"
     if process.exitcode >= 0:

@@ -1,7 +1,7 @@
-"""What an exercise needs of the notebook that it stands in: the statements of other cells that are run before its own.
+"""Finds the statements of other cells that must run before an exercise's own cell.
 
-A notebook is run from top to bottom, which takes minutes; here only what defines is run, and what the answer depends
-on, through functions too: what gives a value to a name that it reads, and what changes such a value.
+Running a whole notebook takes minutes. Here only definitions run, and what the answer depends on, also through
+functions: statements that bind a name which it reads, and statements that change such a value.
 """
 
 import ast
@@ -15,7 +15,7 @@ _ALWAYS = set(dir(builtins)) | {"get_ipython"}
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a cell; `bound` and `read` are names of the notebook."""
+    """A statement at the top level of a cell; `bound` and `read` are the global names that it binds and reads."""
 
     node: ast.stmt
     source: str
@@ -28,7 +28,7 @@ class Statement:
 
 
 def statements_of(source, file):
-    """The Statements of a cell, none of one that Python cannot compile."""
+    """Return the Statements of a cell, or [] if Python cannot compile it."""
     found = []
     try:
         for node in chapter_cells.statements(source):
@@ -41,7 +41,10 @@ def statements_of(source, file):
 
 
 def _changed(node, modules):
-    """The names whose values a statement changes: x[0] = 1, x.part = 1, x.append(1), but for functions of modules."""
+    """Return the names whose values a statement changes, as x[0] = 1, x.part = 1 or x.append(1) do.
+
+    Calls of functions of `modules` do not count.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return set()
     names = set()
@@ -60,10 +63,10 @@ def _changed(node, modules):
 
 
 def needed(own, before, after, course):
-    """The Statements to run, in order, before the exercise's cell, whose text is `own`.
+    """Return the Statements to run, in order, before the exercise's cell, whose text is `own`.
 
-    `before` and `after` are those of the student's cells above and below it, `course` those of the chapter's. What
-    stands above is taken first, as if the notebook had been run from top to bottom.
+    `before` and `after` are the Statements of the student's cells above and below it, `course` those of the chapter.
+    Names bound above the cell are taken from there, as if the notebook had been run from top to bottom.
     """
     try:
         wanted = chapter_cells.names_read(own) - _ALWAYS

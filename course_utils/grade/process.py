@@ -1,7 +1,6 @@
-"""The process that judges a submission, as the marker sees it: started, heard for a time, ended with all it began.
+"""The marker's handle to the process that judges a submission: start it, receive its messages, kill it.
 
-Nothing here waits without a limit, for no pipe's end and no process's: a student's code may hold the one open and keep
-the other from ending.
+Every wait has a limit, since a student's code may keep pipes open and processes alive.
 """
 
 import contextlib
@@ -22,19 +21,24 @@ from ..processes import linux
 from ..processes.core_time import Turns
 from . import judging
 
-MARK = "COURSE_GRADE"  # the variable that says of a process to which submission's marking it belongs
-_TURNS_S = 1  # between two looks at who had a core
-_END_S = 10  # for all that a submission has started to be killed
-_TAIL_BYTES = 5000  # kept of what it prints
+MARK = "COURSE_GRADE"  # environment variable that marks all processes of one submission
+_TURNS_S = 1  # between two measurements of waiting for cores
+_END_S = 10  # for killing all that a submission has started
+_TAIL_BYTES = 5000  # kept of its output
 _MOST_BYTES = 10_000_000  # of a line on the pipe
 
 
 class Stopped(Exception):
-    """The marking was interrupted."""
+    """Raised if the marking was interrupted."""
 
 
 class JudgeProcess:
-    """A context manager; `task` is what `judging.main` reads, `stop` a descriptor that can be read once all ends."""
+    """A context manager for the process that judges.
+
+    `task` is sent to `judging.main`; the descriptor `stop` becomes readable at an interrupt. `exitcode` is None until
+    the process has ended. `is_watched` is False once its watching process has ended, `is_heard` once its pipe is
+    closed.
+    """
 
     def __init__(self, task, folder, env, stop=None):
         self.exitcode, self.is_watched, self.is_heard = None, True, True
@@ -73,13 +77,13 @@ class JudgeProcess:
 
     def __exit__(self, *_):
         """End the process and all that it has started."""
-        self._process.stdin.close()  # for the process that watches over it the sign to end all
+        self._process.stdin.close()  # tells the watching process to end all
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             pass
         linux.kill_group(self._process.pid)
-        linux.kill_marked(MARK, self._mark)  # should the watching process have been killed
+        linux.kill_marked(MARK, self._mark)  # in case the watching process was killed
         self._process.wait()
         self._process.stdout.close()
         self._selector.close()
@@ -87,12 +91,12 @@ class JudgeProcess:
             os.close(fd)
 
     def next(self, deadline_s):
-        """The next message, or None when time.monotonic() is past `deadline_s` or the process has ended.
+        """Return the next message, or None once time.monotonic() is past `deadline_s` or the process has ended.
 
-        The deadline moves by the time for which other programs had the cores that it wanted.
+        The deadline moves by the time in which the process waited for cores that other programs used. Raises Stopped.
         """
         turns = Turns(num_cores())
-        turns.held_up_s([self._process.pid])  # from here on
+        turns.held_up_s([self._process.pid])  # start measuring
         while not self._said:
             if time.monotonic() >= min(deadline_s, turns.asked + _TURNS_S):
                 deadline_s += turns.held_up_s([self._process.pid])
@@ -113,12 +117,12 @@ class JudgeProcess:
         return self._said.popleft()
 
     def printed(self):
-        """The last lines that the process has printed, in one."""
+        """Return the last lines that the process has printed, joined into one."""
         lines = self._tail.decode(errors="replace").splitlines()
         return " / ".join(line.strip() for line in lines if line.strip())[-300:]
 
     def is_stopped(self):
-        """Whether it was told to pause (SIGSTOP), and so cannot end."""
+        """Return whether the process was stopped by SIGSTOP, and so cannot end."""
         try:
             return self._pid is not None and psutil.Process(self._pid).status() == psutil.STATUS_STOPPED
         except psutil.Error:

@@ -1,4 +1,4 @@
-"""What came of all submissions: a table, CSV, JSON."""
+"""The results of all submissions, as tables, CSV and JSON."""
 
 import json
 import textwrap
@@ -26,11 +26,11 @@ MEANINGS = {
 WIDTH = 120
 
 
-PLAIN_SIGNS = dict(zip(SIGNS, "+xo-~e!?", strict=True))  # for a terminal without the others
+PLAIN_SIGNS = dict(zip(SIGNS, "+xo-~e!?", strict=True))  # for a terminal without UTF-8
 
 
 def signs_for(encoding):
-    """The signs that a terminal with this encoding can show."""
+    """Return signs that a terminal with this encoding can show."""
     try:
         "".join(SIGNS.values()).encode(encoding)
         return SIGNS
@@ -43,7 +43,7 @@ def num_passed(verdicts):
 
 
 def tables(marked, shown=SIGNS):
-    """A table for each chapter. `marked`: {name: [Verdict]}, or {name: why it cannot be read}."""
+    """Return a table for each chapter, as text; `marked` is {name: [Verdict] or why it cannot be read}."""
     chapters, unreadable = {}, []
     for name, verdicts in marked.items():
         if isinstance(verdicts, str):
@@ -55,7 +55,7 @@ def tables(marked, shown=SIGNS):
 
 
 def table(marked, shown=SIGNS):
-    """`marked`: {name: [Verdict]} of one chapter; a column for each exercise."""
+    """Return the table of one chapter, with a column for each exercise; `marked` is {name: [Verdict]}."""
     exercises = [verdict.exercise for verdict in next(iter(marked.values()))]
     width = max([len("submission"), *map(len, marked)]) + 2
     lines = ["".join(["submission".ljust(width), *(f"{number:>6s}" for number in exercises), "   passed"])]
@@ -67,7 +67,7 @@ def table(marked, shown=SIGNS):
 
 
 def reasons(marked):
-    """Why each exercise did not pass, a paragraph each."""
+    """Return a paragraph for each exercise that did not pass, with the reason."""
     paragraphs = []
     for name, verdicts in marked.items():
         for verdict in verdicts if not isinstance(verdicts, str) else ():
@@ -83,7 +83,7 @@ COLUMNS = ("submission", "exercise", "passed", "state", "reason", "seconds")
 
 
 def rows(name, verdicts):
-    """The rows of the CSV for a submission: one per exercise, or one that says why it cannot be read."""
+    """Return a submission's rows of the CSV: one per exercise, or one that says why it cannot be read."""
     if isinstance(verdicts, str):
         return [(harmless(name), "", "", "unreadable", harmless(verdicts), "")]
     found = []
@@ -96,7 +96,7 @@ def rows(name, verdicts):
 
 
 def harmless(text):
-    """A text that a spreadsheet takes for no formula."""
+    """Return `text` with a quote before it if a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

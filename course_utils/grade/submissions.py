@@ -1,4 +1,4 @@
-"""A notebook that was handed in: the chapter that it belongs to, and the cell of each answer."""
+"""Reads a submitted notebook: the chapter that it belongs to, and the cell of each answer."""
 
 import ast
 import json
@@ -14,18 +14,20 @@ import nbformat
 from . import chapter_cells
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-MOST_BYTES = 20_000_000  # a chapter with its figures has 0.2 MB
+MOST_BYTES = 20_000_000  # a chapter with its figures has 200,000
 _NUMBER = re.compile(r"""(?:#\s*Exercise\s+|\bcheck\(\s*["'])(\d+\.\d+)""")
 
 
 class Unreadable(Exception):
-    """A file that cannot be marked, and why."""
+    """Raised for a file that cannot be marked; the message says why."""
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """`stubs` is {"9.2": the name that its stub defines}, `unsolved` the texts of stubs;
-    `sources` are the other code cells.
+    """A chapter of the course.
+
+    `stubs` is {"9.2": the name that its stub defines}, `unsolved` the texts of the stubs, `sources` those of the other
+    code cells.
     """
 
     number: str
@@ -36,7 +38,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Submission:
-    """`sources` are the code cells of a notebook, as the Python that IPython makes of them."""
+    """A submitted notebook; `sources` are its code cells, as the Python that IPython makes of them."""
 
     chapter: Chapter
     sources: tuple
@@ -44,7 +46,7 @@ class Submission:
 
 @cache
 def chapters():
-    """{"09": Chapter} of the course. Raises FileNotFoundError where its notebooks are not there."""
+    """Return {"09": Chapter} of the course. Raises FileNotFoundError if its notebooks are missing."""
     found = {}
     for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")):
         nb = nbformat.read(path, as_version=4)
@@ -63,7 +65,7 @@ def chapters():
 
 
 def read(path, chapters, chapter=None):
-    """The Submission at `path`; `chapter`, such as "09", is what it must be of. Raises Unreadable."""
+    """Return the Submission at `path`, which must be of `chapter`, such as "09", if given. Raises Unreadable."""
     try:
         num_bytes = path.stat().st_size
         if num_bytes > MOST_BYTES:
@@ -76,12 +78,12 @@ def read(path, chapters, chapter=None):
         raise Unreadable(f"cannot be read ({error.strerror})") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of cells' ids, which nothing here needs
-            text = content.decode(json.detect_encoding(content), "surrogatepass")  # whatever byte order mark it has
+            warnings.simplefilter("ignore")  # about missing cell ids, which are not needed here
+            text = content.decode(json.detect_encoding(content), "surrogatepass")  # with any byte order mark
             nb = nbformat.reads(text, as_version=4)
         cells = [cell.source for cell in nb.cells if cell.cell_type == "code"]
         sources = tuple(chapter_cells.python_of(source) for source in cells)
-    except Exception as error:  # whatever nbformat finds
+    except Exception as error:  # nbformat raises many kinds of errors
         said = str(error).strip().splitlines() or [""]
         raise Unreadable(f"is no notebook ({type(error).__name__}: {said[0][:80]})") from None
     own = _chapter_of(sources, path, chapters)
@@ -93,7 +95,7 @@ def read(path, chapters, chapter=None):
 
 
 def _chapter_of(sources, path, chapters):
-    """The chapter most of whose exercises are in these cells, by number or by the name of the answer."""
+    """Return the number of the chapter with most exercises in these cells, by number or answer's name; or None."""
     votes = Counter()
     for number in _NUMBER.findall("\n".join(sources)):
         votes[number.partition(".")[0].zfill(2)] += 1
@@ -108,9 +110,9 @@ def _chapter_of(sources, path, chapters):
 
 @lru_cache(maxsize=1000)  # asked for each exercise
 def bound_in(source):
-    """The names that a cell gives a value to at its top level; none where it cannot be compiled.
+    """Return the names that a cell binds at its top level; if it cannot be compiled, those of its functions.
 
-    Each statement for itself: Python leaves out what stands below `while True`.
+    Statements are compiled one by one, since Python drops the code after `while True`.
     """
     try:
         trees = [ast.Module([node], type_ignores=[]) for node in chapter_cells.statements(source)]
@@ -120,10 +122,10 @@ def bound_in(source):
 
 
 def cell_of(number, chapter, sources):
-    """(index of the cell of an answer, the name that it has there), or (None, name) where no cell has it.
+    """Return (index of the cell of an answer, its name there), or (None, name) if no cell has it.
 
-    The last cell that defines the stub's name, whatever its first line says, a stub only where there is no other; else
-    the one whose name is given to the check.
+    This is the last cell that defines the stub's name, whatever its first line says; an unsolved stub counts only if
+    there is no other. Else it is the last cell that defines a name which is passed to the exercise's check.
     """
     name = chapter.stubs[number]
     candidates = [i for i, source in enumerate(sources) if name in bound_in(source)]
@@ -132,14 +134,14 @@ def cell_of(number, chapter, sources):
         return (solved or candidates)[-1], name
     for last, source in reversed(list(enumerate(sources))):
         other = _checked(number, source)
-        for i in range(last, -1, -1):  # above the check: what is called so further down is something else
+        for i in range(last, -1, -1):  # upwards from the check: a later cell may reuse the name
             if other and other in bound_in(sources[i]):
                 return i, other
     return None, name
 
 
 def _checked(number, source):
-    """The name that a cell gives to the check of an exercise."""
+    """Return the name that a cell passes to the check of an exercise, or None."""
     try:
         calls = [
             part for node in chapter_cells.statements(source) for part in ast.walk(node) if isinstance(part, ast.Call)

@@ -152,7 +152,7 @@ def kill_descendants():
                     continue
                 sockets = stray.net_connections("unix") if command.startswith("torch_shm_manager") else ()
                 stray.kill()
-                for socket in sockets:  # each in a folder of its own
+                for socket in sockets:  # each has its own folder
                     if re.search("/torch-shm-dir-[^/]*/manager.sock$", socket.laddr):
                         shutil.rmtree(os.path.dirname(socket.laddr), ignore_errors=True)
         time.sleep(0.001)

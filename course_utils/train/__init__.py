@@ -1,7 +1,7 @@
 """The course's training program: one network, six ways to divide the work, the same parameters at the end.
 
-`program` says how to run it, `strategies` holds what differs, `options` the command line, `places` where the ranks come
-from, and `state` what a checkpoint holds.
+`program` says how to run it, `strategies` holds what differs between them, `options` the command line, `places` the
+ranks and their process group, and `state` the checkpoints.
 """
 
 from .places import Refused

@@ -1,4 +1,4 @@
-"""python -m course_utils.train: the program, from a shell."""
+"""The training program, from a shell: python -m course_utils.train."""
 
 from .program import program
 

@@ -1,4 +1,4 @@
-"""The training program's arguments, and which of them cannot be right: those are refused before anything is trained."""
+"""The training program's arguments, and the checks that refuse wrong ones before anything is trained."""
 
 import argparse
 import math
@@ -15,20 +15,20 @@ STRATEGIES = {
     "pipeline": "each process some of the layers, 1F1B",
     "tensor": "each process a part of each layer",
 }
-MODELS = {  # name: (height and width, channels) of the images that it takes
+MODELS = {  # name: (height and width, channels) of its input images
     "digits": (16, 1),
     "lecture": (32, 3),
     "mlp": (16, 1),
     "transformer": (16, 1),
 }
 PRECISIONS = ("fp32", "bf16", "amp", "fp64")
-_OF_ROWS = ("mlp", "transformer")  # rows of layers, which a pipeline can cut
-# What tensor parallelism deals out: the features of the layers that it cuts, and of attention the heads.
+_OF_ROWS = ("mlp", "transformer")  # sequences of layers, which a pipeline can cut
+# What tensor parallelism divides: the features of the layers that it cuts, or the heads of attention.
 _PARTS = {"digits": 64, "lecture": 120, "mlp": 512, "transformer": 4}
 
 
 _LARGEST_WHOLE = 2**63 - 1  # torch takes larger seeds, but the epoch is added to it
-_LARGEST = 3.4e38  # what a float32 holds
+_LARGEST = 3.4e38  # in float32
 _YEAR_S = 365 * 24 * 3600  # torch's clocks count nanoseconds in 64 bits
 
 
@@ -41,7 +41,7 @@ def _whole(least):
     def whole(text):
         try:
             value = int(text) if text.isdecimal() else -1
-        except ValueError:  # Python converts no thousands of digits
+        except ValueError:  # Python refuses to convert thousands of digits
             value = math.inf
         if value < least:
             raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number, {least} or more")
@@ -69,7 +69,7 @@ def _number(least, exclusive, most=_LARGEST):
 
 
 def make_parser(description):
-    """The argparse parser of the training program."""
+    """Return the training program's argparse parser."""
     parser = _Parser(
         "python -m course_utils.train",
         description=description,
@@ -213,7 +213,7 @@ def _add_files(about):
     )
 
 
-# What cannot be right
+# Checks
 
 
 def check(options, place):
@@ -260,7 +260,7 @@ def check(options, place):
 
 
 def _check_pipeline(options, world_size):
-    num_layers = 6  # of both rows: what comes in, four blocks, what comes out
+    num_layers = 6  # of both models: input, four blocks, output
     if options.model not in _OF_ROWS:
         raise Refused(
             f"--strategy pipeline cuts a row of layers, and --model {options.model} is none: choose --model "
@@ -279,7 +279,7 @@ def _check_pipeline(options, world_size):
 
 
 def read(argv, place, description):
-    """The options in `argv`, and what is wrong with them in one sentence, or None."""
+    """Return the options in `argv`, and a sentence that says what is wrong with them, or None."""
     parser = make_parser(description)
     try:
         options = parser.parse_args(argv)
@@ -290,6 +290,6 @@ def read(argv, place, description):
                 f"--backend nccl needs a GPU for each process, but this node runs {place.num_local} and has "
                 f"{num_gpus} to use: start fewer, or leave --backend out"
             )
-    except (Refused, ValueError) as fault:  # ValueError: of COURSE_DEVICE
+    except (Refused, ValueError) as fault:  # ValueError: a wrong COURSE_DEVICE
         return parser.parse_args([]), str(fault)
     return options, None

@@ -1,6 +1,4 @@
-"""The ranks of the training program: which one this process is, how they find one another,
-and how all fail together.
-"""
+"""The ranks of the training program: their place, the process group, the device, and failing together."""
 
 import contextlib
 import datetime
@@ -20,7 +18,7 @@ from ..checkpoint import CheckpointError
 
 
 class Refused(Exception):
-    """What was asked for cannot be done; the message says in one sentence what, why, and what to do.
+    """Raised if the program cannot do what was asked; the message says in one sentence what, why, and what to do.
 
     Nothing was lost.
     """
@@ -28,9 +26,7 @@ class Refused(Exception):
 
 @dataclass
 class Place:
-    """Which process of how many this is, as torchrun calls it: `num_local` of the `world_size`
-    ranks are on this node.
-    """
+    """This process's place among the ranks, in torchrun's terms; `num_local` of the ranks are on this node."""
 
     rank: int = 0
     local_rank: int = 0
@@ -39,10 +35,9 @@ class Place:
 
 
 def find_place():
-    """This process's Place: from torchrun's (or launch's) environment, else from Slurm's, else one process by itself.
+    """Return this process's Place, from the environment of torchrun or launch, else of Slurm; else a single process.
 
-    For Slurm's tasks the environment is completed to what torchrun would have set.
-    Raises Refused where it does not name a place.
+    For Slurm's tasks, sets the variables that torchrun would have set. Raises Refused if the environment is wrong.
     """
     slurm = {} if "RANK" in os.environ else _environment_of_slurm()
     os.environ.update(slurm)
@@ -68,7 +63,7 @@ def find_place():
 
 
 def _require_address():
-    """Raise Refused unless the environment says where rank 0 is to be found."""
+    """Raise Refused unless the environment has rank 0's address and port."""
     address, port = (os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not address or not (port or "").isdecimal() or not 0 < int(port) < 65536:
         raise Refused(
@@ -78,26 +73,26 @@ def _require_address():
 
 
 def _environment_of_slurm():
-    """What torchrun would have set, for a task that srun has started as one of several; else nothing."""
-    # A batch file itself has SLURM_PROCID and SLURM_NTASKS, too: it is the step that srun makes which has these tasks.
+    """Return the variables that torchrun would have set, for one of several tasks that srun has started; else {}."""
+    # Only a step, made by srun, has several tasks; a batch file has SLURM_PROCID and SLURM_NTASKS, too.
     num_tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
     if num_tasks == 1:
         return {}
     local_rank, num_local = os.environ["SLURM_LOCALID"], _tasks_here()
-    if "SLURM_GPUS_PER_TASK" in os.environ:  # then Slurm shows each task its own GPUs and no others
+    if "SLURM_GPUS_PER_TASK" in os.environ:  # then each task sees only its own GPUs
         local_rank, num_local = 0, 1
     found = {"RANK": os.environ["SLURM_PROCID"], "WORLD_SIZE": num_tasks}
     found |= {"LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": num_local}
     if "MASTER_ADDR" not in os.environ:
         found["MASTER_ADDR"] = _first_host(os.environ["SLURM_STEP_NODELIST"])
-    if "MASTER_PORT" not in os.environ:  # another for each step, below those that systems give to anyone
+    if "MASTER_PORT" not in os.environ:  # one per step, below the range of ephemeral ports
         number = int(os.environ["SLURM_JOB_ID"]) * 16 + int(os.environ.get("SLURM_STEP_ID", 0))
         found["MASTER_PORT"] = 16384 + number % 16384
     return {name: str(value) for name, value in found.items()}
 
 
 def _tasks_here():
-    """The tasks of this step on this node: of "2(x3),1" node 0, 1 and 2 have two, node 3 has one."""
+    """Return the number of this step's tasks on this node: "2(x3),1" means two on nodes 0 to 2, one on node 3."""
     counts = []
     for part in os.environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
         count, times = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part).groups()
@@ -106,7 +101,7 @@ def _tasks_here():
 
 
 def _first_host(nodes):
-    """The first name in Slurm's short list of nodes, such as gpu[07-09]."""
+    """Return the first host name in Slurm's list of nodes, such as gpu[07-09]. Raises Refused if scontrol fails."""
     command = ["scontrol", "show", "hostnames", nodes]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
@@ -117,16 +112,19 @@ def _first_host(nodes):
         ) from error
 
 
-# Together
+# The process group
 
 
 def join(options, place, needs_group):
-    """Make the process group, if one is needed and none is there; return whether it was made here."""
+    """Make the process group if one is needed and there is none; return whether it was made here.
+
+    Raises Refused if the ranks do not find one another.
+    """
     if dist.is_initialized() or not needs_group:
         return False
     placement = hardware.choose_backend(place.num_local)
     is_nccl = options.backend != "gloo" and placement.backend == "nccl"
-    # gloo beside NCCL carries what lies on the CPU.
+    # Beside NCCL, gloo sends tensors on the CPU.
     backend = {"backend": "cpu:gloo,cuda:nccl", "device_id": hardware.rank_device()} if is_nccl else {"backend": "gloo"}
     timeout = datetime.timedelta(seconds=options.timeout)
     if "RANK" in os.environ:
@@ -145,12 +143,12 @@ def join(options, place, needs_group):
 
 
 def _new_store(timeout):
-    """The store at MASTER_ADDR:MASTER_PORT, or a part of it that nobody has written to before.
+    """Return an unused part of the store at MASTER_ADDR:MASTER_PORT.
 
-    torchrun keeps one store for all its attempts, and ranks that it has started again would find the addresses of those
-    that ended. Its count of restarts differs between nodes, once one is replaced. So rank 0 makes up a name for this
-    attempt, all others answer to it, and it confirms whom it has heard: the answers to a name of an earlier rank 0 are
-    never confirmed.
+    torchrun keeps one store for all its attempts, so restarted ranks would find the addresses of ranks that have ended.
+    Its restart counts differ between nodes once a node is replaced, and cannot name the attempts. So rank 0 invents a
+    name for this attempt, all other ranks answer to it, and rank 0 confirms the answers. Answers to the name of an
+    earlier rank 0 are never confirmed.
     """
     store, rank, world_size = next(rendezvous("env://", timeout=timeout))
     me = uuid.uuid4().hex
@@ -170,9 +168,9 @@ def _new_store(timeout):
 
 
 def choose_device(options, place):
-    """This rank's device, made current.
+    """Return this rank's device, made current.
 
-    Where a strategy's messages cannot leave from it, that is the CPU, and is said.
+    If gloo cannot send the strategy's messages from a GPU, this is the CPU, and rank 0 prints that.
     """
     takes_gpu = hardware.choose_backend(place.num_local).device_type == "cuda"
     device = hardware.rank_device() if takes_gpu else torch.device("cpu")
@@ -189,8 +187,9 @@ def choose_device(options, place):
 
 @contextlib.contextmanager
 def agreement():
-    """All ranks leave the block well, or all raise the first one's Refused:
-    none is left waiting for one that failed.
+    """Have all ranks succeed in this block, or all raise the Refused of the first that failed.
+
+    So no rank waits for one that has failed.
     """
     fault = None
     try:

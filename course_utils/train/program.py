@@ -13,8 +13,8 @@
 
 In a notebook, after `from course_utils import launch, train`: launch(train.main, ["--strategy", "ddp"], world_size=2).
 
-What a program for one device would not need is marked at the line's end: "NEW" where several strategies need it, "DP",
-"DDP", "FSDP", "PIPE" or "TP" where one does.
+Lines that a program for one device would not need are marked at their end: "NEW" if several strategies need them,
+"DP", "DDP", "FSDP", "PIPE" or "TP" if one does.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ from .strategies import MAKERS, STRATEGIES, EndToEnd, Staged
 
 
 class Run:
-    """One training run: the model, what of each batch is this rank's, and how far it has come.
+    """One training run: the model, this rank's share of each batch, and the progress.
 
     `share` is (this rank's part, number of parts) of each batch; `num_alike` ranks compute the same numbers.
     """
@@ -54,9 +54,9 @@ class Run:
         self.dtype = torch.float64 if options.precision == "fp64" else torch.float32
         self.images, self.labels = images.images.to(self.dtype), images.labels
         self.data = images.name
-        self.num_steps = len(self.labels) // options.batch_size  # in an epoch; what is left waits for another order
-        low = torch.float16 if device.type == "cuda" else torch.bfloat16  # CPUs have no float16 to speak of
-        self.sixteen = {"bf16": torch.bfloat16, "amp": low}.get(options.precision)  # bits to compute with, or None
+        self.num_steps = len(self.labels) // options.batch_size  # per epoch; an incomplete batch is dropped
+        low = torch.float16 if device.type == "cuda" else torch.bfloat16  # float16 is slow on CPUs
+        self.sixteen = {"bf16": torch.bfloat16, "amp": low}.get(options.precision)  # 16-bit dtype, or None
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.sixteen is torch.float16)
         cuts_batch = options.strategy in ("ddp", "fsdp")  # NEW
         self.share = (place.rank, place.world_size) if cuts_batch else (0, 1)  # NEW
@@ -69,16 +69,16 @@ class Run:
         model = STRATEGIES[options.strategy](model, self)  # NEW
         self.core = getattr(model, "module", model)  # NEW: without the wrapper, so that parameters keep their names
         self.trained = Staged(model, self) if options.strategy == "pipeline" else EndToEnd(model, self)  # NEW: PIPE
-        # After the model was cut, since momentum is cut as parameters are.
+        # Made after the model is cut, since momentum is cut like the parameters.
         self.optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum)
-        self.epoch = self.step = 0  # done so far: epochs, and steps of the next
-        self.loss_sum, self.figures = 0.0, None  # over the images of those steps; of the last whole epoch
+        self.epoch = self.step = 0  # completed: epochs, and steps of the current one
+        self.loss_sum, self.figures = 0.0, None  # of those steps' images; of the last completed epoch
 
     def autocast(self):
         return torch.autocast(self.device.type, self.sixteen) if self.sixteen else contextlib.nullcontext()
 
     def rate_at(self, step):
-        """The learning rate of update `step` of the run, counted from 0: chapter 11's linear rule and warm-up."""
+        """Return the learning rate of update `step` of the run, from 0: chapter 11's linear rule and warm-up."""
         base, warmup = self.options.lr, round(self.options.warmup * self.num_steps)
         if self.options.fixed_lr:
             return base
@@ -88,9 +88,9 @@ class Run:
         return peak
 
     def train_epoch(self):
-        """Train to the end of the epoch; return its mean loss, and images/s of all ranks together."""
+        """Train to the end of the epoch; return its mean loss, and images/s over all ranks."""
         options, (part, num_parts), batch_size = self.options, self.share, self.options.batch_size
-        # In the order of torch's DistributedSampler, which needs no message: all ranks draw the same numbers.
+        # The order of torch's DistributedSampler: all ranks draw the same numbers, so no message is needed.
         order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(options.seed + self.epoch))
         total = torch.zeros((), dtype=self.dtype, device=self.device)
         begin, begin_s = self.step, time.perf_counter()
@@ -109,24 +109,24 @@ class Run:
                 self.step = step + 1
                 self._add_loss(total)
                 state.save(self)
-        self._add_loss(total)  # on a GPU this waits for the last step, so that the clock below may be read
+        self._add_loss(total)  # on a GPU this waits for the last step, before the clock is read
         (took_s,) = self.over_ranks([time.perf_counter() - begin_s], "max")
         num_images = batch_size * self.num_steps
         return self.loss_sum / num_images, batch_size * (self.num_steps - begin) / took_s
 
     def _add_loss(self, total):
-        """Move the losses of steps from `total` to the sum over images, which a checkpoint keeps."""
+        """Move the losses of steps from `total` to the sum over images, which checkpoints save."""
         per_rank = self.options.batch_size // self.share[1]
         self.loss_sum += self.over_ranks([total.item() * per_rank])[0] / self.num_alike  # NEW: over ranks
         total.zero_()
 
     @torch.no_grad()
     def test(self):
-        """The share of the test images whose class is found, from 0 to 1."""
+        """Return the accuracy on the test images, from 0 to 1."""
         (part, num_parts), num_images = self.share, len(self.test_images)
         num_right = torch.zeros((), device=self.device)
         for chosen in torch.arange(num_images).split(self.options.batch_size):
-            # Filled up with image 0, which does not count: all ranks make the same calls, with batches of one size.
+            # Padded with image 0, which is not counted, so that all ranks make the same calls with equal batches.
             chosen = F.pad(chosen, (0, self.options.batch_size - len(chosen)), value=-1)
             chosen = chosen[part::num_parts]  # NEW
             x, y = self.test_images.images[chosen.clamp(min=0)], self.test_images.labels[chosen.clamp(min=0)]
@@ -135,7 +135,7 @@ class Run:
         return self.over_ranks([num_right.item()])[0] / self.num_alike / num_images  # NEW: over ranks
 
     def over_ranks(self, values, operation="sum"):
-        """The sums (or largest) over all ranks of some numbers of this rank."""
+        """Return the sum ("sum") or maximum ("max") over all ranks of each of this rank's numbers."""
         if dist.is_initialized():  # NEW
             values = torch.tensor(values, dtype=torch.float64, device=self.device)  # NEW
             dist.all_reduce(values, getattr(dist.ReduceOp, operation.upper()))  # NEW
@@ -147,17 +147,17 @@ class Run:
 
 
 def peak_bytes(device):
-    """The most memory that this process has had: on its GPU in this epoch, or on the CPU since it began."""
+    """Return this process's peak memory in bytes: on its GPUs since the last reset, or on the CPU since its start."""
     if device.type == "cuda":
         return max(torch.cuda.max_memory_allocated(gpu) for gpu in hardware.gpus_in_use())
-    with contextlib.suppress(OSError):  # not from getrusage on Linux: it counts the process that started this one, too
+    with contextlib.suppress(OSError):  # Linux: getrusage would include the parent's peak
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def report(run):
-    """Rank 0 prints the figures of the last epoch, hands them to `log`, and appends them to --json as one line."""
+    """Print the figures of the last epoch on rank 0, pass them to `log`, and append them to --json as one line."""
     if run.place.rank != 0:  # NEW: one report for all
         return
     figures, options = run.figures, run.options
@@ -174,14 +174,14 @@ def report(run):
             "data": run.data,
             "world_size": run.place.world_size,
         }
-        # JSON has no NaN and no infinity, which a rate that is too high leads to: null stands for them.
+        # A learning rate that is too high leads to NaN or infinity, which JSON does not have: null stands for them.
         valid = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         with open(options.json, "a", encoding="utf-8") as file:
             file.write(json.dumps(about | valid, allow_nan=False) + "\n")
 
 
 def train(run):
-    """Train up to the last epoch, and return its figures."""
+    """Train to the last epoch, and return its figures."""
     if run.epoch >= run.options.epochs and run.place.rank == 0:
         print(
             f"nothing is left to do: the checkpoint has {run.epoch} epochs, --epochs is {run.options.epochs}",
@@ -203,7 +203,7 @@ def train(run):
             "learning_rate": run.optimizer.param_groups[0]["lr"],
         }
         run.epoch, run.step, run.loss_sum = run.epoch + 1, 0, 0.0
-        report(run)  # before the checkpoint: a kill in between leaves a line twice, not a line too few
+        report(run)  # before the checkpoint: a kill in between repeats a line, and loses none
         if run.options.checkpoint:
             state.save(run)
     return run.figures
@@ -213,7 +213,7 @@ def train(run):
 
 
 def load_data(options, place):
-    """The training and the test images, in the size that the model takes. Raises Refused on all ranks alike."""
+    """Return the training and test images, in the model's size. Raises Refused on all ranks."""
     size, channels = MODELS[options.model]
     for turn in (True, False):  # NEW: one process of a node may have to download them; then the others find them
         with agreement(), contextlib.redirect_stdout(sys.stdout if place.rank == 0 else io.StringIO()):
@@ -235,7 +235,7 @@ def load_data(options, place):
 
 
 def start(options, place):
-    """Choose the device, load the data and make the Run, as far as its checkpoint goes; rank 0 says what is trained."""
+    """Choose the device, load the data, make the Run and load its checkpoint; rank 0 prints what is trained."""
     device = choose_device(options, place)
     if device.type == "cuda" and options.precision == "fp32":
         hardware.full_precision()  # convolutions would round to TF32
@@ -256,21 +256,21 @@ def start(options, place):
         state.resume(run)
     with agreement():
         if options.json and place.rank == 0:
-            open(options.json, "a").close()  # now, and not after an epoch
+            open(options.json, "a").close()  # fail now, not after an epoch
     return run
 
 
 def main(argv=None, tell=False):
-    """Train as `argv` says (None: as the command line says), and return the figures of the last epoch, on every rank.
+    """Train as `argv` says (None: the command line), and return the figures of the last epoch, on every rank.
 
-    A process group that is there is used and left open; one that is made here is closed. Raises Refused, on all ranks
-    alike, for what cannot be done; with `tell`, rank 0 has then said so on stderr.
+    An existing process group is used and left open; one that is made here is closed. Raises Refused, on all ranks, if
+    the options, the data or the checkpoint do not allow it; with `tell`, rank 0 first prints the reason on stderr.
     """
     is_made, place = False, Place()
     try:
         place = find_place()
         options, fault = read(argv, place, __doc__)
-        # Also for a run that will be refused, so that all ranks end alike, when one of them has said why.
+        # Also for a run that will be refused, so that no rank ends before one of them has printed why.
         is_made = join(
             options, place, place.world_size > 1 or options.strategy in ("ddp", "fsdp", "pipeline", "tensor")
         )
@@ -282,7 +282,7 @@ def main(argv=None, tell=False):
         if tell and (place.rank == 0 or not dist.is_initialized()):
             print(f"train: {refusal}", file=sys.stderr, flush=True)
         if dist.is_initialized():
-            dist.barrier()  # torchrun ends all ranks as soon as one of them has failed: not before the line above
+            dist.barrier()  # torchrun ends all ranks once one has failed: first print the line above
         if is_made:
             dist.destroy_process_group()
         raise
@@ -292,7 +292,7 @@ def main(argv=None, tell=False):
 
 
 def program():
-    """The command line: 0 after training, 2 for what cannot be done."""
+    """Run the command line, and exit with 0 after training, or with 2 if it was refused."""
     try:
         main(tell=True)
     except Refused:

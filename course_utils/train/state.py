@@ -1,8 +1,6 @@
-"""The training program's checkpoints: one file with whole tensors, which any number of ranks, and any program, can
-load.
+"""The training program's checkpoints: one file with unsharded tensors, which any number of ranks can load.
 
-A model of which no rank could hold a whole copy in its host's memory needs torch.distributed.checkpoint instead:
-chapter 10.
+A model that does not fit into one host's memory needs torch.distributed.checkpoint instead: chapter 10.
 """
 
 import os
@@ -21,7 +19,7 @@ from .. import checkpoint
 from ..checkpoint import CheckpointError
 from .places import Refused, agreement, require_same
 
-# What `resume` needs of a checkpoint, and of which type.
+# The values that `resume` needs in a checkpoint, and their types.
 _PARTS = {"model": dict, "optimizer": dict, "scaler": dict, "about": dict, "world_size": int, "epoch": int,
           "step": int, "loss_sum": float, "figures": dict | None}  # fmt: skip
 
@@ -31,13 +29,13 @@ def _file(run):
 
 
 def _about(run):
-    """What a checkpoint and the run that goes on from it must have in common."""
+    """Return the settings that must be equal in a checkpoint and in the run that resumes it."""
     names = ("model", "strategy", "batch_size", "precision", "seed")
     return {name: getattr(run.options, name) for name in names} | {"data": run.data}
 
 
 def _how(run):
-    """What may change from one part of a run to the next: each is used as the command line has it, and is said."""
+    """Return the settings that may change when a run is resumed: the new ones are used, and differences printed."""
     names = ("lr", "base_batch", "warmup", "fixed_lr", "momentum", "replicas", "micro_batches")
     return {name: getattr(run.options, name) for name in names}
 
@@ -47,13 +45,13 @@ def _are_stages(run):
 
 
 def save(run):
-    """Save the whole state of `run` to its --checkpoint folder, whole or not at all; all ranks must call it.
+    """Save the state of `run` to its --checkpoint folder, atomically; all ranks must call it.
 
-    Raises Refused, on all ranks, where the disk does not let it.
+    Raises Refused, on all ranks, if it cannot be written.
     """
     model, optimizer = _whole_state(run)
-    with agreement():  # no rank goes on before the file is whole
-        if run.place.rank == 0:  # the random state in it is rank 0's: all ranks draw the same numbers
+    with agreement():  # no rank goes on before the file is complete
+        if run.place.rank == 0:  # rank 0's random state serves all ranks, which draw the same numbers
             checkpoint.save(
                 _file(run),
                 model=model,
@@ -70,10 +68,10 @@ def save(run):
 
 
 def _whole_state(run):
-    """The states of model and optimizer by the parameters' names; on rank 0 whole tensors, on the CPU."""
+    """Return the states of model and optimizer, by the parameters' names; on rank 0 unsharded, on the CPU."""
     how = StateDictOptions(full_state_dict=not _are_stages(run), cpu_offload=True)
     model, optimizer = get_state_dict(run.core, run.optimizer, options=how)
-    if _are_stages(run):  # each gives its layers
+    if _are_stages(run):  # each rank contributes its layers
         parts = [None] * run.place.world_size if run.place.rank == 0 else None
         dist.gather_object((model, optimizer), parts)
         for more, its_optimizer in (parts or [])[1:]:
@@ -84,11 +82,11 @@ def _whole_state(run):
 
 
 def resume(run):
-    """Have `run` go on from its checkpoint, or from the beginning where that is meant; all ranks must call it.
+    """Load the checkpoint of `run`, or begin at the start if the options allow that; all ranks must call it.
 
-    Raises Refused, on all ranks, for a checkpoint that is missing, damaged, of another run, or not expected at all.
+    Raises Refused, on all ranks, for a checkpoint that is missing, damaged, of another run, or not expected.
     """
-    # A worker that torchrun has started again goes on with what the one before it had begun.
+    # A worker that torchrun has restarted resumes without being asked.
     is_lenient = run.options.resume == "auto" or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
     values, file = None, _file(run)
     with agreement():
@@ -104,13 +102,13 @@ def resume(run):
             values = _read(there, run.place.rank == 0)
             _require_parts(values, file)
             _require_alike(values, run, is_lenient)
-    with agreement():  # of a folder that only some nodes see, ranks would begin at different steps
+    with agreement():  # if only some nodes see the folder, ranks would begin at different steps
         require_same("the checkpoint's (epoch, step)", values and (values["epoch"], values["step"]))
     if values:
         with agreement():
             try:
                 _restore(values, run)
-            except Exception as error:  # torch raises many kinds
+            except Exception as error:  # torch raises many kinds of errors
                 reason = textwrap.shorten(str(error), 300)
                 raise Refused(
                     f"{file} does not fit this run ({type(error).__name__}: {reason}): name another --checkpoint folder"
@@ -119,7 +117,7 @@ def resume(run):
 
 
 def _read(paths, tells):
-    """The values in the first of `paths` that is whole; if `tells`, print what was wrong with one before it."""
+    """Return the values in the first of `paths` that can be loaded; if `tells`, print why an earlier one cannot."""
     fault = None
     for path in paths:
         try:
@@ -159,7 +157,7 @@ def _require_alike(values, run, is_lenient):
 
 
 def _say_what_differs(values, run):
-    before, here = values.get("how", {}), _how(run)  # checkpoints were once without it
+    before, here = values.get("how", {}), _how(run)  # old checkpoints do not have it
     differing = [name for name, value in here.items() if before.get(name, value) != value]
     if differing and run.place.rank == 0:
         said = ", ".join(f"--{name.replace('_', '-')} {before[name]} → {here[name]}" for name in differing)
@@ -168,22 +166,22 @@ def _say_what_differs(values, run):
 
 def _restore(values, run):
     model, optimizer = values["model"], values["optimizer"]
-    if _are_stages(run):  # the layers of other stages are not for this rank
+    if _are_stages(run):  # keep only this rank's layers
         mine, group = run.core.state_dict().keys(), optimizer["param_groups"][0]
         model = {name: value for name, value in model.items() if name in mine}
         optimizer = {
             "state": {name: value for name, value in optimizer["state"].items() if name in mine},
             "param_groups": [group | {"params": [name for name in group["params"] if name in mine]}],
         }
-    if missing := sorted(run.core.state_dict().keys() - model.keys()):  # torch takes an empty one without a word
+    if missing := sorted(run.core.state_dict().keys() - model.keys()):  # torch accepts an empty dict
         raise KeyError(f"it has no {', '.join(missing)}")
     how = StateDictOptions(full_state_dict=not _are_stages(run))  # each rank takes its shards
     if optimizer["state"] and run.options.momentum:
         set_state_dict(run.core, run.optimizer, model_state_dict=model, optim_state_dict=optimizer, options=how)
-    else:  # SGD without momentum has no state, which torch would miss: momentum begins anew, if at all
+    else:  # set_state_dict would fail: without momentum, SGD has no state
         set_model_state_dict(run.core, model, options=how)
     for group in run.optimizer.param_groups:
-        group["momentum"] = run.options.momentum  # not the checkpoint's, which the group has taken over
+        group["momentum"] = run.options.momentum  # overrides the checkpoint's, just loaded
     run.scaler.load_state_dict(values["scaler"])
     run.epoch, run.step = values["epoch"], values["step"]
     run.loss_sum, run.figures = values["loss_sum"], values["figures"]

@@ -1,7 +1,7 @@
-"""The models, and six ways to divide the work on one of them.
+"""The models, and six ways to divide the training of one of them.
 
-A strategy takes the model of one device, and returns what this process trains of it; lines that one device would not
-need are marked as in the program.
+A strategy takes the whole model, and returns the part that this process trains. Lines that one device would not need
+are marked as in the program.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ STRATEGIES = {"single": single, "dp": dp, "ddp": ddp, "fsdp": fsdp, "pipeline": 
 
 
 class EndToEnd:
-    """Learns and predicts with a model that this process can call, whoever computes parts of it."""
+    """Learns and predicts with a model that this process calls as a whole; other ranks may compute parts of it."""
 
     def __init__(self, model, run):
         self.model, self.dtype, self.scaler = model, run.dtype, run.scaler
@@ -102,7 +102,7 @@ class EndToEnd:
 
 
 class Staged:  # PIPE
-    """Learns and predicts with a stage of the model: a batch comes in at the first rank, and its losses at the last."""
+    """Learns and predicts with a pipeline stage: the first rank takes the batch, the last computes the losses."""
 
     def __init__(self, module, run):  # PIPE
         rank, world_size, parts = run.place.rank, run.place.world_size, run.options.micro_batches  # PIPE

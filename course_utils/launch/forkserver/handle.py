@@ -81,7 +81,7 @@ class Handle:
         """End the forkserver and its workers. May be called while another thread uses it."""
         if self.owner != os.getpid():
             return
-        with contextlib.suppress(OSError):  # it is gone already
+        with contextlib.suppress(OSError):  # it has already ended
             self._channel.shutdown()  # close() is not enough: this process's forks may hold copies
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S if self.has_imported else 0)  # it cannot answer while it imports

@@ -85,7 +85,7 @@ def _warm_up_behind_a_stand_in(channel, kernel):
     me, (ours, theirs) = os.getpid(), socket.socketpair()
     try:
         pid = os.fork()
-    except OSError:  # no process or memory left: the next launch reports it; until then forks cost more
+    except OSError:  # the next launch reports it; until then forks cost more
         return
     if pid == 0:
         try:

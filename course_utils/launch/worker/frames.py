@@ -87,7 +87,7 @@ def in_words(value: object) -> str:
     """Describe a value briefly without running any of the student's code, such as a `__repr__`."""
     try:
         text = _words(value, _LEVELS)
-    except Exception:  # such as a half-initialised object, or a dict that changes meanwhile
+    except Exception:  # such as a half-initialised object, or a dict that is being changed
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_CHARS else f"{text[: _TEXT_CHARS - 1]}…"
 

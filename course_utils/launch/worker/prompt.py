@@ -3,7 +3,7 @@
     rank 1: pdb    ── Asked ───▶ supervisor: input() in the notebook
                    ◀── Typed ───
 
-What pdb prints goes where the worker's output goes.
+pdb's output goes to the worker's output.
 """
 
 from __future__ import annotations
