@@ -182,9 +182,9 @@ class Frame(_Place):
 
     locals: dict[str, str]
 
-    def __new__(cls, file: str, line: int, function: str, locals: Any = ()) -> "Frame":
+    def __new__(cls, file: str, line: int, function: str, held: Any = ()) -> "Frame":
         frame = super().__new__(cls, file, line, function)
-        frame.locals = dict(locals)
+        frame.locals = dict(held)
         return frame
 
 

@@ -63,7 +63,7 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
         c10d = dist.distributed_c10d
         set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout  # torch 2.11 has the latter
 
-        def breakpoint(rank=0, skip=0, timeout_s=3600):
+        def open_prompt(rank=0, skip=0, timeout_s=3600):
             """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it continues.
 
             As in torch, `timeout_s` becomes the timeout of all process groups, unless it is None.
@@ -82,7 +82,7 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
                 print(f"waits at torch.distributed.breakpoint({rank}) until rank {rank} continues")
                 dist.barrier()
 
-        dist.breakpoint = breakpoint
+        dist.breakpoint = open_prompt
 
 
 def forget_breakpoints() -> None:
