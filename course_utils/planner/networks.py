@@ -122,7 +122,6 @@ def transformer(
     kv = h * (kv_heads or heads) // heads  # width of keys and of values
     matrices = 2 * h * h + 2 * h * kv + (3 if gated else 2) * h * width
     vectors = (2 * h + 2 * kv + width + h if biases else 0) + (4 if biases else 2) * h
-    mask = 1 if dropout else 0
     scores = heads * s * s  # attention scores per sample
     inner = width * (3 if gated else 2) / h  # activation function's reads and writes, in units of h
     split = Work(
@@ -138,7 +137,7 @@ def transformer(
         core = Work(flops=core.flops, forward=forward, backward=backward, kept=kept)
     output = s * h * e
     embedding = (vocabulary + (s if positions else 0)) * h
-    lookup = Work(forward=2 * output, backward=2 * output, kept=s * h * mask)
+    lookup = Work(forward=2 * output, backward=2 * output, kept=s * h * int(dropout))
     first = Layer("embedding", embedding, output, lookup, is_block=False)
     blocks = layers * (
         Layer("block", matrices + vectors, output, _of_norms(s * h, e, dropout), split, core, all_reduces=2),

@@ -77,19 +77,7 @@ def jupyterlab(folder, paths):
         write_json(folder / "settings" / f"{name}.jupyterlab-settings", content)
     write_json(folder / "config/labconfig/page_config.json", PAGE_CONFIG)
     token = secrets.token_hex(24)
-    env = dict(os.environ) | {
-        "JUPYTER_TOKEN": token,  # not on the command line, which every user can read
-        "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTER_DATA_DIR": str(folder / "share"),
-        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
-        "IPYTHONDIR": str(folder / "ipython"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")])),
-    }
-    # A person could be watching, so these must not apply, even in a test.
-    for name in ("COURSE_STRICT", "COURSE_PANEL", "PYTEST_CURRENT_TEST"):
-        env.pop(name, None)
+    env = _environment(folder, token)
     command = [
         sys.executable,
         "-m",
@@ -121,6 +109,23 @@ def jupyterlab(folder, paths):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _environment(folder, token):
+    env = dict(os.environ) | {
+        "JUPYTER_TOKEN": token,  # not on the command line, which every user can read
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "share"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(notebooks.ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    # A person could be watching, so these must not apply, even in a test.
+    for name in ("COURSE_STRICT", "COURSE_PANEL", "PYTEST_CURRENT_TEST"):
+        env.pop(name, None)
+    return env
 
 
 def wait_for_url(process, runtime, log):
