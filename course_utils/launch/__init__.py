@@ -153,7 +153,7 @@ def launch(
         keep_going: whether the other ranks go on when one fails; the Run's `failures` then says how it failed.
 
     Before ranks are stopped, by an interrupt or at the timeout, each gets a KeyboardInterrupt and one second, in which
-    `except` or `finally` can save something.
+    `except` or `finally` can save something; not those that `on=` starts.
 
     Raises WorkerError if a rank fails (with `keep_going`: if all do) or at the timeout; ValueError or TypeError for
     invalid arguments, before anything is started; LauncherError if the launcher or the system fails; and Interrupted, a

@@ -80,7 +80,7 @@ def test_more_workers_than_the_machine_can_serve_are_refused_with_the_reason():
     """In a process of its own, whose limits these are."""
     source = """
 import os, resource, psutil
-from course_utils import Ranks, launch
+from course_utils import Nodes, Ranks, launch
 def nothing(): pass
 def refused(start, number):
     try: start(number)
@@ -90,6 +90,7 @@ for start in (lambda number: launch(nothing, world_size=number), Ranks):
     os.environ["COURSE_WORKERS_PER_CORE"] = "1"
     refused(start, 500)
     del os.environ["COURSE_WORKERS_PER_CORE"]
+refused(lambda number: launch(nothing, world_size=number, on=Nodes(2)), 5000)
 resource.setrlimit(resource.RLIMIT_NOFILE, (70, 4096))
 for start in (lambda number: launch(nothing, world_size=number), Ranks):
     refused(start, 20)
@@ -97,9 +98,9 @@ print(psutil.Process().children())
 """
     done = subprocess.run([sys.executable, "-c", source], cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
     *said, children = done.stdout.splitlines()
-    assert children == "[]" and len(said) == 6, done
-    many, few, files = said[0], said[1], said[4]
-    assert said == [many, few, many, few, files, files]
+    assert children == "[]" and len(said) == 7, done
+    many, few, files = said[0], said[1], said[5]
+    assert said == [many, few, many, few, many, files, files]
     assert many.startswith("world_size is 5000, and this machine can serve ")
     assert many.endswith("COURSE_WORKERS_PER_CORE=… in the environment allows it")
     assert "more than 1 on " in few

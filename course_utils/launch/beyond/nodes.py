@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ... import hardware
 from ..call import Call
 from ..forkserver import handle
+from ..here import require_room
 from ..place import Place, inherited, require_whole
 from ..watch.explain import how_it_failed
 from ..watch.supervisor import Supervisor
@@ -58,6 +59,7 @@ class Nodes(Place):
 
     def place(self, world_size: int, backend: str | None) -> hardware.Placement:
         placement = hardware.choose_backend(world_size, backend)
+        require_room(world_size)
         note = f"{self.count} nodes on this machine, a torchrun agent each; {placement.note}"
         return dataclasses.replace(placement, note=note)
 

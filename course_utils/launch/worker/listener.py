@@ -6,7 +6,7 @@ from typing import Any
 
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Describe, Described, Locate, Located
-from . import frames as frames
+from . import frames
 
 
 class Listener:
