@@ -17,6 +17,7 @@ _LIBRARIES = tuple(
 )
 
 called = {}  # file name of a cell → `Cell In[3]`, for workers, which have no IPython
+LAUNCHER = str(Path(__file__).parent / "launch") + os.sep
 _CHECKS = tuple(str(Path(__file__).parent / name) + os.sep for name in ("checks", "chapters"))
 
 

@@ -4,7 +4,7 @@ import ast
 import graphlib
 from pathlib import Path
 
-from tests.test_imports import imported, modules
+from tests.helpers.import_lines import imported, modules
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION = 350, 50

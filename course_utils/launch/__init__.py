@@ -77,7 +77,7 @@ from ..hardware import sharing
 from ..processes import interrupts
 from .beyond.nodes import Nodes
 from .beyond.slurm_job import Slurm
-from .call import Call, NotSendable, refused_briefly, require_count, require_seconds, short
+from .call import Call, NotSendable, refused_briefly, require_count, require_notebook, require_seconds, short
 from .display import panel, variables
 from .forkserver import handle, rendezvous
 from .forkserver.handle import shutdown, warm
@@ -171,8 +171,7 @@ def _run(call, on, world_size, timeout, backend, debug, keep_going):
             raise ValueError(
                 "keep_going works only for ranks that launch itself starts; those that on=… starts end together"
             )
-    if os.environ.get("COURSE_IN_WORKER"):
-        raise RuntimeError("launch was called inside a worker, which cannot start workers; call it from the notebook")
+    require_notebook("launch")
     surroundings.current_folder()  # raises if it has been deleted
     with contextlib.ExitStack() as stack:
         with refused_briefly():

@@ -14,8 +14,6 @@ from ..processes import payload
 from .watch.errors import LauncherError
 from .worker import unsendable
 
-_LAUNCHER = os.path.dirname(__file__) + os.sep
-
 
 class NotSendable(TypeError):
     """Raised if `what` cannot be sent to another process; `reason` is the text of the underlying error."""
@@ -37,8 +35,14 @@ def refused_briefly() -> Iterator[None]:
 
 def _refusal(error):
     frames = [tuple(frame)[:3] for frame in traceback.extract_tb(error.__traceback__)]
-    place = cells.own_line([frame for frame in frames if not frame[0].startswith(_LAUNCHER)])
+    place = cells.own_line([frame for frame in frames if not frame[0].startswith(cells.LAUNCHER)])
     return [f"\x1b[31m{type(error).__name__}\x1b[0m: {error}", *([f"  at {place}"] if place else [])]
+
+
+def require_notebook(what: str) -> None:
+    """Raise RuntimeError if `what`, which starts workers, is called inside one."""
+    if os.environ.get("COURSE_IN_WORKER"):
+        raise RuntimeError(f"{what} was called inside a worker, which cannot start workers; call it from the notebook")
 
 
 def require_seconds(timeout: object) -> None:

@@ -65,9 +65,8 @@ class Nodes(Place):
 
     @contextlib.contextmanager
     def ranks(self, start: Start) -> Iterator[Follower]:
-        backend, agents_backend = start.placement.backend, None
         with (
-            inherited(start, agents_backend) as (port, captured, surroundings_fd),
+            inherited(start, backend=None) as (port, captured, surroundings_fd),  # of the agents, which join no group
             surroundings.folder() as temporary,
             contextlib.ExitStack() as stack,
         ):
@@ -75,7 +74,7 @@ class Nodes(Place):
             visible = (captured.environment or {}).get("CUDA_VISIBLE_DEVICES")
             shares = self._gpus(start.world_size, start.placement, visible)
             job = Job(self.count, start.world_size // self.count, ("127.0.0.1", port), shares)
-            folder = stack.enter_context(made(temporary, start.call_fd, captured, backend, job))
+            folder = stack.enter_context(made(temporary, start.call_fd, captured, start.placement.backend, job))
             call_fd = Call(remote.run_agent_of_rank, (str(folder.path),)).dump()
             stack.callback(os.close, call_fd)
             agents = Agents(handle.current(), self.count, temporary, surroundings_fd, call_fd)

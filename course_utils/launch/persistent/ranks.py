@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...processes import interrupts
-from ..call import Call, refused_briefly, require_count, require_seconds
+from ..call import Call, refused_briefly, require_count, require_notebook, require_seconds
 from ..display import variables
 from ..display.columns import Columns
 from ..here import Here
@@ -62,10 +62,7 @@ class Ranks:
             require_seconds(timeout)
             self.world_size = Here().world_size(world_size)
             self.placement = Here().place(self.world_size, backend)
-        if os.environ.get("COURSE_IN_WORKER"):
-            raise RuntimeError(
-                "Ranks was called inside a worker, which cannot start workers; call it from the notebook"
-            )
+        require_notebook("Ranks")
         self._timeout = timeout
         self._output: Output | None = None  # of the latest request
         self._owner, self._pool = os.getpid(), Pool(self.world_size, self.placement, debug)

@@ -5,18 +5,15 @@ is no other error.
 """
 
 import bdb
-import os
 import re
 import signal
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from ... import cells
 from ..forkserver.protocol import Frame, Phase
 from .errors import Interrupted, LauncherError, WorkerError
 from .outcome import Outcome, is_in_torch_distributed, names_of
 
-_LAUNCHER = str(Path(__file__).parents[1]) + os.sep
 _LOG_OF_CALLS = "/torch/distributed/c10d_logger.py"  # a wrapper around each collective
 _ALL_CALL_THE_SAME = (
     "Every rank must call the same collectives, in the same order, equally often, and with the same shape and dtype."
@@ -195,7 +192,7 @@ def place_of(frames: Sequence[Frame]) -> str:
     """Describe where a rank is: `in all_reduce at Cell In[3], line 6: dist.all_reduce(x)`, or `running`."""
     own = cells.innermost(frames)
     if own is None:
-        return "running" if not frames or frames[-1].file.startswith(_LAUNCHER) else f"in {frames[-1].function}"
+        return "running" if not frames or frames[-1].file.startswith(cells.LAUNCHER) else f"in {frames[-1].function}"
     if any(frame.file == bdb.__file__ for frame in frames):
         return f"at a debugger's prompt at {cells.own_line(frames)}"
     called = [frame.function for frame in frames[own + 1 :] if not frame.file.endswith(_LOG_OF_CALLS)]

@@ -4,15 +4,25 @@ So a torchrun script's main() runs unchanged. So does a tutorial's that sets MAS
 12355, where nothing listens here.
 """
 
+import datetime
 import functools
 import inspect
 import os
 import sys
+from typing import Any
 
 from ...hardware import rank_device
 from ...processes import network
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+def set_timeout(timeout: datetime.timedelta, group: Any) -> None:
+    """Make `timeout` the timeout of collectives in the process group `group`."""
+    import torch.distributed as dist
+
+    c10d = dist.distributed_c10d
+    (getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout)(timeout, group)  # before torch 2.13 the latter
 
 
 class Joining:
@@ -66,7 +76,6 @@ class Joining:
                 "with launch(…, backend=None)"
             )
         if (timeout := given.get("timeout")) is not None:
-            set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout  # before 2.13
             set_timeout(timeout, self._ours)
         if not self._has_said and dist.get_rank() == 0:
             print("init_process_group: there is a process group already; it is used as it is")

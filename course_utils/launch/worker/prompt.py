@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ... import cells
 from ...processes import interrupts
 from ..forkserver.protocol import Asked, Typed
+from . import joining
 
 if TYPE_CHECKING:
     from .listener import Listener
@@ -61,7 +62,6 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
     if dist is not None:
         passed: collections.Counter[tuple[str, int]] = collections.Counter()
         c10d = dist.distributed_c10d
-        set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout  # torch 2.11 has the latter
 
         def open_prompt(rank=0, skip=0, timeout_s=3600):
             """Open a prompt in `rank`, after the first `skip` calls; the other ranks wait until it continues.
@@ -75,7 +75,7 @@ def take_over(listener: Listener | None, send: Callable[[object], None]) -> None
                 return
             if timeout_s is not None:  # a shorter timeout would end the ranks that wait
                 for group in list(c10d._world.pg_map):
-                    set_timeout(datetime.timedelta(seconds=timeout_s), group)
+                    joining.set_timeout(datetime.timedelta(seconds=timeout_s), group)
             if dist.get_rank() == rank:
                 _Debugger(listener, send, then=dist.barrier).set_trace(frame)
             else:

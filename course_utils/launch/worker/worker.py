@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import cells, hardware
@@ -38,7 +37,6 @@ _MOST_LINES = 1_000  # kept at the beginning of a long traceback, and at its end
 
 _Clock = Callable[[], float]
 _Join = Callable[[], object]  # joins the process group
-_LAUNCHER = str(Path(__file__).parents[1]) + os.sep
 _channel: Any = None  # to the notebook
 listener: Listener | None = None  # receives from the notebook while the worker runs
 _now = time.monotonic
@@ -235,7 +233,7 @@ def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: boo
     `doing` is what the launcher was doing, "" if the worker function was running; or a function that returns that text.
     """
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LAUNCHER):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(cells.LAUNCHER):
         trace = trace.tb_next
     trace = None if doing else cells.from_own(trace)  # without frames of the launcher or a check
     described = traceback.TracebackException(type(error), error, trace)
