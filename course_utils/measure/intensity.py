@@ -24,11 +24,11 @@ def place(layer: torch.nn.Module, x: torch.Tensor) -> tuple[float, float]:
 def roof(device: torch.device | str, dtype: torch.dtype = torch.float32) -> tuple[float, float]:
     """Return the (GB/s, GFLOP/s) that `device` reaches, from a 64 MiB copy (read and written) and a product in `dtype`.
 
-    A roof is what the device can do, so the fastest repeat counts, not the median.
+    A roof is what the device can do, so the fastest of ten repeats counts here, not the median.
     """
     side = 1024 if torch.device(device).type == "cpu" else 8192
     matrix, source = torch.randn(side, side, device=device, dtype=dtype), torch.zeros(2**24, device=device)
     target = torch.empty_like(source)
     copies = throughput.measure(lambda: target.copy_(source), 2 * source.nbytes / 1e9, repeats=10, block_s=0.05)
     products = throughput.measure(lambda: matrix @ matrix, 2 * side**3 / 1e9, repeats=10, block_s=0.05)
-    return copies.samples_per_s_range[1], products.samples_per_s_range[1]
+    return copies.num_samples / min(copies.seconds), products.num_samples / min(products.seconds)

@@ -1,12 +1,14 @@
-"""Timings with synchronised devices, discarded warm-up and repeats."""
+"""Timing steps, alone or in turn: devices synchronised, warm-up left out, a median with the middle half."""
 
 import contextlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from .. import hardware
 
@@ -31,15 +33,33 @@ class Timing:
         return self.num_samples / self.median_s
 
     @property
-    def samples_per_s_range(self) -> tuple[float, float]:
-        """The slowest and the fastest repeat, in samples/s."""
-        return self.num_samples / max(self.seconds), self.num_samples / min(self.seconds)
+    def middle_half_s(self) -> tuple[float, float]:
+        """The quartiles, in seconds: half of the repeats lie between them."""
+        return quartiles(self.seconds)[::2]
+
+    @property
+    def samples_per_s_half(self) -> tuple[float, float]:
+        """The middle half in samples/s, the slower rate first."""
+        quick_s, slow_s = self.middle_half_s
+        return self.num_samples / slow_s, self.num_samples / quick_s
 
     def __str__(self):
         digits = 1 if self.median_s >= 0.01 else 3
-        low, middle, high = (f"{1e3 * s:.{digits}f}" for s in (min(self.seconds), self.median_s, max(self.seconds)))
+        low, middle, high = (f"{1e3 * s:.{digits}f}" for s in quartiles(self.seconds))
         blocks = f" blocks of {self.block}" if self.block > 1 else ""
-        return f"{middle} ms (median of {len(self.seconds)}{blocks}, {low}–{high})"
+        return f"{middle} ms (median of {len(self.seconds)}{blocks}, half of them {low}–{high})"
+
+
+def quartiles(values: Iterable[float]) -> tuple[float, float, float]:
+    """Return the lower quartile, the median and the upper quartile of `values`; of one value, three times that."""
+    values = list(values)
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else 3 * values
+    return low, middle, high
+
+
+def ratio(first: Timing, second: Timing) -> tuple[float, float, float]:
+    """Return the quartiles of `first` over `second`, both from one `in_turn`: a ratio for each pair of repeats."""
+    return quartiles(a / b for a, b in zip(first.seconds, second.seconds, strict=True))
 
 
 def now(device: torch.device | str | None = None) -> float:
@@ -67,6 +87,36 @@ def measure(
         step()
     block = block_length(step, block_s) if block_s else 1
     return Timing(tuple(time_block(step, block) for _ in range(repeats)), num_samples, block)
+
+
+def in_turn(
+    steps: Mapping[Any, Callable[[], object]],
+    rounds: int = 7,
+    num_samples: float | Mapping[Any, float] = 1,
+    warmup: int | Mapping[Any, int] = 1,
+    repeats: int | Mapping[Any, int] = 1,
+    block_s: float = 0.0,
+) -> dict[Any, Timing]:
+    """Time each step of {name: step} in every round, so that a slow moment hits them all; return {name: Timing}.
+
+    A turn is `warmup` untimed steps, then `repeats` timed ones, or blocks as in `measure`, whose length is estimated
+    once. Numbers may differ by step, as {name: number}. In a worker every rank must call it, without `block_s`. The
+    ranks meet before each turn, so a rank whose step does nothing stays idle while the others work.
+    """
+    blocks = {name: block_length(step, block_s) if block_s else 1 for name, step in steps.items()}
+    seconds: dict[Any, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            if dist.is_initialized():
+                dist.barrier()
+            for _ in range(_of(warmup, name)):
+                step()
+            seconds[name] += [time_block(step, blocks[name]) for _ in range(_of(repeats, name))]
+    return {name: Timing(tuple(each), _of(num_samples, name), blocks[name]) for name, each in seconds.items()}
+
+
+def _of(numbers, name):
+    return numbers[name] if isinstance(numbers, Mapping) else numbers
 
 
 def block_length(step: Callable[[], object], block_s: float) -> int:

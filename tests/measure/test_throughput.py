@@ -26,8 +26,58 @@ def test_measure_leaves_the_warm_up_out_and_keeps_each_repeat():
     assert sum(timing.seconds) <= in_all - sum(took[:2])
     assert timing.median_s == sorted(timing.seconds)[1]
     assert timing.samples_per_s == 32 / timing.median_s
-    assert timing.samples_per_s_range == (32 / max(timing.seconds), 32 / min(timing.seconds))
-    assert f"{timing.median_s * 1e3:.1f} ms (median of 3, " in str(timing)
+    assert f"{timing.median_s * 1e3:.1f} ms (median of 3, half of them " in str(timing)
+
+
+@pytest.mark.parametrize("values, expected", [
+    ([3.0], (3, 3, 3)), ([4, 0, 1, 3, 2], (1, 2, 3)), ([9, 1, 2, 3, 4, 5, 900], (2.5, 4, 7)),
+])  # fmt: skip
+def test_the_middle_half_does_not_see_what_is_rare(values, expected):
+    assert throughput.quartiles(values) == expected
+    timing = throughput.Timing(tuple(values), num_samples=8)
+    assert (timing.middle_half_s, timing.median_s) == (expected[::2], expected[1])
+    assert timing.samples_per_s_half == (8 / expected[2], 8 / expected[0])
+
+
+def test_ratios_are_taken_turn_by_turn():
+    slow, quick = throughput.Timing((3.0, 4.0, 8.0)), throughput.Timing((2.0, 2.0, 2.0))
+    assert throughput.ratio(slow, quick) == (1.75, 2, 3) and throughput.ratio(quick, quick) == (1, 1, 1)
+    with pytest.raises(ValueError, match="shorter"):
+        throughput.ratio(slow, throughput.Timing((1.0,)))
+
+
+def played(monkeypatch, **seconds):
+    """Return ({name: step}, the names in the order of the calls); steps take so many seconds of a played clock."""
+    clock, called = [0.0], []
+    monkeypatch.setattr(throughput, "now", lambda: clock[0])
+
+    def make_step(name):
+        def step():
+            called.append(name)
+            clock[0] += seconds[name]
+
+        return step
+
+    return {name: make_step(name) for name in seconds}, called
+
+
+def test_steps_take_turns_in_every_round(monkeypatch):
+    steps, called = played(monkeypatch, a=0.01, b=0.03)
+    found = throughput.in_turn(steps, 2, {"a": 64, "b": 128}, warmup={"a": 2, "b": 0}, repeats={"a": 1, "b": 2})
+    assert "".join(called) == "aaabb" * 2
+    assert [(name, len(each.seconds), each.num_samples) for name, each in found.items()] == [
+        ("a", 2, 64),
+        ("b", 4, 128),
+    ]
+    assert [each.median_s for each in found.values()] == pytest.approx([0.01, 0.03])
+
+
+def test_a_turn_may_be_a_block_whose_length_is_found_once(monkeypatch):
+    steps, called = played(monkeypatch, quick=0.01, slow=0.03)
+    found = throughput.in_turn(steps, 2, warmup=0, block_s=0.02)
+    assert called == ["quick", "slow", *2 * ["quick", "quick", "slow"]]
+    assert [each.block for each in found.values()] == [2, 1]
+    assert [each.median_s for each in found.values()] == pytest.approx([0.01, 0.03])
 
 
 def test_a_block_of_steps_has_one_reading_of_the_clock_at_its_end(monkeypatch):
@@ -46,7 +96,7 @@ def test_a_block_of_steps_has_one_reading_of_the_clock_at_its_end(monkeypatch):
     block = ["reading", *5 * ["step"], "reading"]
     assert happened == ["step", "reading", "step", "reading", *block, *block]
     assert timing.seconds == pytest.approx((0.02, 0.02)) and timing.samples_per_s == pytest.approx(1600)
-    assert str(timing) == "20.0 ms (median of 2 blocks of 5, 20.0–20.0)"
+    assert str(timing) == "20.0 ms (median of 2 blocks of 5, half of them 20.0–20.0)"
     assert throughput.measure(step, block_s=0.001).block == 1  # a step that is longer than the block
 
 

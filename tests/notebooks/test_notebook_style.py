@@ -18,7 +18,7 @@ from course_utils.measure.claims import NOT_HERE, NOT_MEASURED
 from tools import notebooks
 
 MAX_CODE_LINES, SHORT_CODE_LINES, MAX_WORDS, MAX_BYTES = 30, 8, 120, 500_000
-MIN_CELLS, MAX_CELLS, MAX_CHAPTER_WORDS, MAX_LINE = 25, 65, 3200, 100
+MAX_LINE = 100
 
 
 @dataclass
@@ -371,15 +371,6 @@ def file_is_normalised(chapter):
 
 
 @rule
-def length_is_a_chapters(chapter):
-    cells = len(chapter.nb.cells)
-    if not MIN_CELLS <= cells <= MAX_CELLS:
-        yield f"there are {cells} cells, a chapter has {MIN_CELLS} to {MAX_CELLS}"
-    if (words := chapter.num_words) > MAX_CHAPTER_WORDS:
-        yield f"there are {words:,} words of prose, {MAX_CHAPTER_WORDS:,} are the limit: cut what does not teach"
-
-
-@rule
 def code_lines_fit_the_page(chapter):
     for i, cell in chapter.code:
         longest = max(cell.source.splitlines(), key=len, default="")
@@ -576,9 +567,6 @@ BREACHES = [
         file_is_normalised,
         put(PLAIN, outputs=[new_output("display_data", data={notebooks.WIDGET_VIEW: {}, "text/plain": "IntSlider"})]),
     ),
-    (length_is_a_chapters, lambda nb, path: nb.cells.__delitem__(slice(-10, None))),
-    (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("x") for _ in range(60))),
-    (length_is_a_chapters, lambda nb, path: nb.cells.extend(new_markdown_cell("word " * 100) for _ in range(33))),
     (code_lines_fit_the_page, put(PLAIN, source=f"x = 1\ny = '{100 * 'y'}'")),
 ]
 

@@ -43,13 +43,10 @@ def bandwidth_curve(timings):
 
     Sizes are in bytes.
     """
-    shares = torch.tensor([0.75, 0.5, 0.25], dtype=torch.float64)
-    rows = []
-    for num_bytes, timing in timings.items():
-        seconds = torch.tensor(timing.seconds, dtype=torch.float64).quantile(shares)
-        rows.append((num_bytes / seconds / 1e9).tolist())
-    slower, rates, faster = map(list, zip(*rows))
-    return list(timings), rates, (slower, faster)
+    slower, faster = (
+        [rate / 1e9 for rate in rates] for rates in zip(*(t.samples_per_s_half for t in timings.values()))
+    )
+    return list(timings), [timing.samples_per_s / 1e9 for timing in timings.values()], (slower, faster)
 
 
 def as_record(curves):

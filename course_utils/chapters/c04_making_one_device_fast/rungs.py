@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ...measure import intensity, memory, throughput
+from ...measure import intensity, memory
 
 
 def fast_dtype(device):
@@ -47,22 +47,6 @@ def _compiles():
     return bool(
         (shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton")
     )
-
-
-def measure(steps, num_samples, discard, rounds=5, block=3):
-    """Time {name: step} in one run; return {name: Timing of a step}.
-
-    `num_samples` is {name: samples per step}. Every round runs all steps, so that a disturbance does not hit one alone.
-    A turn begins with untimed steps, 1 or {name: number} in `discard`: they use up batches that loader workers prepared
-    during other turns. Then a block of `block` steps is timed, with one wait for the device at its end.
-    """
-    seconds = dict.fromkeys(steps, ())
-    for _ in range(rounds):
-        for name, step in steps.items():
-            for _ in range(discard.get(name, 1)):
-                step()
-            seconds[name] += (throughput.time_block(step, block),)
-    return {name: throughput.Timing(each, num_samples[name], block) for name, each in seconds.items()}
 
 
 def peak_mb(step, device):

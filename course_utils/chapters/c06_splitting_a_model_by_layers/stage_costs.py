@@ -95,17 +95,18 @@ def time_passes(stages, x, y):
 def measure(stages, x, y, sizes, rounds=12):
     """Return {size: (forward seconds, backward seconds)} of one micro-batch of each size, a value per stage.
 
-    Every round takes all `sizes` (in samples) in turn; one untimed round comes first. Interference only adds time, so
-    each value is the minimum over the rounds.
+    Every round takes all `sizes` (in samples) in turn; one untimed round comes first. Each value is the median over the
+    rounds.
     """
     found = _rounds(lambda size: time_passes(stages, x[:size], y[:size]), sizes, rounds)
     return {
-        size: tuple([min(each) for each in zip(*one_way)] for one_way in zip(*runs)) for size, runs in found.items()
+        size: tuple([statistics.median(each) for each in zip(*one_way)] for one_way in zip(*runs))
+        for size, runs in found.items()
     }
 
 
 def account(model, x, y, sizes, rounds=12):
-    """Split the time of one micro-batch: return {"4 samples": {part: milliseconds}, …}, minima as in `measure`.
+    """Split the time of one micro-batch: return {"4 samples": {part: milliseconds}, …}, medians as in `measure`.
 
     "forward" is the forward pass, "input gradients" the backward pass with frozen weights, "weight gradients" the extra
     time of the full backward pass. "of that, adding" is only adding a gradient to every `p.grad`.
@@ -113,7 +114,7 @@ def account(model, x, y, sizes, rounds=12):
     found = _rounds(lambda size: _parts_of_step(model, x[:size].detach(), y[:size]), sizes, rounds)
     parts = {}
     for size, runs in found.items():
-        forward, frozen, backward, adding = (1e3 * min(each) for each in zip(*runs))
+        forward, frozen, backward, adding = (1e3 * statistics.median(each) for each in zip(*runs))
         parts[f"{size} samples"] = {
             "forward": forward,
             "input gradients": frozen,

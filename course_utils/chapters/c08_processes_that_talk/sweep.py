@@ -1,9 +1,4 @@
-"""Time several ways to do one thing at many sizes, in workers.
-
-Sizes take turns, so that a disturbance hits them all.
-"""
-
-import statistics
+"""Time several ways to do one thing at many sizes, in workers."""
 
 import torch
 
@@ -14,27 +9,21 @@ MIB = 2**20
 
 
 def time_ways(backend, make_ways, sizes, rounds, repeats):
-    """Return this rank's {(way, bytes): seconds}, the lower quartile of all repeats.
+    """Return this rank's {(way, bytes): median seconds}.
 
-    Interference only adds time, hence the lower quartile. `make_ways(x)` returns {name: function} for a tensor x of
-    each of `sizes` (bytes), on this rank's GPU for "nccl", else on the CPU. Everything runs `rounds` times. From 1 MiB
-    on there are fewer repeats, since large messages vary less.
+    `make_ways(x)` returns {name: function} for a tensor x of each of `sizes` (bytes), on this rank's GPU for "nccl",
+    else on the CPU. All take turns in `rounds` rounds. From 1 MiB on there are fewer repeats, since large messages vary
+    less.
     """
-    device, seconds = hardware.rank_device() if backend == "nccl" else torch.device("cpu"), {}
-    for _ in range(rounds):
-        for num_bytes in sizes:
-            dtype = torch.float32 if num_bytes % 4 == 0 else torch.uint8
-            x = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=device)
-            turns = repeats if num_bytes < MIB else 3 if num_bytes <= 4 * MIB else 1
-            for name, way in make_ways(x).items():
-                timing = throughput.measure(way, warmup=1, repeats=turns)
-                seconds.setdefault((name, num_bytes), []).extend(timing.seconds)
-    return {case: lower_quartile(each) for case, each in seconds.items()}
-
-
-def lower_quartile(seconds):
-    """Return the lower quartile of `seconds`, or the value itself if there is only one."""
-    return statistics.quantiles(seconds, n=4)[0] if len(seconds) > 1 else seconds[0]
+    device, steps, turns = hardware.rank_device() if backend == "nccl" else torch.device("cpu"), {}, {}
+    for num_bytes in sizes:
+        dtype = torch.float32 if num_bytes % 4 == 0 else torch.uint8
+        x = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=device)
+        for name, way in make_ways(x).items():
+            steps[name, num_bytes] = way
+            turns[name, num_bytes] = repeats if num_bytes < MIB else 3 if num_bytes <= 4 * MIB else 1
+    found = throughput.in_turn(steps, rounds, repeats=turns)
+    return {case: timing.median_s for case, timing in found.items()}
 
 
 def slowest(by_rank):

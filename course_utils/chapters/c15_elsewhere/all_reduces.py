@@ -18,7 +18,7 @@ def seconds(folder, sizes, cycle_ms=None):
     import torch
     import torch.distributed as dist
 
-    from ...measure.turns import in_turn
+    from ...measure.throughput import in_turn
     from ...parallel import ring
 
     hvd.init()

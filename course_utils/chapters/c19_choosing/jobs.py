@@ -5,7 +5,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from ...measure import alive, memory, turns
+from ...measure import alive, memory, throughput
 
 
 def held(model, x, y):
@@ -59,10 +59,7 @@ def causes(model, x, y, load=lambda: None, rounds=4):
         "silent": training_step(model, *mine),
         "whole": training_step(model, x, y),
     }
-    # Take the minimum, because disturbances only add time.
-    took = {
-        name: min(timing.seconds) for name, timing in turns.in_turn(ways, rounds=rounds, warmup=1, repeats=1).items()
-    }
+    took = {name: timing.median_s for name, timing in throughput.in_turn(ways, rounds).items()}
     mean, slowest = torch.tensor(
         [took["silent"] / num_ranks, took["silent"]], dtype=torch.float64, device=x.device
     ).split(1)

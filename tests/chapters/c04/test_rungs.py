@@ -53,14 +53,6 @@ def test_a_gpu_compiles_with_a_compiler_only(monkeypatch):
         assert list(rungs.not_here("cuda")) == ["7 torch.compile"]
 
 
-def test_all_steps_take_turns():
-    calls = []
-    steps = {name: lambda name=name: calls.append(name) for name in "ab"}
-    timings = rungs.measure(steps, {"a": 64, "b": 128}, discard={"b": 2}, rounds=2, block=2)
-    assert "".join(calls) == "aaabbbb" * 2
-    assert [(len(timing.seconds), timing.num_samples) for timing in timings.values()] == [(2, 64), (2, 128)]
-
-
 def test_the_peak_is_that_of_the_whole_step():
     net, x = nn.Linear(100, 100), torch.zeros(250, 100)
 

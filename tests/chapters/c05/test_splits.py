@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from course_utils.chapters.c05_data_parallelism import account, device_zero, figures, splits
-from course_utils.measure import memory, rounds, throughput
+from course_utils.measure import memory
 from course_utils.models import LectureNet
 
 matplotlib.use("agg")
@@ -70,25 +70,6 @@ def test_remedies_spread_outputs_then_state():
     assert list(held) == ["device 0", "device 1", "device 2", "device 3"]
     assert held["device 3"] == {part: num_bytes / 1e6 for part, num_bytes in other.items()}
     assert "count stands alone" in device_zero.measured(None, wide, 64, num_gpus=1)
-
-
-def test_rounds_go_through_all_cases_and_blocks_fill_their_time(monkeypatch):
-    clock, happened = [0.0], []
-    monkeypatch.setattr(throughput, "now", lambda: clock[0])
-
-    def make_step(case, seconds):
-        def step():
-            happened.append(case)
-            clock[0] += seconds
-
-        return step
-
-    found = rounds.measure({"quick": make_step("quick", 0.01), "slow": make_step("slow", 0.03)}, num_rounds=2)
-    assert happened == ["quick", "slow", *2 * ["quick", "quick", "slow"]]
-    assert found.ms == pytest.approx({"quick": 10, "slow": 30})
-    found = rounds.Rounds({"a": [3.0, 4.0, 8.0], "b": [2.0, 2.0, 3.0]})
-    assert found.ms == {"a": 3000, "b": 2000}
-    assert found.ratios([("a", "b"), ("b", "b")]) == ([1.5, 1.0], ([1.5, 1.0], [8 / 3, 1.0]))
 
 
 def spin(_):

@@ -1,7 +1,5 @@
 """Chapter 08's sweep times its methods at every size in turn, on the backend's device; the slowest rank counts."""
 
-import pytest
-
 from course_utils import launch
 from course_utils.chapters.c08_processes_that_talk import sweep
 
@@ -23,11 +21,6 @@ def test_a_tensor_has_as_many_bytes_as_its_size_says():
     seen = []
     sweep.time_ways("gloo", lambda x: {"look": lambda: seen.append(x.nbytes)}, SIZES, 1, 1)
     assert sorted(set(seen)) == sorted(SIZES)
-
-
-@pytest.mark.parametrize("seconds, expected", [([3.0], 3.0), ([1, 2, 3, 4, 5, 6, 7], 2), ([9, 1, 2, 3, 4, 5, 900], 2)])
-def test_the_lower_quartile_does_not_see_interference(seconds, expected):
-    assert sweep.lower_quartile(seconds) == expected
 
 
 def test_the_slowest_rank_counts_and_a_curve_holds_one_way():

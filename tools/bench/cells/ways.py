@@ -121,10 +121,10 @@ def marks_cost():
 
 
 def race(num_bytes, repeats=8):
-    """Seconds of the ring and of the library on this rank, run in turn; the lower quartile, as in chapter 08."""
+    """Seconds of the ring and of the library on this rank, run in turn; the medians, as in chapter 08."""
     x, found = torch.zeros(num_bytes // 4), {ring.all_reduce: [], dist.all_reduce: []}
     for i in range(repeats):
         for way in list(found)[:: (-1) ** i]:  # alternate the order, which affects caches
             dist.barrier()
             found[way] += throughput.measure(lambda: way(x), warmup=0, repeats=1).seconds
-    return [statistics.quantiles(times[1:], n=4)[0] for times in found.values()]
+    return [statistics.median(times[1:]) for times in found.values()]
