@@ -15,7 +15,7 @@ from .footprint import memory, peak
 from .lines import Line
 from .methods import Method, State, require_room, stages
 from .networks import Layer, Network, Work, transformer
-from .step import step
+from .step_time import step
 
 __all__ = [
     "GPU", "GPUS", "NCCL_NVLINK", "NCCL_PCIE", "Cluster", "Efficiency", "Group", "Layer", "Line", "Method", "Network",

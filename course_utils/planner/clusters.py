@@ -9,35 +9,43 @@ from .sizes import require
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The reachable shares of two peaks: matrix products, and memory bandwidth for everything else.
+    """The reachable shares of a GPU's peaks, the same for every job; each is from one published row (`published`).
 
-    Both are inputs, each from one published measurement or one of your own, and are the same for every job. `memory` is
-    265 of 320 GB/s, NVIDIA's vector add on a T4.
+    `matrix` is the share of the matrix peak in a large product that fills all multiprocessors, `attention` that of
+    fused attention. `memory` is the share of the bandwidth: 265 of 320 GB/s, NVIDIA's vector add on a T4.
     """
 
     matrix: float
+    attention: float
     memory: float = 265 / 320
 
 
-# With this, one layer of the 22 B model takes 7.7 ms forward on 8 A100 (Korthikanti and others, 2022).
-UP_TO_A100 = Efficiency(0.671)
-# With this, a 1 B model trains at 45,455 tokens/s on each of 8 H100 (llm-foundry).
-HOPPER = Efficiency(0.456)
+UP_TO_A100 = Efficiency(0.71, 0.335)
+HOPPER = Efficiency(0.62, 0.175)
+
+
+PYTHON = 52e-6  # seconds for an operation
 
 
 @dataclass(frozen=True)
 class GPU:
-    """One kind of GPU: memory in bytes, bandwidth in bytes/s, and the dense matrix peak in FLOP/s per precision."""
+    """One kind of GPU: memory in bytes, bandwidth in bytes/s, and the dense matrix peak in FLOP/s per precision.
+
+    Its `multiprocessors` decide how well the tiles of a matrix product fill it; 1 is for a device whose products are
+    not cut into tiles.
+    """
 
     name: str
     memory: float
     bandwidth: float
     peaks: dict[str, float]
     efficiency: Efficiency = UP_TO_A100
+    multiprocessors: int = 1
 
     def __post_init__(self):
         for name in ("memory", "bandwidth"):
             require(name, getattr(self, name), float)
+        require("multiprocessors", self.multiprocessors, int)
 
     def peak(self, precision: str) -> float:
         if precision not in self.peaks:
@@ -45,25 +53,24 @@ class GPU:
         return self.peaks[precision]
 
 
-def _gpu(name, gigabytes, bandwidth, fp32, sixteen=None, tf32=None):
+def _gpu(name, multiprocessors, gigabytes, bandwidth, fp32, sixteen=None, tf32=None):
     peaks = {"fp32": fp32, "tf32": tf32, "fp16": sixteen, "bf16": sixteen if tf32 else None}
     efficiency = HOPPER if name.startswith("H") else UP_TO_A100
-    return GPU(
-        name, gigabytes * 1e9, bandwidth * 1e9, {name: 1e12 * peak for name, peak in peaks.items() if peak}, efficiency
-    )
+    peaks = {precision: 1e12 * peak for precision, peak in peaks.items() if peak}
+    return GPU(name, gigabytes * 1e9, bandwidth * 1e9, peaks, efficiency, multiprocessors)
 
 
-# From the vendor's data sheets: memory in GB, bandwidth in GB/s, dense TFLOPS.
+# From the vendor's data sheets: multiprocessors, memory in GB, bandwidth in GB/s, dense TFLOPS.
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        _gpu("V100-16", 16, 900, 15.7, 125),
-        _gpu("V100-32", 32, 900, 15.7, 125),
-        _gpu("T4", 16, 320, 8.1, 65),
-        _gpu("A100-40", 40, 1555, 19.5, 312, 156),
-        _gpu("A100-80", 80, 2039, 19.5, 312, 156),
-        _gpu("H100", 80, 3350, 67, 989, 494.5),
-        _gpu("H200", 141, 4800, 67, 989, 494.5),
+        _gpu("V100-16", 80, 16, 900, 15.7, 125),
+        _gpu("V100-32", 80, 32, 900, 15.7, 125),
+        _gpu("T4", 40, 16, 320, 8.1, 65),
+        _gpu("A100-40", 108, 40, 1555, 19.5, 312, 156),
+        _gpu("A100-80", 108, 80, 2039, 19.5, 312, 156),
+        _gpu("H100", 132, 80, 3350, 67, 989, 494.5),
+        _gpu("H200", 132, 141, 4800, 67, 989, 494.5),
     )
 }
 
@@ -74,7 +81,8 @@ class Cluster:
 
     `inside` is the bus bandwidth of a collective within a node; `between` what one node sends to others over all its
     network cards; `ways` the library's algorithms for a collective. `dollars_per_hour` is the price of one GPU. `nodes`
-    is their number, or None for as many as a method needs.
+    is their number, or None for as many as a method needs. `call` is the seconds that Python takes for one operation,
+    while the device works on the one before; 0 for a device that works only while Python waits, as a CPU does.
     """
 
     gpu: GPU
@@ -84,12 +92,14 @@ class Cluster:
     ways: tuple[Way, ...] = NCCL_NVLINK
     dollars_per_hour: float = 0.0
     nodes: int | None = None
+    call: float = PYTHON
 
     if TYPE_CHECKING:  # the name of a GPU in the table works too
 
         def __init__(
             self, gpu: GPU | str, gpus_per_node: int = ..., inside: float = ..., between: float = ...,
             ways: tuple[Way, ...] = ..., dollars_per_hour: float = ..., nodes: int | None = ...,
+            call: float = ...,
         ) -> None: ...  # fmt: skip
 
     def __post_init__(self):

@@ -43,9 +43,11 @@ class Method:
     """A split over `data` × `tensor` × `pipeline` ranks, numbered as Megatron does: tensor first, pipeline last.
 
     `shard` is divided over the data-parallel ranks or, with `replicas` (HSDP), over those of one replica. `overlap`
-    hides communication behind compute; with `buckets`, gradients are copied to be sent, as DDP does by default. `state`
-    overrides the bytes per parameter. Not modelled: offloading to CPU or disk, LoRA and other frozen weights, mixtures
-    of experts, context parallelism, and quantized or fp8 training.
+    hides data-parallel communication behind compute, `tensor_overlap` tensor-parallel communication; with `buckets`,
+    gradients are copied to be sent, as DDP does by default. A stage's messages are divided over its tensor-parallel
+    ranks with `divided_messages`, else each rank sends them whole. Full recomputation `stops_early`, before a block's
+    last product, as torch.utils.checkpoint does. `state` overrides the bytes per parameter. Not modelled: offloading to
+    CPU or disk, LoRA and other frozen weights, mixtures of experts, context parallelism, and quantized or fp8 training.
     """
 
     data: int = 1
@@ -62,6 +64,9 @@ class Method:
     optimizer: str = "adam"
     overlap: bool = True
     buckets: bool = True
+    tensor_overlap: bool = False
+    divided_messages: bool = True
+    stops_early: bool = True
     state: State | None = None
 
     def __new__(cls, *args, **named):

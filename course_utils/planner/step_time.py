@@ -11,7 +11,15 @@ from .networks import Layer
 
 BUCKET = 25e6  # bytes of gradients that DDP sends at once
 # The kind of each line of a micro-batch. Recomputation belongs to the backward pass, so messages hide behind it too.
-FORWARD, BACKWARD = "forward", "backward"
+FORWARD, BACKWARD = WAYS = "forward", "backward"
+# The share of a hidden message's time by which it slows down what it hides behind: its kernels take multiprocessors and
+# memory bandwidth.
+INTERFERENCE = 0.9
+
+_TILES = "FLOP / (peak × efficiency), in tiles over the multiprocessors, or bytes / (bandwidth × efficiency)"
+_ATTENTION = "half the FLOP of all pairs / (peak × efficiency of fused attention)"
+_BYTES = "bytes read and written / (bandwidth × efficiency)"
+_AGAIN = "full recomputation"
 
 
 def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num_micro_batches: int) -> Line:
@@ -49,53 +57,80 @@ def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num
 
 def _micro_batch(layers, cluster, method):
     """The Line of forward and backward of one micro-batch on one stage."""
-    b, t, is_divided = method.micro_batch, method.tensor, method.sequence_parallel
-    flops_per_s = cluster.gpu.peak(method.precision) * cluster.gpu.efficiency.matrix
-    bytes_per_s = cluster.gpu.bandwidth * cluster.gpu.efficiency.memory
     kinds = Counter(layers)
     blocks = {layer: count for layer, count in kinds.items() if layer.is_block}
     again = blocks if method.checkpointing == "full" else {}
+    times = {layer: _of_layer(layer, cluster, method) for layer in kinds}
 
-    def products(kinds):
-        each = (
-            (count, [layer.on_rank(what, t) for what in ("flops", "idle", "products")])
-            for layer, count in kinds.items()
-        )
-        return b * sum(
-            count * max((flops + idle) / flops_per_s, moved / bytes_per_s) for count, (flops, idle, moved) in each
-        )
+    def line(kind, name, what, formula, kinds=kinds):
+        return Line(name, sum(count * times[layer][what] for layer, count in kinds.items()), "s", formula, kind=kind)
 
-    def rest(kinds, way):
-        return b / bytes_per_s * sum(count * layer.on_rank(way, t, is_divided) for layer, count in kinds.items())
-
-    def line(kind, name, value, formula):
-        return Line(name, value, "s", formula, kind=kind)
-
-    messages, said = _inside_layers(kinds, cluster, method)
-    forward = products(kinds)
-    rest_formula = "bytes read and written / (bandwidth × efficiency)"
-    hidden = 0 if is_divided else min(messages, forward)  # weight gradients, half of backward, need no message
     parts = [
-        line(FORWARD, "forward products", forward, "FLOP / (peak × efficiency), or bytes / (bandwidth × efficiency)"),
-        line(FORWARD, "forward, the rest", rest(kinds, "forward"), rest_formula),
-        line(FORWARD, "forward messages", messages, f"tensor parallel: {said}"),
-        line(BACKWARD, "backward products", 2 * forward, "twice the forward's"),
-        line(BACKWARD, "backward, the rest", rest(kinds, "backward"), rest_formula),
-        line(
-            BACKWARD, "backward messages", messages - hidden, "tensor parallel, minus what the weights' gradients hide"
-        ),
-        line(BACKWARD, "products again", products(again), "full recomputation"),
-        line(BACKWARD, "the rest again", rest(again, "forward"), "full recomputation"),
-        line(BACKWARD, "messages again", messages if again else 0, "full recomputation"),
-        _between_stages(layers, cluster, method),
+        line(FORWARD, "forward products", "forward products", _TILES),
+        line(FORWARD, "forward attention", "forward attention", _ATTENTION),
+        line(FORWARD, "forward, the rest", "forward rest", _BYTES),
+        line(BACKWARD, "backward products", "backward products", f"gradients of inputs and weights: {_TILES}"),
+        line(BACKWARD, "backward attention", "backward attention", f"2.5 times the forward's: {_ATTENTION}"),
+        line(BACKWARD, "backward, the rest", "backward rest", _BYTES),
+        line(BACKWARD, "products again", "products again", _AGAIN, again),
+        line(BACKWARD, "attention again", "forward attention", _AGAIN, again),
+        line(BACKWARD, "the rest again", "forward rest", _AGAIN, again),
     ]
     if method.checkpointing == "selective":
-        flops, moved = (
-            sum(count * getattr(layer.core, what) for layer, count in blocks.items()) for what in ("flops", "forward")
-        )
-        seconds = b / t * (flops / flops_per_s + moved / bytes_per_s)
-        parts.append(line(BACKWARD, "attention again", seconds, "selective recomputation"))
+        parts.append(line(BACKWARD, "attention again", "core", "selective recomputation", blocks))
+    parts += _tensor_messages(kinds, cluster, method, parts[3].value)
+    parts.append(_between_stages(layers, cluster, method))
+    calls = sum(count * layer.calls * (4 if layer in again else 3) for layer, count in kinds.items())
+    waiting = max(0.0, calls * cluster.call - sum(part.value for part in parts))
+    said = f"{calls} operations × {in_words(cluster.call, 's')}, minus what the GPU does meanwhile"
+    parts.append(Line("waiting for Python", waiting, "s", said, kind=BACKWARD))
     return total("a micro-batch", "s", parts)
+
+
+def _of_layer(layer, cluster, method):
+    """Seconds of one layer for one micro-batch, {what: seconds}."""
+    b, t, gpu = method.micro_batch, method.tensor, cluster.gpu
+    peak, shares, bytes_per_s = gpu.peak(method.precision), gpu.efficiency, gpu.bandwidth * gpu.efficiency.memory
+
+    def of_shapes(shapes):
+        return [shape.seconds(b, t, gpu, method.precision) for shape in shapes]
+
+    found = Counter({f"{way} rest": b * layer.on_rank(way, t, method.sequence_parallel) / bytes_per_s for way in WAYS})
+    scores = of_shapes(layer.core.shapes)
+    pairs = [*of_shapes(layer.split.shapes), *scores]
+    for work, over in ((layer.whole, 1), (layer.split, t)):
+        if not work.shapes:
+            seconds = b / over * max((work.flops + work.idle) / (peak * shares.matrix), work.products / bytes_per_s)
+            pairs.append((seconds, 2 * seconds))
+    found["forward products"], found["backward products"] = map(sum, zip(*pairs))
+    found["products again"] = found["forward products"]
+    if method.stops_early and layer.split.shapes:
+        found["products again"] -= of_shapes(layer.split.shapes[-1:])[0][0]
+    if scores:
+        found["core"] = sum(forward for forward, _ in scores) + b / t * layer.core.forward / bytes_per_s
+    else:  # fused; a causal mask hides half of the pairs
+        found["forward attention"] = b / t * layer.core.flops / 2 / (peak * shares.attention)
+        found["backward attention"] = 2.5 * found["forward attention"]
+    return found
+
+
+def _tensor_messages(kinds, cluster, method, backward_products_s):
+    """The Lines of tensor parallelism's messages that no products hide."""
+    messages, said = _inside_layers(kinds, cluster, method)
+    backward, hides = messages, ""
+    if method.tensor_overlap:
+        messages = backward = messages / method.tensor
+        hides = f", sent in {method.tensor} pieces, of which products hide all but the first"
+    elif not method.sequence_parallel:  # the weights' gradients, half of these products, need no message
+        backward -= min(messages, backward_products_s / 2)
+        hides = ", minus what the weights' gradients hide"
+    lines = [
+        Line("forward messages", messages, "s", f"tensor parallel: {said}", kind=FORWARD),
+        Line("backward messages", backward, "s", f"tensor parallel{hides}", kind=BACKWARD),
+    ]
+    if method.checkpointing == "full":
+        lines.append(Line("messages again", messages, "s", _AGAIN, kind=BACKWARD))
+    return lines
 
 
 def _inside_layers(kinds, cluster, method):
@@ -118,10 +153,16 @@ def _between_stages(layers, cluster, method):
     """The Line of a stage's messages to its neighbours; each tensor-parallel rank sends its part."""
     if method.pipeline == 1:
         return Line("messages between stages", 0.0, "s")
-    num_bytes = method.micro_batch * layers[0].output / method.tensor
+    num_bytes = method.micro_batch * layers[0].output / (method.tensor if method.divided_messages else 1)
     line = send(num_bytes, method.world_size <= cluster.gpus_per_node, cluster)
     formula = f"a block's output there, its gradient back: 4 × {method.chunks} × {line.formula}"
     return Line("messages between stages", 4 * method.chunks * line.value, "s", formula, line.source)
+
+
+def _beside(messages_s, computing_s):
+    """The seconds that messages add to the computing that they hide behind."""
+    hidden = min(messages_s, computing_s)
+    return messages_s - hidden + INTERFERENCE * hidden
 
 
 def _gradients(cut, own, slowest, cluster, method, m):
@@ -132,7 +173,7 @@ def _gradients(cut, own, slowest, cluster, method, m):
     backward = sum(line.value for line in slowest.parts if line.kind == BACKWARD)
 
     def behind_backward(name, line, least=0.0):
-        exposed = max(least, line.value - backward) if method.overlap else line.value
+        exposed = max(least, _beside(line.value, backward)) if method.overlap else line.value
         hides = ", minus what the backward pass hides" if method.overlap else ""
         return Line(name, exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source)
 
@@ -146,7 +187,7 @@ def _gradients(cut, own, slowest, cluster, method, m):
     forward = slowest.value - backward
     exposed = 3 * m * each.value
     if method.overlap:
-        exposed = m * (max(0.0, each.value - forward) + max(0.0, 2 * each.value - backward)) + 2 * first
+        exposed = m * (_beside(each.value, forward) + _beside(2 * each.value, backward)) + 2 * first
     said = (
         f"3 × {m} × {in_words(each.value, 's')}{', minus what computing hides' if method.overlap else ''}: "
         f"{each.formula}"

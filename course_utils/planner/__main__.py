@@ -1,0 +1,145 @@
+"""Plan a training job from the command line: memory, step and price of the fastest methods, or of one.
+
+python -m course_utils.planner --model llama-3-8b --gpus 64xA100-80 --batch 1024
+python -m course_utils.planner --model llama-3-8b --gpus 8xH100 --batch 16 --method shard=full,micro_batch=2
+python -m course_utils.planner --config config.json --sequence 4096 --gpus 8xH100 --batch 64
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from functools import partial
+from typing import Any
+
+from . import Cluster, Method, Network, Plan, plan, presets
+from .published import seen
+from .search import best
+
+_COLUMNS = "data tensor pipeline chunks shard replicas recomputation micro-batch seconds tokens/s MFU GB limit".split()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line, plan, and print a table or JSON; a wrong argument ends with one sentence."""
+    asked = _parser().parse_args(arguments)
+    try:
+        make, cluster = _maker(asked), _cluster(asked)
+    except ValueError as error:
+        sys.exit(f"planner: {error}")
+    network = make()  # a function of one's own may raise what it likes
+    if not isinstance(network, Network):
+        sys.exit(f"planner: --model {asked.model} returned a {type(network).__name__}, and must return a Network")
+    try:
+        if asked.method is not None:
+            said = plan(network, cluster, _method(asked.method, cluster), asked.batch)
+            found = [(said, "" if said.fits else "does not fit")]
+        else:
+            found = [(each.plan, f"{each.limit} {each.share:.0%}") for each in best(network, cluster, asked.batch)]
+    except (ValueError, TypeError) as error:
+        sys.exit(f"planner: {error}")
+    if asked.json:
+        print(json.dumps([_as_dict(each) for each, _ in found], indent=2))
+        return
+    print(f"{network.parameters / 1e9:,.2f} billion parameters, {asked.gpus}, {asked.batch:,} sequences a step\n")
+    _print_table([_row(each, limit) for each, limit in found])
+    fastest, _ = found[0]
+    print(f"\n{fastest if asked.method is not None or asked.lines else _price(fastest)}\n\n{seen(fastest)}")
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m course_utils.planner", description=__doc__.splitlines()[0])
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument(
+        "--model", help=f"{', '.join(presets.NETWORKS)}; or module:function, which returns a planner.Network"
+    )
+    model.add_argument("--config", metavar="FILE", help="a Hugging Face model configuration, config.json")
+    parser.add_argument("--sequence", type=int, metavar="TOKENS", help="tokens of a sample, if not the model's usual")
+    parser.add_argument("--compiled", action="store_true", help="norms and activations are fused, as a compiler's are")
+    parser.add_argument("--gpus", required=True, metavar="64xA100-80", help="number and kind of GPUs, eight a node")
+    parser.add_argument("--between", type=float, metavar="GBIT", help="Gbit/s of all network cards of a node")
+    parser.add_argument("--dollars", type=float, default=0.0, metavar="PRICE", help="of a GPU and hour")
+    parser.add_argument("--batch", type=int, required=True, help="sequences a step, over all GPUs")
+    parser.add_argument(
+        "--method", metavar="data=8,tensor=2,…", help="plan this method instead of searching the fastest"
+    )
+    parser.add_argument("--lines", action="store_true", help="print every term of the fastest plan")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _maker(asked) -> Callable[[], object]:
+    options = {"fused": asked.compiled} | ({"sequence": asked.sequence} if asked.sequence else {})
+    if asked.config:
+        network = presets.from_config(asked.config, **options)
+        return lambda: network
+    if asked.model in presets.NETWORKS:
+        return partial(presets.NETWORKS[asked.model], **options)
+    module, separator, name = asked.model.partition(":")
+    if not separator:
+        raise ValueError(
+            f"--model {asked.model} is not known: give {', '.join(presets.NETWORKS)}, or module:function of your own"
+        )
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"--model {asked.model}: {error}") from error
+
+
+def _cluster(asked) -> Cluster:
+    cluster = replace(presets.cluster(asked.gpus), dollars_per_hour=asked.dollars)
+    return replace(cluster, between=asked.between * 1e9 / 8) if asked.between is not None else cluster
+
+
+def _method(text: str, cluster: Cluster) -> Method:
+    """The Method that "tensor=2,shard=full" names; `data` is what the cluster's GPUs leave."""
+    kinds = {field.name: field.type for field in fields(Method)}
+    given: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if kinds.get(name) is bool:
+            given[name] = value.lower() in ("", "true", "yes", "1")
+        else:
+            given[name] = int(value) if value.isdecimal() else value
+    rest = given.get("tensor", 1) * given.get("pipeline", 1)
+    num_gpus = cluster.gpus_per_node * (cluster.nodes or 1)
+    return Method(**({"data": max(1, num_gpus // rest)} | given))
+
+
+def _row(found: Plan, limit: str):
+    method = found.method
+    return [
+        method.data, method.tensor, method.pipeline, method.chunks, method.shard, method.replicas, method.checkpointing,
+        method.micro_batch, f"{found.step.value:.3g}", f"{found.tokens_per_s:,.0f}", f"{found.mfu:.0%}",
+        f"{found.peak.value / 1e9:.0f}", limit,
+    ]  # fmt: skip
+
+
+def _print_table(rows):
+    lines = [_COLUMNS, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        print("  ".join(f"{cell:>{width}s}" for cell, width in zip(line, widths)).rstrip())
+
+
+def _price(found: Plan) -> str:
+    tokens = 1e9
+    hours = tokens / found.tokens_per_s / 3600
+    price = f", {hours * found.cluster.dollars_per_hour:,.0f} dollars" if found.cluster.dollars_per_hour else ""
+    return f"The first: {hours:,.0f} GPU hours for a billion tokens{price}."
+
+
+def _as_dict(found: Plan):
+    return {
+        "method": {name: value for name, value in asdict(found.method).items() if name != "state"},
+        "step_s": found.step.value, "tokens_per_s_a_gpu": found.tokens_per_s, "mfu": found.mfu,
+        "peak_bytes": found.peak.value, "fits": found.fits,
+        "step": {line.name: line.value for line in found.step.parts},
+        "memory": {line.name: line.value for line in found.memory.parts},
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

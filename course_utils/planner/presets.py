@@ -1,0 +1,106 @@
+"""Well-known language models and clusters by name, for the command line and for plans in one line."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from .clusters import GPUS, Cluster
+from .collective_costs import NCCL_NVLINK
+from .networks import Network, transformer
+
+_FUSED = {"dropout": False, "fused_attention": True}
+LLAMA = {"gated": True, "biases": False, "positions": False, "tied": False, **_FUSED}
+
+
+def _llama_3(hidden, layers, heads, width, sequence=8192, fused=False):
+    return transformer(
+        hidden, layers, heads, sequence, 128256, feed_forward=width, kv_heads=8, fused=fused, **LLAMA
+    )  # fmt: skip
+
+
+def _llama_2(hidden, layers, heads, kv_heads, width, sequence=4096, fused=False):
+    return transformer(
+        hidden, layers, heads, sequence, 32000, feed_forward=width, kv_heads=kv_heads, fused=fused, **LLAMA
+    )  # fmt: skip
+
+
+def _mpt(hidden, layers, heads, sequence=2048, fused=False):
+    return transformer(hidden, layers, heads, sequence, 50368, biases=False, fused=fused, **_FUSED)
+
+
+def _gpt(hidden, layers, heads, sequence=2048, fused=True):
+    return transformer(hidden, layers, heads, sequence, 51200, fused=fused)
+
+
+# Sizes as torchtitan (Llama 3), fms-fsdp (Llama 2), llm-foundry (MPT) and Narayanan and others (2021, GPT) print them.
+# Each takes `sequence`, the tokens of a sample, and `fused`, as in `transformer`.
+NETWORKS: dict[str, Callable[..., Network]] = {
+    "llama-3-8b": partial(_llama_3, 4096, 32, 32, 14336),
+    "llama-3-70b": partial(_llama_3, 8192, 80, 64, 28672),
+    "llama-3-405b": partial(_llama_3, 16384, 126, 128, 53248),
+    "llama-2-7b": partial(_llama_2, 4096, 32, 32, 32, 11008),
+    "llama-2-13b": partial(_llama_2, 5120, 40, 40, 40, 13824),
+    "llama-2-70b": partial(_llama_2, 8192, 80, 64, 8, 28672),
+    "mpt-125m": partial(_mpt, 768, 12, 12),
+    "mpt-350m": partial(_mpt, 1024, 24, 16),
+    "mpt-760m": partial(_mpt, 1536, 24, 12),
+    "mpt-1b": partial(_mpt, 2048, 24, 16),
+    "mpt-3b": partial(_mpt, 2560, 32, 20),
+    "mpt-7b": partial(_mpt, 4096, 32, 32),
+    "mpt-13b": partial(_mpt, 5120, 40, 40),
+    "mpt-30b": partial(_mpt, 7168, 48, 56),
+    "mpt-70b": partial(_mpt, 8192, 80, 64),
+    "gpt-1.7b": partial(_gpt, 2304, 24, 24),
+    "gpt-18b": partial(_gpt, 6144, 40, 48),
+    "gpt-175b": partial(_gpt, 12288, 96, 96),
+    "gpt-530b": partial(_gpt, 20480, 105, 128),
+}
+# Bytes/s inside and between nodes of eight GPUs: nccl-tests' bus bandwidths, and eight cards of 200 or 400 Gbit/s.
+_LINKS = {"A100-40": (235e9, 200e9), "A100-80": (235e9, 200e9), "H100": (370e9, 400e9), "H200": (370e9, 400e9)}
+
+
+def cluster(text: str) -> Cluster:
+    """The Cluster that "64xA100-80" names: so many GPUs, eight in a node, or all of them in one node if fewer.
+
+    Raises ValueError if the text or the GPU is not known.
+    """
+    number, _, name = text.partition("x")
+    if not number.isdecimal() or int(number) < 1 or name not in _LINKS:
+        raise ValueError(
+            f"{text!r} names no cluster: give a number and a kind of GPU, as in 64xA100-80, of {', '.join(_LINKS)}"
+        )
+    per_node, (inside, between) = min(8, int(number)), _LINKS[name]
+    if int(number) % per_node:
+        raise ValueError(f"{text!r}: a node has {per_node} GPUs, and {number} GPUs fill no whole number of nodes")
+    return Cluster(GPUS[name], per_node, inside, between, NCCL_NVLINK, nodes=int(number) // per_node)
+
+
+def from_config(path: str | Path, sequence: int | None = None, fused: bool = False) -> Network:
+    """The Network of a Hugging Face model configuration, a decoder's `config.json`.
+
+    `sequence` is the tokens of a sample, by default the model's longest. Raises ValueError for a file that is no such
+    configuration.
+    """
+    try:
+        config = json.loads(Path(path).read_text(encoding="utf-8"))
+        sizes = [config.get(new, config.get(old)) for new, old in _SIZES]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is no model configuration that can be read: {error}") from error
+    missing = [new for (new, _), size in zip(_SIZES, sizes) if not isinstance(size, int)]
+    if missing:
+        raise ValueError(f"{path} has no number for {', '.join(missing)}: a decoder's config.json has them")
+    hidden, layers, heads, vocabulary, longest = sizes
+    is_llama = "intermediate_size" in config and "num_key_value_heads" in config
+    options = LLAMA | {"tied": config.get("tie_word_embeddings", False)} if is_llama else _FUSED
+    return transformer(
+        hidden, layers, heads, sequence or longest, vocabulary,
+        feed_forward=config.get("intermediate_size") or config.get("n_inner"),
+        kv_heads=config.get("num_key_value_heads"), fused=fused, **options,
+    )  # fmt: skip
+
+
+_SIZES = (
+    ("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
+    ("vocab_size", "vocab_size"), ("max_position_embeddings", "n_positions"),
+)  # fmt: skip

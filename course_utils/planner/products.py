@@ -1,0 +1,61 @@
+"""The seconds of matrix products: tiles in waves over a GPU's multiprocessors, or bytes where those take longer."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+from .clusters import GPU
+
+# Rows and columns of the tiles that a kernel computes at once, and their speed relative to the largest: a smaller tile
+# reads more bytes for each product, but leaves fewer multiprocessors idle in the last wave.
+TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.85))
+# How many times as long a product of 16-bit numbers takes if a size is no multiple of 8: matrix units cannot be used.
+MISALIGNED = 16.0
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product for one sample, (rows × depth) times (depth × columns).
+
+    With `count`, each sample has that many products of its own, as attention has one for each head. Else the second
+    factor is a weight, and the samples of a micro-batch are rows of one product. `split` is what tensor parallelism
+    divides: "columns", "depth" or "count".
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    split: str
+    count: int = 0
+
+    def seconds(self, micro_batch: int, tensor: int, gpu: GPU, precision: str) -> tuple[float, float]:
+        """The seconds of the forward pass and of the backward pass on one of `tensor` ranks."""
+        m, n, k, count = self.rows, self.columns, self.depth, float(self.count * micro_batch)
+        if not self.count:
+            m, count = m * micro_batch, 1.0
+        if self.split == "columns":
+            n //= tensor
+        elif self.split == "depth":
+            k //= tensor
+        else:
+            count = count / tensor
+        shares, element_bytes = gpu.efficiency, 4 if precision in ("fp32", "tf32") else 2
+        speeds = gpu.multiprocessors, gpu.peak(precision) * shares.matrix, gpu.bandwidth * shares.memory
+        forward = _seconds(m, n, k, count, element_bytes, *speeds)
+        of_input, of_weight = (_seconds(*sizes, count, element_bytes, *speeds) for sizes in ((m, k, n), (k, n, m)))
+        return forward, of_input + of_weight
+
+
+@lru_cache(maxsize=2**14)
+def _seconds(rows, columns, depth, count, element_bytes, multiprocessors, flops_per_s, bytes_per_s):
+    if multiprocessors == 1:
+        computing = 2.0 * count * rows * columns * depth / flops_per_s
+    else:
+        computing = min(
+            ceil(count * ceil(rows / a) * ceil(columns / b) / multiprocessors) * a * b / speed for a, b, speed in TILES
+        )
+        computing *= 2.0 * depth * multiprocessors / flops_per_s
+    if element_bytes == 2 and multiprocessors > 1 and (rows % 8 or columns % 8 or depth % 8):
+        computing *= MISALIGNED
+    moved = count * element_bytes * (rows * depth + depth * columns + rows * columns)
+    return max(computing, moved / bytes_per_s)

@@ -1,0 +1,111 @@
+"""The fastest methods for a job: all splits, ways to shard and to recompute, and micro-batches that fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import Plan, plan
+from .clusters import Cluster
+from .methods import Method
+from .networks import Network
+
+FREE = 0.1  # of a GPU's memory: what the allocator and NCCL keep is not in the plan
+
+
+@dataclass(frozen=True)
+class Found:
+    """A Plan, and what limits its speed: the largest share of the step that is neither product nor attention."""
+
+    plan: Plan
+    limit: str
+    share: float
+
+
+def best(network: Network, cluster: Cluster, batch: int, num_gpus: int | None = None, count: int = 10) -> list[Found]:
+    """The `count` fastest plans on `num_gpus` (by default all of the cluster's) that leave a tenth of the memory free.
+
+    Raises ValueError if no method fits, or none divides the batch.
+    """
+    if num_gpus is None:
+        num_gpus = cluster.gpus_per_node * (cluster.nodes or 1)
+    fitting, least = [], float("inf")
+    for methods in _candidates(network, cluster, batch, num_gpus):
+        for method in methods:  # of growing micro-batches
+            try:
+                found = plan(network, cluster, method, batch)
+            except ValueError:
+                break
+            least = min(least, found.peak.value)
+            if found.peak.value > (1 - FREE) * cluster.gpu.memory:
+                break
+            fitting.append(found)
+    if not fitting:
+        needs = (
+            f"the least that a method needs is {least / 1e9:,.0f} GB a GPU" if least < float("inf") else "none divides"
+        )
+        raise ValueError(
+            f"no method trains this on {num_gpus} {cluster.gpu.name} with a batch of {batch}: {needs}, and "
+            f"{(1 - FREE) * cluster.gpu.memory / 1e9:,.0f} GB are there; take more GPUs, or another batch"
+        )
+    fitting.sort(key=lambda found: found.step.value)
+    return [Found(found, *_limit(found)) for found in fitting[:count]]
+
+
+def _divisors(number):
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _candidates(network: Network, cluster: Cluster, batch: int, num_gpus: int) -> Iterator[list[Method]]:
+    """Lists of methods that differ in the micro-batch alone, the smallest first."""
+    num_blocks = sum(layer.is_block for layer in network.layers)
+    recomputed = ["none", "full"]
+    if any(layer.core.forward for layer in network.layers):  # fused attention recomputes its scores in any case
+        recomputed.insert(1, "selective")
+    for tensor in _divisors(num_gpus):
+        if tensor > cluster.gpus_per_node or (network.heads and network.heads % tensor):
+            continue
+        for pipeline in _divisors(num_gpus // tensor):
+            data = num_gpus // tensor // pipeline
+            if num_blocks % pipeline or batch % data:
+                continue
+            micro_batches = [size for size in _divisors(batch // data) if size & (size - 1) == 0]
+            for chunks in (1, 2) if pipeline > 1 and num_blocks % (2 * pipeline) == 0 else (1,):
+                for shard, replicas in _shardings(data, pipeline, tensor, cluster):
+                    for checkpointing in recomputed:
+                        yield [
+                            Method(
+                                data, tensor, pipeline, shard, replicas, tensor > 1 and network.tokens % tensor == 0,
+                                checkpointing, size, "interleaved" if chunks > 1 else "1f1b", chunks,
+                            )
+                            for size in micro_batches
+                        ]  # fmt: skip
+
+
+def _shardings(data, pipeline, tensor, cluster):
+    """(shard, replicas): whole on each rank, the optimizer's state divided, or everything, over all or over a node."""
+    if data == 1:
+        return [("none", 1)]
+    found = [("optimizer", 1)]
+    if pipeline == 1:  # else every micro-batch would gather the stage again
+        found.append(("full", 1))
+        in_node = cluster.gpus_per_node // tensor
+        if data > in_node > 1 and data % in_node == 0:
+            found.append(("full", data // in_node))
+    return found
+
+
+_GROUPS = {
+    "messages": "messages", "bubble": "bubble", "again": "recomputation", "waiting for Python": "Python",
+    "update": "update", "the rest": "bytes",
+}  # fmt: skip
+
+
+def _limit(found: Plan) -> tuple[str, float]:
+    micro_batches = found.step["micro-batches"].value / found.step["a micro-batch"].value
+    spent = dict.fromkeys(_GROUPS.values(), 0.0)
+    for line in found.step.all():
+        group = next((group for words, group in _GROUPS.items() if words in line.name), None)
+        if group and not line.parts:
+            within = any(line is part for part in found.step["a micro-batch"].all())
+            spent[group] += line.value * (micro_batches if within else 1)
+    most = max(spent, key=lambda group: spent[group])
+    return most, spent[most] / found.step.value

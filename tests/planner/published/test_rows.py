@@ -1,0 +1,87 @@
+"""The planner against whole published tables: what its documents say of its errors is so, for every kind of row."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from course_utils.planner import published
+from course_utils.planner.published import BOUND, INPUT, PREDICTION, SIBLING, Row, language_models, summary
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLES = Path(published.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(published.rows())
+
+
+def of(rows, *kinds):
+    return [row for row in rows if row.kind in kinds]
+
+
+def test_predictions_are_as_near_as_the_guide_says(rows):
+    found = summary(of(rows, PREDICTION))
+    assert found.number >= 350 and found.median <= 0.08 and found.within_25 >= 0.92, found
+    said = " ".join((ROOT / "docs" / "clusters.md").read_text(encoding="utf-8").split())
+    assert f"{found.number} published speeds" in said
+    assert f"median error is {100 * found.median:.0f} %, {100 * found.within_25:.0f} % of them lie within 25 %" in said
+    assert f"the worst is off by {100 * abs(found.worst):.0f} %" in said
+
+
+def test_small_models_on_one_node_are_predicted(rows):
+    found = [row for row in rows if row.source == "vTrain, one node" and row.kind == PREDICTION]
+    assert summary(found).median <= 0.15 and sum(abs(row.error) <= 0.3 for row in found) >= 0.8 * len(found)
+
+
+def test_a_row_is_an_input_if_its_table_says_what_was_fitted_to_it(rows):
+    kinds = Counter(row.kind for row in rows)
+    assert kinds[INPUT] <= 20 and kinds[BOUND] == 4 and kinds[SIBLING] > 0
+    for name, source in (("llm_foundry.csv", "llm-foundry"), ("bigscience.csv", "BigScience, 176 B prequel")):
+        marked = [row for row in csv.DictReader(open_table(name)) if row["input"]]
+        assert len(marked) == sum(row.source == source for row in of(rows, INPUT)) > 0
+    assert max(abs(row.error) for row in of(rows, INPUT)) <= 0.15
+
+
+def open_table(name):
+    return [line for line in (TABLES / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name, source", [("llm_foundry.csv", {"llm-foundry"}), (
+    "bigscience.csv", {"BigScience, 176 B prequel"}), ("vtrain.csv", {"vTrain, one node", "vTrain, several nodes"}),
+])  # fmt: skip
+def test_every_line_of_a_table_is_a_row(rows, name, source):
+    assert len(list(csv.DictReader(open_table(name)))) == sum(row.source in source for row in rows)
+
+
+def test_siblings_share_network_and_gpu_with_an_input(rows):
+    fitted = {(row.source, row.plan.network, row.plan.cluster.gpu.name) for row in of(rows, INPUT)}
+    alike = [row for row in of(rows, PREDICTION, SIBLING) if row.plan and row.source not in ("vTrain, one node",)]
+    for row in alike:
+        assert ((row.source, row.plan.network, row.plan.cluster.gpu.name) in fitted) == (row.kind == SIBLING), row.what
+
+
+def test_an_error_is_of_speed_whatever_the_unit():
+    assert Row("", "", "s a step", 2.0, 1.0).error == Row("", "", "tokens/s a GPU", 1.0, 2.0).error == 1.0
+    assert Row("", "", "GiB", 10.0, 8.0).error == pytest.approx(-0.2)
+
+
+def test_a_summary_counts_by_size_and_keeps_the_worst_sign():
+    found = summary(Row("", "", "GiB", 100.0, 100.0 + off) for off in (1, -2, 3, -4, -50))
+    assert (found.number, found.median, found.worst) == (5, pytest.approx(0.03), -0.5) and found.within_25 == 0.8
+    with pytest.raises(ValueError, match="no rows"):
+        summary([])
+
+
+def test_rows_that_are_missed_say_why():
+    assert all(row.reason for row in published.misses())
+
+
+def test_a_fitted_constant_matters(monkeypatch, rows):
+    """With products as fast as before any was fitted, the predictions are no longer what they are."""
+    monkeypatch.setattr("course_utils.planner.step_time.INTERFERENCE", 0.0)
+    changed = [row for row in language_models.llm_foundry() if row.kind != BOUND]
+    before = {row.what: row.error for row in rows if row.source == "llm-foundry"}
+    assert sum(abs(row.error - before[row.what]) > 0.02 for row in changed) > 20
