@@ -204,10 +204,8 @@ def torchtitan() -> Iterator[Row]:
             said = plan(_network("llama-3-8b", fused=fused), H100_500W, method, 2 * num_gpus)
             kind = INPUT if (num_gpus, fused) == (8, True) else PREDICTION
             yield _row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "tokens/s a GPU", found, said, kind)
-    for billions, data, micro_batch, checkpointing, found in (
-        (70, 32, 16, "full", 597.3),
-        (8, 8, 12, "selective", 4378),
-    ):
+    tensor_parallel = (70, 32, 16, "full", 597.3), (8, 8, 12, "selective", 4378.0)
+    for billions, data, micro_batch, checkpointing, tokens_per_s in tensor_parallel:
         method = Method(
             data, 8, shard="full", micro_batch=micro_batch, checkpointing=checkpointing, sequence_parallel=True,
             state=FP32_MASTERS,
