@@ -113,15 +113,15 @@ def held(spans, stage=0):
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]
 
 
-def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source=""):
+def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source="", placement=None):
     """Draw a box for each (stage, micro_batch, phase, begin, end), and leave idle time white.
 
     A row is a stage, colour and hatch are the phase, the number is the micro-batch. `num_stages` gives charts of fewer
-    stages the same height. `source` says where the times come from, if not from this machine.
+    stages the same height. `source` and `placement` are those of `plots.lines`.
     """
     rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
     whole = max(span[4] for span in spans) - min(span[3] for span in spans)
-    with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source) as (figure, axes):
+    with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source, placement=placement) as (figure, axes):
         draw_tasks(axes, spans, whole)
         name_tasks(figure)
         axes.set_yticks(range(rows), [f"stage {stage}" for stage in range(rows)])
