@@ -44,24 +44,7 @@ def lines(
     is_outside = num_names > (2 if recorded else 3)
     height = 2.9 + 0.1 * num_names if is_outside else 2.8
     with new_figure(xlabel, ylabel, title, height, source, placement) as (figure, axes):
-        for i, (name, (x, y, *spread)) in enumerate(series.items()):
-            colour = OWN_COLOURS.get(name, COLOURS[i % 7])
-            style = {
-                "color": colour,
-                "marker": MARKERS[i % 7] if marks else "",
-                "linestyle": DASHES[i % 7],
-                "markersize": 4,
-            }
-            if spread:
-                low, high = spread[0]
-                reach = [[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]]
-                axes.errorbar(x, y, yerr=reach, label=name, capsize=3, **style)
-            else:
-                axes.plot(x, y, label=name, **style)
-        for i, (name, (x, y)) in enumerate((recorded or {}).items()):
-            axes.plot(
-                x, y, label=name, color=("0.5", "0.2")[i % 2], marker=MARKERS[-1 - i % 7], linestyle=":", markersize=5
-            )
+        _draw_series(axes, series, recorded or {}, marks)
         if "x" in log:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
@@ -79,6 +62,27 @@ def lines(
         else:
             axes.legend()
         show(figure, alt)
+
+
+def _draw_series(axes, series, recorded, marks):
+    for i, (name, (x, y, *spread)) in enumerate(series.items()):
+        colour = OWN_COLOURS.get(name, COLOURS[i % 7])
+        style = {
+            "color": colour,
+            "marker": MARKERS[i % 7] if marks else "",
+            "linestyle": DASHES[i % 7],
+            "markersize": 4,
+        }
+        if spread:
+            low, high = spread[0]
+            reach = [[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]]
+            axes.errorbar(x, y, yerr=reach, label=name, capsize=3, **style)
+        else:
+            axes.plot(x, y, label=name, **style)
+    for i, (name, (x, y)) in enumerate(recorded.items()):
+        axes.plot(
+            x, y, label=name, color=("0.5", "0.2")[i % 2], marker=MARKERS[-1 - i % 7], linestyle=":", markersize=5
+        )
 
 
 def bars(values, ylabel, alt, title="", spread=None, prediction=None, source="", placement=None):
