@@ -26,7 +26,7 @@ OWN_COLOURS = {
     "asynchronous": COLOURS[2],
     "one worker": COLOURS[3],
 }
-_CAPTION_WIDTH = 125  # letters that fit below a figure
+_CAPTION_WIDTH = 110  # letters that fit below a figure
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
 STYLE = {
     "axes.spines.top": False,

@@ -3,11 +3,13 @@
 import ast
 import importlib
 import inspect
+import re
 
 import pytest
 
-from course_utils import plots
+from course_utils import hardware, plots
 from course_utils.grade.chapter_cells import of_notebook
+from tests.helpers import machines
 from tools import notebooks
 
 
@@ -88,3 +90,25 @@ def test_every_figure_of_a_chapter_names_the_origin_of_its_values(path):
 def test_such_a_figure_would_be_found(code, complaint):
     found = list(complaints([code], {"plots.bars": {"source", "placement"}}))
     assert [complaint in each for each in found] == [True] * (complaint is not None)
+
+
+ON_THE_CPU = {"00": "gloo", "07": "gloo", "10": "auto", "12": "gloo", "14": "gloo"}  # by chapter: the backend of launch
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
+@pytest.mark.parametrize("chapter", ON_THE_CPU)
+def test_figures_of_workers_on_the_cpu_do_not_name_a_gpu(chapter, num_gpus, monkeypatch):
+    """Four workers compute on the CPU here, except that chapter 10's and 12's take GPUs where each has its own."""
+    for name in ("CUDA_VISIBLE_DEVICES", "COURSE_DEVICE"):
+        monkeypatch.delenv(name, raising=False)
+    machines.play(monkeypatch, *[machines.A100] * num_gpus)
+    has_own = chapter in ("10", "12") and num_gpus >= 4
+    placement = hardware.choose_backend(4, "nccl" if has_own else ON_THE_CPU[chapter])
+    code = "\n".join(cell.source for cell in notebooks.read(notebooks.notebook_paths([chapter])[0]).cells)
+    ways = re.findall(r"\.placement\b(?:\.(\w+)\(\))?", code)
+    assert ways, "no figure of a launch"
+    for way in ways:
+        used = hardware.used(getattr(placement, way)() if way else placement)
+        assert ("4 × NVIDIA A100" in used) == has_own and ("NVIDIA" in used) == has_own, (
+            f"run.placement, {way or 'as it is'}: {used}"
+        )
