@@ -95,6 +95,7 @@ def test_a_caption_names_what_the_measurement_used_not_what_the_machine_has(show
 
 
 def test_a_figure_whose_values_come_from_nowhere_is_refused():
+    before = plt.get_fignums()
     with pytest.raises(TypeError, match=r"add placement=run\.placement .*, source=.…"):
         plots.bars({"a": 1.0}, "y", "A bar.")
-    assert not plt.get_fignums()
+    assert plt.get_fignums() == before

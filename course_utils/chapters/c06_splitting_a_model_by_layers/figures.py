@@ -39,7 +39,7 @@ def cut_in_two(alt):
         show(figure, alt)
 
 
-def schedules(charts, alt, until, source=""):
+def schedules(charts, alt, until, *, source):
     """Draw {title: spans} one below the other, and at the bottom how many micro-batches stage 0 holds.
 
     The time axis ends at `until`; a chart that goes on says until when. The spans begin at 0, as `pipeline.place` makes
@@ -78,7 +78,7 @@ def schedules(charts, alt, until, source=""):
         show(figure, alt)
 
 
-def phases_1f1b(spans, phases, alt, title="", source=""):
+def phases_1f1b(spans, phases, alt, title="", *, source):
     """Draw a chart of `spans` with a grey strip above each row for its `phases`.
 
     `phases` are as `pipeline.phases_1f1b` returns them.
