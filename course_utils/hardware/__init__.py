@@ -219,7 +219,8 @@ def _gpu_names(found: Iterable[GPU]) -> str:
 def used(*places: "Placement | torch.device") -> str:
     """What a measurement used, for figures: "2 × NVIDIA H200, 2 workers with NCCL".
 
-    Each place is the placement of a launch, or a device of this process. Machines are told apart from this one.
+    Each place is the placement of a launch, or a device of this process. A launch on other machines is named by its
+    note.
     """
     devices = [place for place in places if not isinstance(place, Placement)]
     said = [_cpu()] if any(device.type == "cpu" for device in devices) else []
