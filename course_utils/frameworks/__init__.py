@@ -21,6 +21,7 @@ __all__ = [
     "horovodrun",
     "keep",
     "meet_for_horovod",
+    "placement",
     "problem",
     "run",
     "source",
@@ -32,7 +33,7 @@ _RECORD = "frameworks"
 # TensorFlow's parameter-server coordinator crashed in its own C++ threads in one of sixty runs.
 _CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)
 
-_found, _failures, _from_record = {}, {}, set()
+_found, _failures, _placements, _from_record = {}, {}, {}, set()
 
 
 def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
@@ -67,13 +68,18 @@ def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
     except WorkerError as error:
         _failures[name] = str(error)
         raise
-    _found[name] = summary(run.results)
+    _found[name], _placements[name] = summary(run.results), run.placement
     return _found[name]
 
 
 def source():
     """Return the origin of `run`'s results for a figure's caption, or "" if all of it ran here."""
     return f"recorded on {recorded.latest(_RECORD).machine}" if _from_record else ""
+
+
+def placement(name):
+    """Return the placement of the launch that `run` made for `name`, for a figure's caption; None if recorded."""
+    return _placements.get(name)
 
 
 def ends_at(truth):

@@ -114,7 +114,7 @@ class Environment(Place):
             and hardware.choose_backend(1).device_type == "cuda"
         )
         note = f"{world_size} process{'es' * (world_size > 1)} with {FRAMEWORKS[self.framework]}"
-        return hardware.Placement(None, "cuda" if on_gpu else "cpu", note)
+        return hardware.Placement(None, "cuda" if on_gpu else "cpu", note, world_size)
 
     def shape(self, world_size, placement):
         raise ValueError(

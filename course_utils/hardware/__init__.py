@@ -7,7 +7,8 @@ not touched CUDA can still start workers that use it.
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import nvml
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, so not at run time
 
 __all__ = [
     "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "full_precision", "gpus",
-    "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "torch_version",
+    "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "torch_version", "used",
     "wait_for_gpus",
 ]  # fmt: skip
 
@@ -68,11 +69,24 @@ def default_world_size() -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the workers of one launch run; `note` is the line that announces it."""
+    """Where the workers of one launch run; `note` is the line that announces it.
+
+    `is_here` is false where they run on other machines.
+    """
 
     backend: str | None
     device_type: str
     note: str
+    world_size: int
+    is_here: bool = True
+
+    def on_cpu(self) -> "Placement":
+        """Return the placement of the same workers if all their tensors are on the CPU, where messages go by gloo."""
+        return replace(self, device_type="cpu", backend=self.backend and "gloo")
+
+    def on_gpus_with_nccl(self) -> "Placement":
+        """Return the placement of the same workers if they compute on GPUs only with NCCL, else on the CPU."""
+        return self if self.backend == "nccl" else self.on_cpu()
 
 
 def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
@@ -116,7 +130,7 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
         note = f"{workers} share {shared}{means}: right answers, not speed"
     if backend is None:
         note += "; the worker calls init_process_group itself"
-    return Placement(backend, "cuda" if num_gpus else "cpu", note)
+    return Placement(backend, "cuda" if num_gpus else "cpu", note, world_size)
 
 
 def _too_small_to_share(world_size: int) -> str:
@@ -190,11 +204,42 @@ def num_devices() -> int:
 def machine() -> str:
     """The machine in a few words, for figures: "2 × NVIDIA H200"."""
     found = _usable_gpus()
-    if not found:
-        cpu = f"{count(num_cores(), 'CPU core')} ({cpu_name()})"
-        return f"{cpu}, no GPU" if not gpus() else f"{cpu}, GPU not used"
+    return _gpu_names(found) if found else _cpu()
+
+
+def _cpu() -> str:
+    return f"{count(num_cores(), 'CPU core')} ({cpu_name()}), {'GPU not used' if gpus() else 'no GPU'}"
+
+
+def _gpu_names(found: Iterable[GPU]) -> str:
     names = Counter(gpu.name for gpu in found)
-    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in names.items())
+    return ", ".join(name if times == 1 else f"{times} × {name}" for name, times in names.items())
+
+
+def used(*places: "Placement | torch.device") -> str:
+    """What a measurement used, for figures: "2 × NVIDIA H200, 2 workers with NCCL".
+
+    Each place is the placement of a launch, or a device of this process. A launch on other machines is named by its
+    note.
+    """
+    devices = [place for place in places if not isinstance(place, Placement)]
+    said = [_cpu()] if any(device.type == "cpu" for device in devices) else []
+    indices = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+    if indices:
+        said.append(_gpu_names(gpus()[i] for i in indices))
+    sizes: dict[tuple[str, str | None], set[int]] = {}  # of launches that differ in the number of workers alone
+    for place in places:
+        if isinstance(place, Placement) and place.is_here:
+            sizes.setdefault((place.device_type, place.backend), set()).add(place.world_size)
+    for (device_type, backend), found in sizes.items():
+        *most, last = map(str, sorted(found))
+        workers = f"{', '.join(most)} and {last} workers" if most else count(int(last), "worker")
+        means = {"nccl": " with NCCL", "gloo": " with gloo", None: ""}[backend]
+        where = _cpu() if device_type == "cpu" else _gpu_names(gpus()[: max(found)])
+        said = [*(each for each in said if each != where), f"{where}, {workers}{means}"]
+    here = f"this machine: {'; '.join(said)}" if said else ""
+    away = dict.fromkeys(place.note for place in places if isinstance(place, Placement) and not place.is_here)
+    return "; ".join(filter(None, [here, *away]))
 
 
 def describe(full: bool = False) -> str:

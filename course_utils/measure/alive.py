@@ -42,12 +42,14 @@ class Step:
     """One training step of one rank.
 
     `num_bytes` are the bytes alive after each operation; `phases` is {phase: (first operation, operation after the
-    last)}; `messages` are the bytes each collective moved; `on_gpu` is the peak of torch's allocator, None on a CPU.
+    last)}; `messages` are the bytes each collective moved; `device` is where the step computed; `on_gpu` is the peak of
+    torch's allocator, None on a CPU.
     """
 
     num_bytes: tuple[int, ...]
     phases: dict[str, tuple[int, int]]
     messages: tuple[int, ...]
+    device: torch.device
     on_gpu: int | None = None
 
     @property
@@ -140,4 +142,4 @@ def watch_step(step: PhasedStep, tensors: Iterable[torch.Tensor], device: torch.
         before = torch.cuda.memory_allocated(device)
         peak = memory.allocated_peak(lambda: step(contextlib.nullcontext), device)
         on_gpu = alive.num_bytes[-1] + peak - before  # type: ignore[operator]  # on a GPU it is a number
-    return Step(tuple(alive.num_bytes), alive.phases, tuple(alive.messages), on_gpu)
+    return Step(tuple(alive.num_bytes), alive.phases, tuple(alive.messages), torch.device(device), on_gpu)

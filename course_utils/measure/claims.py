@@ -31,9 +31,11 @@ def claim(text: str, holds: bool, exact: bool = False) -> None:
     """Print `text`, a sentence about numbers just measured, and mark it if they contradict it.
 
     In a chapter's committed outputs every claim must hold; tests/notebooks/test_notebook_style.py checks that. On
-    another machine a claim may fail, and the output then says so. With COURSE_QUICK=1 claims are not judged, since
-    measurements are short. An `exact` claim is about counts, not times: it holds on every machine, quick or not, and
-    `python -m tools.solved` refuses a chapter in which one fails.
+    another machine a claim may fail, and the output then says so. So `text` says exactly what `holds` compares, with a
+    margin if there is one, and then the numbers: with "not on this machine" before it, it must be true as well.
+
+    With COURSE_QUICK=1 claims are not judged, since measurements are short. An `exact` claim is about counts, not
+    times: it holds on every machine, quick or not, and `python -m tools.solved` refuses a chapter in which one fails.
     """
     if is_quick() and not exact:
         print(f"{NOT_MEASURED}{text}")

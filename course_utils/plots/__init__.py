@@ -1,4 +1,4 @@
-"""Figures that several chapters draw: one palette, units on the axes, the machine in the caption, alternative text.
+"""Figures that several chapters draw: one palette, units on the axes, what was used in the caption, alternative text.
 
 Functions take plain values and show the figure. `alt` describes it in one line, and is also printed below it. Figures
 of a single chapter are in its package, in `course_utils.chapters`.

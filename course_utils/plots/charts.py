@@ -15,38 +15,36 @@ from .style import (
 
 
 def lines(
-    series, xlabel, ylabel, alt, title="", log="", recorded=None, prediction=None, marks=True, source="", units=None
+    series,
+    xlabel,
+    ylabel,
+    alt,
+    title="",
+    log="",
+    recorded=None,
+    prediction=None,
+    marks=True,
+    source="",
+    placement=None,
+    units=None,
 ):
     """Draw {name: (x values, y values)} or {name: (x, y, (low, high))}, the latter with error bars from low to high.
 
     `log` is "", "x" (base 2), "y" (base 10) or "xy" (both base 2). `recorded` has further series, measured elsewhere,
     with the source in their names. `prediction` is the student's {x: y}, with y None if no prediction was made. Without
-    `marks`, only lines are drawn. `source` names the origin of all values, if not this machine. `units` is {"x" or "y":
-    "bytes", "seconds" or "bytes/s"}: the unit of the values, for ticks such as 64 KiB, 10 ms or 1 GB/s.
+    `marks`, only lines are drawn. `units` is {"x" or "y": "bytes", "seconds" or "bytes/s"}: the unit of the values, for
+    ticks such as 64 KiB, 10 ms or 1 GB/s.
+
+    The caption says where the values come from, and needs one of two. `placement` is what a measurement used: the
+    placement of a launch (`run.placement`), a torch.device, or a list of these. `source` is the origin of values that
+    were counted, computed or published; beside a placement, it says what else the measurement depended on.
     """
     num_names = len(series) + len(recorded or {}) + any(value is not None for value in (prediction or {}).values())
     # A long legend is put above the axes, so that it hides no points.
     is_outside = num_names > (2 if recorded else 3)
     height = 2.9 + 0.1 * num_names if is_outside else 2.8
-    with new_figure(xlabel, ylabel, title, height, source) as (figure, axes):
-        for i, (name, (x, y, *spread)) in enumerate(series.items()):
-            colour = OWN_COLOURS.get(name, COLOURS[i % 7])
-            style = {
-                "color": colour,
-                "marker": MARKERS[i % 7] if marks else "",
-                "linestyle": DASHES[i % 7],
-                "markersize": 4,
-            }
-            if spread:
-                low, high = spread[0]
-                reach = [[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]]
-                axes.errorbar(x, y, yerr=reach, label=name, capsize=3, **style)
-            else:
-                axes.plot(x, y, label=name, **style)
-        for i, (name, (x, y)) in enumerate((recorded or {}).items()):
-            axes.plot(
-                x, y, label=name, color=("0.5", "0.2")[i % 2], marker=MARKERS[-1 - i % 7], linestyle=":", markersize=5
-            )
+    with new_figure(xlabel, ylabel, title, height, source, placement) as (figure, axes):
+        _draw_series(axes, series, recorded or {}, marks)
         if "x" in log:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
@@ -66,12 +64,33 @@ def lines(
         show(figure, alt)
 
 
-def bars(values, ylabel, alt, title="", spread=None, prediction=None, source=""):
+def _draw_series(axes, series, recorded, marks):
+    for i, (name, (x, y, *spread)) in enumerate(series.items()):
+        colour = OWN_COLOURS.get(name, COLOURS[i % 7])
+        style = {
+            "color": colour,
+            "marker": MARKERS[i % 7] if marks else "",
+            "linestyle": DASHES[i % 7],
+            "markersize": 4,
+        }
+        if spread:
+            low, high = spread[0]
+            reach = [[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]]
+            axes.errorbar(x, y, yerr=reach, label=name, capsize=3, **style)
+        else:
+            axes.plot(x, y, label=name, **style)
+    for i, (name, (x, y)) in enumerate(recorded.items()):
+        axes.plot(
+            x, y, label=name, color=("0.5", "0.2")[i % 2], marker=MARKERS[-1 - i % 7], linestyle=":", markersize=5
+        )
+
+
+def bars(values, ylabel, alt, title="", spread=None, prediction=None, source="", placement=None):
     """Draw {name: value} as bars; `spread` is {name: (low, high)}, `prediction` is {name: value} as in `lines`.
 
-    `source` names the origin of the values, if not this machine.
+    `source` and `placement` are those of `lines`.
     """
-    with new_figure("", ylabel, title, source=source) as (figure, axes):
+    with new_figure("", ylabel, title, source=source, placement=placement) as (figure, axes):
         axes.bar(list(values), list(values.values()), color=COLOURS[0], width=0.6)
         for i, (name, value) in enumerate(values.items()):
             top = value
@@ -94,12 +113,12 @@ def bars(values, ylabel, alt, title="", spread=None, prediction=None, source="")
         show(figure, alt)
 
 
-def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", limit=None):
+def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", placement=None, limit=None):
     """Draw {bar: {part: value}} as stacked bars; a part has the same colour and hatch in every bar.
 
-    `limit` is (name, value) of a horizontal line. `source` names the origin of the values, if not this machine.
+    `limit` is (name, value) of a horizontal line. `source` and `placement` are those of `lines`.
     """
-    with new_figure(xlabel, ylabel, title, source=source) as (figure, axes):
+    with new_figure(xlabel, ylabel, title, source=source, placement=placement) as (figure, axes):
         names = list(dict.fromkeys(part for values in parts.values() for part in values))
         bottom = [0.0] * len(parts)
         for i, name in enumerate(names):
@@ -123,12 +142,15 @@ def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", limit=None)
         show(figure, alt)
 
 
-def timeline(rows, alt, title="", xlabel="time (ms)", source=""):
+def timeline(rows, alt, title="", xlabel="time (ms)", source="", placement=None):
     """Draw {row: [(begin, end, what)]} as one bar per span; the same `what` always has the same colour and hatch.
 
-    `source` names the origin of the times, if not this machine.
+    `source` and `placement` are those of `lines`.
     """
-    with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows), source=source) as (figure, axes):
+    with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows), source=source, placement=placement) as (
+        figure,
+        axes,
+    ):
         kinds = list(dict.fromkeys(what for spans in rows.values() for _, _, what in spans))
         for y, spans in enumerate(rows.values()):
             for begin, end, what in spans:

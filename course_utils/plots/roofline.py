@@ -7,15 +7,17 @@ architectures", Communications of the ACM 52(4), 2009.
 from .style import COLOURS, DASHES, MARKERS, draw_prediction, new_figure, show
 
 
-def roofline(roofs, points, alt, title="", prediction=None, source=""):
+def roofline(roofs, points, alt, title="", prediction=None, source="", placement=None):
     """Draw {device: (GB/s, GFLOP/s)} as roofs, and {operation: (FLOP per byte, GFLOP/s reached)} as points below them.
 
-    `prediction` is the student's {FLOP per byte: GFLOP/s}, or None. `source` names the origin of the values, if not
-    this machine.
+    `prediction` is the student's {FLOP per byte: GFLOP/s}, or None. `source` and
+    `placement` are those of `lines`.
     """
     far = [intensity for intensity, _ in points.values()] + [peak / bandwidth for bandwidth, peak in roofs.values()]
     low, high = min(far) / 3, max(far) * 3
-    with new_figure("FLOP per byte of memory traffic", "GFLOP/s", title, height=3.1, source=source) as (figure, axes):
+    with new_figure(
+        "FLOP per byte of memory traffic", "GFLOP/s", title, height=3.1, source=source, placement=placement
+    ) as (figure, axes):
         axes.set_xscale("log")
         axes.set_yscale("log")
         for i, (name, (bandwidth, peak)) in enumerate(roofs.items()):

@@ -26,6 +26,7 @@ OWN_COLOURS = {
     "asynchronous": COLOURS[2],
     "one worker": COLOURS[3],
 }
+_CAPTION_WIDTH = 110  # letters that fit below a figure
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
 STYLE = {
     "axes.spines.top": False,
@@ -59,15 +60,21 @@ def keys(names, shade=lambda colour: colour):
 
 
 class new_figure:
-    """A figure with labelled axes and the machine in its caption, in the course's style."""
+    """A figure with labelled axes and the origin of its values in its caption, in the course's style.
 
-    def __init__(self, xlabel, ylabel, title, height=2.8, source=""):
-        self._labels, self._height, self._source = (xlabel, ylabel, title), height, source
+    `placement` is what a measurement on this machine used: the placement of a launch, a torch.device, or a list of
+    these. `source` says where other values come from, and what else a measurement's conditions were. Raises TypeError
+    without either: the machine may have a GPU that the measurement did not use.
+    """
+
+    def __init__(self, xlabel, ylabel, title, height=2.8, source="", placement=None):
+        self._labels, self._height = (xlabel, ylabel, title), height
+        self._source, self._placement = source, placement
 
     def __enter__(self):
         import matplotlib.pyplot as plt
 
-        caption = self._source or _caption()
+        caption = _caption(self._source, self._placement)
         # Undo the style if this block raises: __exit__ is not called then.
         with contextlib.ExitStack() as stack:
             stack.enter_context(plt.rc_context(STYLE))
@@ -84,10 +91,18 @@ class new_figure:
         self._context.__exit__(*exception)
 
 
-def _caption():
-    others = others_at_work()
-    shared = f"; shared while measured with {'; '.join(others)}" if others else ""
-    return f"this machine: {hardware.machine()}{shared}"
+def _caption(source, placement):
+    places = placement if isinstance(placement, (list, tuple)) else [] if placement is None else [placement]
+    if not source and not places:
+        raise TypeError(
+            "the figure's caption does not know where its values come from: add placement=run.placement or "
+            "placement=device if they were measured, source='…' if they were counted, computed or published"
+        )
+    parts = [source, hardware.used(*places)]
+    others = others_at_work() if places else []
+    if others:
+        parts.append(f"shared while measured with {'; '.join(others)}")
+    return textwrap.fill("; ".join(filter(None, parts)), _CAPTION_WIDTH)
 
 
 def draw_prediction(axes, prediction):

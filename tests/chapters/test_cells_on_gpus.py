@@ -26,6 +26,9 @@ train(device, num_steps=2)
 assert HAS_GPU
 truth = torch.rand(4, device=device)
 gb_per_s(lambda: truth.copy_(truth), 8, 2)
+asked = []
+gb_per_s(lambda: asked.append(1), 8, launches=50)
+assert len(asked) == 2 * 50  # to load the kernel, and to record it: Python asks for none of those that are timed
 two_clocks(8)
 """),
     "03": ("cpu device DEVICES digits BATCH_SIZE LR", """
@@ -64,6 +67,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 data_parallel_step(group, model, optimizer, *make_batches()[4])
 assert steps_per_second("small layers", 2, lambda: None, two.devices[1]) > 0
 assert account_for("small layers", 1, 2, parallel_apply).total_s > 0
+assert "waiting, and backward calls" in account_for("small layers", 1, 1, map).seconds  # autograd has its own thread
 train.images, train.labels = train.images[:16], train.labels[:16]
 next(train_digits(2, 16, lr=0.02))
 """),

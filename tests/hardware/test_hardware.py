@@ -345,11 +345,12 @@ def test_one_machine_says_the_same_everywhere(node, name):
     full, line = hardware.describe(full=True), hardware.describe()
     assert hardware.machine() == caption or not caption and hardware.machine().endswith(", no GPU")
     assert line.startswith(f"{hardware.machine()}; ")
-    assert style._caption() == f"this machine: {hardware.machine()}"
+    assert style._caption("", hardware.devices(8)) == f"this machine: {hardware.machine()}"
     for world_size, note in notes.items():
         placed = hardware.choose_backend(world_size)
         on_gpu = "GPU" in note and "CPU" not in note
-        assert placed == hardware.Placement("nccl" if "NCCL" in note else "gloo", "cuda" if on_gpu else "cpu", note)
+        backend, device_type = "nccl" if "NCCL" in note else "gloo", "cuda" if on_gpu else "cpu"
+        assert placed == hardware.Placement(backend, device_type, note, world_size)
     default = notes[hardware.default_world_size()]
     assert f"By default launch starts {default}." in line and f"III  08–12    {default}\n" in full
     assert ("Note: " in line) == (problem is not None) and (problem or "") in line and (problem or "")[1:] in full
@@ -403,7 +404,37 @@ def test_choose_backend(node, monkeypatch, num_gpus, world_size, backend, expect
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     if hardware.num_cores() < 2:
         pytest.skip("this container grants less than two cores")
-    assert hardware.choose_backend(world_size, backend) == hardware.Placement(*expected)
+    assert hardware.choose_backend(world_size, backend) == hardware.Placement(*expected, world_size)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "on_own", "shared"),
+    [
+        (0, "CPU, 4 workers with gloo", "CPU, 4 workers with gloo"),
+        (1, "CPU, 4 workers with gloo", "NVIDIA H200, 4 workers with gloo"),
+        (2, "CPU, 4 workers with gloo", "2 × NVIDIA H200, 4 workers with gloo"),
+        (4, "4 × NVIDIA H200, 4 workers with NCCL", "4 × NVIDIA H200, 4 workers with NCCL"),
+        (8, "4 × NVIDIA H200, 4 workers with NCCL", "4 × NVIDIA H200, 4 workers with NCCL"),
+    ],
+)
+def test_what_a_launch_of_four_used(node, num_gpus, on_own, shared):
+    """A chapter that computes on GPUs only where each worker has one; and one whose workers share them."""
+    node(*[H200] * num_gpus)
+    cpu = hardware.used(torch.device("cpu")).removeprefix("this machine: ")
+    placement = hardware.choose_backend(4)
+    for used, expected in ((placement.on_gpus_with_nccl(), on_own), (placement, shared)):
+        assert hardware.used(used) == f"this machine: {expected.replace('CPU', cpu)}"
+    assert hardware.used(placement.on_cpu()) == f"this machine: {cpu}, 4 workers with gloo"
+
+
+def test_what_several_launches_and_devices_used(node):
+    node(H200, H200, T4)
+    found = hardware.used(*map(hardware.choose_backend, (2, 1)), hardware.choose_backend(4), *hardware.devices(2))
+    assert found == (
+        "this machine: 2 × NVIDIA H200, 1 and 2 workers with NCCL; 2 × NVIDIA H200, Tesla T4, 4 workers with gloo"
+    )
+    away = hardware.Placement(None, "cuda", "2 × 2 workers as a job of Slurm", 4, is_here=False)
+    assert hardware.used(away) == "2 × 2 workers as a job of Slurm"
 
 
 def test_one_core_is_shared_by_all(node, monkeypatch):

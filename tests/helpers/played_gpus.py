@@ -187,6 +187,7 @@ def play_torch_cuda(patch, num_gpus):
         "get_device_properties": lambda device=None: properties,
         "is_bf16_supported": lambda including_emulation=True: True,
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "CUDAGraph": Graph, "graph": lambda graph: contextlib.nullcontext(),
         "Stream": Stream, "Event": Event, "stream": lambda stream: contextlib.nullcontext(),
         "current_stream": lambda device=None: Stream(device),
     }  # fmt: skip
@@ -217,6 +218,11 @@ class Stream:
 
     def is_capturing(self):
         return False
+
+
+class Graph:
+    def replay(self):
+        pass
 
 
 class Event:

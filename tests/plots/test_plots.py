@@ -3,9 +3,11 @@
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
-from course_utils import plots
+from course_utils import hardware, plots
 from course_utils.plots import style
+from tests.helpers import machines
 
 matplotlib.use("agg")
 
@@ -27,7 +29,14 @@ def test_ticks_have_the_unit_that_suits_them(unit, ticks):
 
 @pytest.mark.parametrize("prediction", [None, 2.0])
 def test_a_prediction_is_a_star_or_a_word_below_the_figure(prediction, shown, capsys):
-    plots.lines({"measured": ([1, 2], [1.0, 1.5])}, "workers", "times", "It rises.", prediction={2: prediction})
+    plots.lines(
+        {"measured": ([1, 2], [1.0, 1.5])},
+        "workers",
+        "times",
+        "It rises.",
+        prediction={2: prediction},
+        source="made up",
+    )
     stars = [line for line in shown[0].axes[0].lines if line.get_marker() == "*"]
     names = [text.get_text() for text in shown[0].axes[0].get_legend().get_texts()]
     assert [list(star.get_ydata()) for star in stars] == ([[2.0]] if prediction else [])
@@ -36,7 +45,9 @@ def test_a_prediction_is_a_star_or_a_word_below_the_figure(prediction, shown, ca
 
 
 def test_the_roof_bends_where_the_peak_is_reached(shown, capsys):
-    plots.roofline({"a device": (100, 1000)}, {"adding": (0.1, 9.0), "a product": (50, 900.0)}, "Two points.")
+    plots.roofline(
+        {"a device": (100, 1000)}, {"adding": (0.1, 9.0), "a product": (50, 900.0)}, "Two points.", source="a"
+    )
     (roof, *points) = shown[0].axes[0].lines
     (x, y) = (list(roof.get_xdata()), list(roof.get_ydata()))
     assert (x[1], y[1:]) == (10, [1000, 1000])
@@ -52,6 +63,39 @@ def test_a_figure_that_cannot_begin_leaves_no_style_behind(source, height, monke
     monkeypatch.setenv("COURSE_SHARED", "1")
     monkeypatch.setenv("COURSE_LOCKS", str(tmp_path))
     before, figures = dict(matplotlib.rcParams), plt.get_fignums()
-    with pytest.raises((RuntimeError, TypeError, ValueError)), style.new_figure("x", "y", "title", height, source):
-        pass
+    placement = None if source else torch.device("cpu")
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        with style.new_figure("x", "y", "title", height, source, placement):
+            pass
     assert dict(matplotlib.rcParams) == before and plt.get_fignums() == figures
+
+
+def caption(figure):
+    return " ".join(figure.get_supxlabel().split())
+
+
+def test_a_caption_names_what_the_measurement_used_not_what_the_machine_has(shown, monkeypatch):
+    machines.play(monkeypatch, "H200")
+    for name in ("CUDA_VISIBLE_DEVICES", "COURSE_DEVICE"):
+        monkeypatch.delenv(name, raising=False)
+    values = {"measured": ([1, 2], [1.0, 1.5])}
+    slow = {"source": "over a slow link", "placement": hardware.choose_backend(2, "gloo").on_cpu()}
+    for origin in (
+        {"placement": torch.device("cpu")},
+        {"placement": torch.device("cuda:0")},
+        slow,
+        {"source": "counted"},
+    ):
+        plots.lines(values, "x", "y", "A line.", **origin)
+    on_cpu, on_gpu, over_link, counted = map(caption, shown)
+    assert on_cpu.startswith("this machine: ") and on_cpu.endswith(", GPU not used") and "H200" not in on_cpu
+    assert on_gpu == "this machine: NVIDIA H200"
+    assert over_link == f"over a slow link; {on_cpu}, 2 workers with gloo"
+    assert counted == "counted"
+
+
+def test_a_figure_whose_values_come_from_nowhere_is_refused():
+    before = plt.get_fignums()
+    with pytest.raises(TypeError, match=r"add placement=run\.placement .*, source=.…"):
+        plots.bars({"a": 1.0}, "y", "A bar.")
+    assert plt.get_fignums() == before

@@ -86,15 +86,18 @@ def _arrow(axes, left, right, y):
     axes.annotate("", (right, y), (left, y), arrowprops=look, zorder=4)
 
 
-def repeats(values, xlabel, alt, title="", unit="seconds", prediction=None, source=""):
+def repeats(values, xlabel, alt, title="", unit="seconds", prediction=None, source="", placement=None):
     """Draw one row per name of {name: repeats}, from the top down, on a log10 axis.
 
     A point is one repeat, a bar the median. `unit` is "seconds" or "bytes", for ticks such as 10 ms. `prediction` is
-    {name: value} as in `lines`. `source` says where the values come from, if not from this machine.
+    {name: value} as in `lines`. `source` and `placement` are those of `lines`.
     """
     from matplotlib.ticker import LogLocator
 
-    with new_figure(xlabel, "", title, height=1.1 + 0.36 * len(values), source=source) as (figure, axes):
+    with new_figure(xlabel, "", title, height=1.1 + 0.36 * len(values), source=source, placement=placement) as (
+        figure,
+        axes,
+    ):
         names = list(values)
         for y, several in enumerate(values.values()):
             look = {

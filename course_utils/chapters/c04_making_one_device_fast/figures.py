@@ -175,13 +175,16 @@ def bit_layouts(formats, alt):
         show(figure, alt)
 
 
-def within_float16(curves, alt, title=""):
+def within_float16(curves, alt, title="", *, placement):
     """Draw {name: (powers of two, shares in %)} over the ranges where float16 has all digits, fewer, or none.
 
     float16 rounds to zero below 2**-25, is subnormal below 2**-14, and overflows to infinity from 2**16 on.
     """
     ranges = {"zero": (-60, -25), "fewer\ndigits": (-25, -14), "all digits": (-14, 16), "inf": (16, 24)}
-    with new_figure("size of a gradient", "% of non-zero gradients", title, height=3.0) as (figure, axes):
+    with new_figure("size of a gradient", "% of non-zero gradients", title, height=3.0, placement=placement) as (
+        figure,
+        axes,
+    ):
         for i, (name, (low, high)) in enumerate(ranges.items()):
             axes.axvspan(
                 low,
@@ -203,7 +206,7 @@ def within_float16(curves, alt, title=""):
         show(figure, alt)
 
 
-def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None, memory=None):
+def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None, memory=None, *, placement):
     """Draw {rung: (value, low, high)} in a row each of all `rungs`, from the top down, on a log10 axis.
 
     A rung without a value is "not here". `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is
@@ -211,7 +214,8 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None,
     """
     from matplotlib.ticker import LogLocator
 
-    with new_figure(xlabel, "", title, height=1.4 + 0.27 * len(rungs) + 0.17 * len(recorded or {})) as (figure, axes):
+    height = 1.4 + 0.27 * len(rungs) + 0.17 * len(recorded or {})
+    with new_figure(xlabel, "", title, height, placement=placement) as (figure, axes):
         if memory:
             axes = _beside_memory(figure, axes, rungs, memory)
         place = {rung: y for y, rung in enumerate(rungs)}

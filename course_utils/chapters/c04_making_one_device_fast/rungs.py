@@ -1,5 +1,6 @@
 """Versions of one training step: which of them a machine can run, their speed, and their memory."""
 
+import contextlib
 import copy
 import importlib.util
 import shutil
@@ -49,11 +50,14 @@ def _compiles():
     )
 
 
-def peak_mb(step, device):
+def peak_mb(step, device, warmup=3):
     """Return the peak MB that one `step(phase)` allocates with torch on `device`, above what was held before.
 
-    Weights and optimizer state do not count, nor does a CUDA graph's memory: all were allocated before.
+    Weights and optimizer state do not count, nor does a CUDA graph's memory: all were allocated before, since the step
+    runs `warmup` times first. A compiled step compiles in the first and records its graph in the next.
     """
+    for _ in range(warmup):
+        step(contextlib.nullcontext)
     return max(0.0, *memory.curve(step, device)[1])
 
 

@@ -7,6 +7,10 @@ from ...measure import throughput
 
 PHASES = ("load", "copy", "forward", "backward", "update")
 KINDS = {
+    # torch.compile names a kernel after all operations that it fused. How it runs stands in front: element by element
+    # (poi, for) or with sums over elements (red, per, spl). Its own convolutions and products begin with triton_tem.
+    "triton_poi": "fused, element-wise", "triton_for": "fused, element-wise",
+    "triton_red": "fused, with sums", "triton_per": "fused, with sums", "triton_spl": "fused, with sums",
     "conv": "convolution", "fprop": "convolution", "dgrad": "convolution", "wgrad": "convolution", "pool": "pooling",
     "mm": "matrix product", "linear": "matrix product", "adam": "optimizer", "loader": "loading",
     "grid_sampl": "loading", "affine": "loading", "relu": "ReLU", "threshold": "ReLU",
@@ -39,12 +43,20 @@ def largest(trace, count=5):
 
 
 def table(traces, count=5):
-    """Return lines for {name: trace}: the largest operations of each, with their shares."""
+    """Return lines for {name: trace}: the largest operations of each, with their shares.
+
+    A kernel that torch.compile fused is named after operations that it does not do, so its kind is added.
+    """
     lines = []
     for name, trace in traces.items():
-        rows = [f"  {share:4.0%}  {operation[:80]}" for operation, share in largest(trace, count)]
+        rows = [f"  {share:4.0%}  {_told(operation)}" for operation, share in largest(trace, count)]
         lines += [f"{name}, shares of the computing time:", *rows]
     return "\n".join(lines)
+
+
+def _told(operation):
+    is_fused = operation.startswith("triton_") and kind(operation).startswith("fused")
+    return f"{operation[:80]} ({kind(operation)})" if is_fused else operation[:80]
 
 
 def timeline(traces):
@@ -57,7 +69,7 @@ def timeline(traces):
 
 
 def kind(name):
-    """Return in one word what an operator or a kernel of this name does."""
+    """Return in a few words what an operator or a kernel of this name does."""
     return next((kind for part, kind in KINDS.items() if part in name.lower()), "other")
 
 

@@ -8,6 +8,8 @@ import time
 from ... import hardware
 
 COMPUTING, WAITING, STARTING = "computing", "waiting", "starting, joining threads"
+# On a GPU, autograd asks for the backward pass from a thread of its own, while the thread that called it waits.
+WAITING_ON_GPU = "waiting, and backward calls"
 
 
 class Account:
@@ -17,7 +19,8 @@ class Account:
     `with account.threads() as watch:` splits the time of the block in three; the threads must run `watch(function)`
     instead of `function`. Starting and joining: before the first thread begins and after the last ends. Computing: the
     processor time of a thread, as the mean over threads. Waiting: the rest, for the interpreter's lock, a core or a
-    GPU. Blocks must not be nested.
+    GPU. On a GPU this rest includes the processor time of the backward pass, whose operations autograd calls in a
+    thread of its own, and its name says so. Blocks must not be nested.
     """
 
     def __init__(self):
@@ -38,7 +41,7 @@ class Account:
         in_threads = max(end for _, end, _ in spans) - min(start for start, _, _ in spans)
         computing = statistics.mean(computed for _, _, computed in spans)
         self._put(COMPUTING, computing)
-        self._put(WAITING, in_threads - computing)
+        self._put(WAITING_ON_GPU if hardware.gpus_in_use() else WAITING, in_threads - computing)
         self._put(STARTING, whole - in_threads)
 
     @property

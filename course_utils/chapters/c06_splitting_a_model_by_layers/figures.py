@@ -39,7 +39,7 @@ def cut_in_two(alt):
         show(figure, alt)
 
 
-def schedules(charts, alt, until, source=""):
+def schedules(charts, alt, until, *, source):
     """Draw {title: spans} one below the other, and at the bottom how many micro-batches stage 0 holds.
 
     The time axis ends at `until`; a chart that goes on says until when. The spans begin at 0, as `pipeline.place` makes
@@ -78,7 +78,7 @@ def schedules(charts, alt, until, source=""):
         show(figure, alt)
 
 
-def phases_1f1b(spans, phases, alt, title="", source=""):
+def phases_1f1b(spans, phases, alt, title="", *, source):
     """Draw a chart of `spans` with a grey strip above each row for its `phases`.
 
     `phases` are as `pipeline.phases_1f1b` returns them.
@@ -113,15 +113,15 @@ def held(spans, stage=0):
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]
 
 
-def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source=""):
+def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source="", placement=None):
     """Draw a box for each (stage, micro_batch, phase, begin, end), and leave idle time white.
 
     A row is a stage, colour and hatch are the phase, the number is the micro-batch. `num_stages` gives charts of fewer
-    stages the same height. `source` says where the times come from, if not from this machine.
+    stages the same height. `source` and `placement` are those of `plots.lines`.
     """
     rows = max(num_stages or 0, 1 + max(span[0] for span in spans))
     whole = max(span[4] for span in spans) - min(span[3] for span in spans)
-    with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source) as (figure, axes):
+    with new_figure(xlabel, "", title, height=1.25 + 0.36 * rows, source=source, placement=placement) as (figure, axes):
         draw_tasks(axes, spans, whole)
         name_tasks(figure)
         axes.set_yticks(range(rows), [f"stage {stage}" for stage in range(rows)])

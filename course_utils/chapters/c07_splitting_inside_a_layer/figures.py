@@ -122,10 +122,10 @@ def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, spli
     axes.text(x + columns / 2, top - 0.12, name, ha="center", va="bottom", fontsize=8)
 
 
-def winners(x, y, values, xlabel, ylabel, alt, title="", source=""):
+def winners(x, y, values, xlabel, ylabel, alt, title="", *, source):
     """Draw a map: each cell (x[i], y[j]) shows the method with the smallest `values[method][j][i]`.
 
-    Colour and hatch stand for the method. `source` says where the values come from, if not from this machine.
+    Colour and hatch stand for the method. `source` says where the values come from.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Rectangle

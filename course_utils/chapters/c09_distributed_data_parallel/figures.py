@@ -126,7 +126,7 @@ def ways_to_send(alt, latency=3.0):
         show(figure, alt)
 
 
-def backward_passes(passes, alt, title=""):
+def backward_passes(passes, alt, title="", *, placement):
     """Draw {way: spans of each rank}, from `measure.overlap.backward_spans`, in two rows per rank."""
     kinds = ("computing", "all-reduce")
     rows = {
@@ -135,4 +135,4 @@ def backward_passes(passes, alt, title=""):
         for rank, spans in enumerate(ranks)
         for kind in kinds
     }
-    timeline(rows, alt, title)
+    timeline(rows, alt, title, placement=placement)

@@ -93,7 +93,8 @@ def _draw_unit(axes, unit, whole, end, num_ranks):
 def memory_over_step(steps, alt, title=""):
     """Draw {name: a step from `measure.alive.watch_step`} side by side: MB after each operation, with its phases."""
     top = 1.3 * max(max(step.num_bytes) for step in steps.values()) / 1e6
-    with new_figure("", "", title, height=2.7) as (figure, axes):
+    devices = [step.device for step in steps.values()]
+    with new_figure("", "", title, height=2.7, placement=devices) as (figure, axes):
         axes.remove()
         panels = figure.subplots(1, len(steps), sharey=True, squeeze=False)[0]
         for axes, (name, step) in zip(panels, steps.items()):

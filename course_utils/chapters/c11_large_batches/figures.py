@@ -59,11 +59,11 @@ def descend(a, b, rate, noise=((0.0, 0.0),)):
 TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
-def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), source=""):
+def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), *, source):
     """Draw {place: {recipe: [test error of each seed, in %]}}: a point per run, a bar at the median, a log axis.
 
     `guessing` is the error of random guessing. `prediction` has one place, or None if the student made no prediction.
-    `source` names the origin of the runs, if not this machine.
+    `source` names the origin of the runs.
     """
     with new_figure(xlabel, "test error (%)", title, height=3.4, source=source) as (figure, axes):
         recipes = list(dict.fromkeys(recipe for found in errors.values() for recipe in found))

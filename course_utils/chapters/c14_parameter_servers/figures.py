@@ -106,10 +106,10 @@ def who_waits(charts, until, alt):
         show(figure, alt)
 
 
-def staleness(charts, alt, title=""):
+def staleness(charts, alt, title="", *, placement):
     """Draw {name: (staleness of fast workers' gradients, of the slow one's)}, two lists, in per cent, side by side."""
     highest = max(max(fast + slow) for fast, slow in charts.values())
-    with new_figure("", "", title, height=2.7) as (figure, axes):
+    with new_figure("", "", title, height=2.7, placement=placement) as (figure, axes):
         axes.remove()
         panels = figure.subplots(1, len(charts), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (name, parts) in zip(panels, charts.items()):
@@ -126,7 +126,7 @@ def staleness(charts, alt, title=""):
         show(figure, alt)
 
 
-def medians(runs, places, xlabel, ylabel, alt, title="", **settings):
+def medians(runs, places, xlabel, ylabel, alt, title="", *, placement, **settings):
     """Draw {name: [points (x, y) of each run, in order of x]}: median and range over runs at each of `places`.
 
     A run's value at a place is that of its last point up to it. A line ends with its shortest run. `settings` are those
@@ -142,7 +142,7 @@ def medians(runs, places, xlabel, ylabel, alt, title="", **settings):
             [statistics.median(each) for each in values],
             ([min(each) for each in values], [max(each) for each in values]),
         )
-    lines(series, xlabel, ylabel, alt, title, **settings)
+    lines(series, xlabel, ylabel, alt, title, placement=placement, **settings)
 
 
 def _value_at(points, x):

@@ -3,10 +3,10 @@
 from ...plots.style import COLOURS, MARKERS, new_figure, show
 
 
-def agreement(errors, alt, title="", band=0.1, source=""):
+def agreement(errors, alt, title="", band=0.1, *, source):
     """Draw {who measured: [prediction / measurement − 1, …]}, one row each from the top; ±`band` is shaded.
 
-    `source` names the origin of the measurements, if not this machine.
+    `source` names the origin of the measurements.
     """
     xlabel = "prediction above (+) or below (−) the measurement, %"
     with new_figure(xlabel, "", title, height=1.1 + 0.32 * len(errors), source=source) as (figure, axes):

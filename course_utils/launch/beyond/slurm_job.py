@@ -101,7 +101,11 @@ class Slurm(Place):
         means = "" if backend in (None, "auto") else f" with {backend}"
         workers = f"{self.nodes} × {self._share} workers"
         return hardware.Placement(
-            backend, "cuda" if self.gpus_per_node else "cpu", f"{workers} as a job of Slurm{means}"
+            backend,
+            "cuda" if self.gpus_per_node else "cpu",
+            f"{workers} as a job of Slurm{means}",
+            world_size,
+            is_here=False,
         )
 
     @contextlib.contextmanager

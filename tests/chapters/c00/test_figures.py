@@ -30,7 +30,9 @@ def test_every_device_is_in_its_process_and_every_process_on_its_machine(shown, 
 
 @pytest.mark.parametrize("prediction", [None, 0.5])
 def test_every_repeat_is_a_point_and_the_median_a_bar(shown, capsys, prediction):
-    figures.repeats({"a": [0.1, 0.3, 0.2], "b": [2.0, 1.0]}, "time", "Two rows.", prediction={"b": prediction})
+    figures.repeats(
+        {"a": [0.1, 0.3, 0.2], "b": [2.0, 1.0]}, "time", "Two rows.", prediction={"b": prediction}, source="made up"
+    )
     (axes,) = shown[0].axes
     lines = {line.get_label(): line for line in axes.lines}
     assert list(axes.lines[0].get_xdata()) == [0.1, 0.3, 0.2] and list(axes.lines[2].get_ydata()) == [1, 1]

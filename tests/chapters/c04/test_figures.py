@@ -2,6 +2,7 @@
 
 import matplotlib
 import pytest
+import torch
 
 from course_utils.chapters.c04_making_one_device_fast import figures
 from course_utils.chapters.c04_making_one_device_fast.figures import LOADING, PLANS, loading_spans, plan
@@ -38,6 +39,7 @@ def test_they_are_drawn(capsys):
     figures.overlaps("Four loops.")
     figures.memory_plans("Four plans.")
     figures.bit_layouts({"float32": (8, 23, "wide"), "tf32": (8, 10, "in between")}, "Two formats.")
-    figures.within_float16({"new": ([-20, -19], [50, 50])}, "One curve.")
-    figures.ladder(["0 a", "1 b"], {"0 a": (100, 90, 110)}, "images/s", "Two rungs.", memory={"0 a": 5, "1 b": 3})
+    figures.within_float16({"new": ([-20, -19], [50, 50])}, "One curve.", placement=torch.device("cpu"))
+    values, memory = {"0 a": (100, 90, 110)}, {"0 a": 5, "1 b": 3}
+    figures.ladder(["0 a", "1 b"], values, "images/s", "Two rungs.", memory=memory, placement=torch.device("cpu"))
     assert capsys.readouterr().out.count("Figure: ") == 5

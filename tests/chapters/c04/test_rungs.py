@@ -68,6 +68,34 @@ def test_the_peak_is_that_of_the_whole_step():
     assert times == sorted(times) and max(megabytes) == rungs.peak_mb(step, "cpu") >= 0.1
 
 
+def test_the_peak_is_that_of_a_step_not_of_compiling_it():
+    calls = []
+
+    def step(phase=lambda name: contextlib.nullcontext()):
+        calls.append(1)
+        with phase("forward"):  # the first two compile, and record a graph
+            torch.ones((100 if len(calls) < 3 else 1) * 250_000)
+
+    assert rungs.peak_mb(step, "cpu") == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("triton_poi_fused_convolution_relu_0", "fused, element-wise"),
+        ("triton_per_fused__log_softmax_addmm_nll_loss_forward_3", "fused, with sums"),
+        ("triton_red_fused_convolution_backward_2", "fused, with sums"),
+        ("triton_tem_fused_convolution_1", "convolution"),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32", "convolution"),
+        ("aten::relu", "ReLU"),
+    ],
+)
+def test_a_kernel_is_what_it_does_not_what_was_fused_into_it(kernel, kind):
+    assert traces.kind(kernel) == kind
+    seen = types.SimpleNamespace(key_averages=lambda: [row(kernel, "CUDA", 30)])
+    assert (f"({kind})" in traces.table({"rung": seen})) == kind.startswith("fused")
+
+
 def test_layers_of_both_formats_stand_on_the_roofline():
     net = nn.Sequential(nn.Conv2d(3, 8, 3))
     variants = {"32": (torch.float32, torch.contiguous_format), "16": (torch.bfloat16, torch.channels_last)}

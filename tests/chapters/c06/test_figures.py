@@ -18,9 +18,11 @@ def test_what_is_held_peaks_as_the_schedule_says():
 def test_the_pictures_are_drawn(capsys):
     figures.cut_in_two("the cut")
     placed = {f"{name}: drawn": pipeline.place(make(4, 8)) for name, make in SCHEDULES.items()}
-    figures.schedules(placed, "three charts", until=38)
+    figures.schedules(placed, "three charts", until=38, source="computed")
     for M in (8, 2):  # with two micro-batches four stages have no steady state
         schedule = pipeline.one_forward_one_backward(4, M)
-        figures.phases_1f1b(pipeline.place(schedule), pipeline.phases_1f1b(schedule), f"the phases, {M}")
+        figures.phases_1f1b(
+            pipeline.place(schedule), pipeline.phases_1f1b(schedule), f"the phases, {M}", source="computed"
+        )
     said = capsys.readouterr().out
     assert all(f"Figure: {alt}" in said for alt in ("the cut", "three charts", "the phases, 8", "the phases, 2"))

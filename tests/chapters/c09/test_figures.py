@@ -2,6 +2,7 @@
 
 import matplotlib
 import pytest
+import torch
 
 from course_utils.chapters.c09_distributed_data_parallel import figures
 
@@ -26,6 +27,7 @@ def test_a_message_leaves_when_its_gradients_are_ready_and_the_link_is_free(buck
 def test_drawings_say_what_they_show(capsys):
     figures.replicas("One step of four replicas.")
     figures.ways_to_send("Two buckets are first.")
-    figures.backward_passes({"a way": [[(0, 2, "computing"), (1, 2, "all-reduce")]] * 2}, "Two ranks.")
+    passes = {"a way": [[(0, 2, "computing"), (1, 2, "all-reduce")]] * 2}
+    figures.backward_passes(passes, "Two ranks.", placement=torch.device("cpu"))
     said = capsys.readouterr().out
     assert all(text in said for text in ("One step of four replicas.", "Two buckets are first.", "Two ranks."))

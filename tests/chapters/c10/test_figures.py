@@ -2,6 +2,7 @@
 
 import matplotlib
 import pytest
+import torch
 
 from course_utils.chapters.c10_fully_sharded import figures
 from course_utils.measure.alive import Step
@@ -30,7 +31,7 @@ def test_both_drawings_are_shown_with_their_words(capsys, monkeypatch):
     shown = []
     monkeypatch.setattr(figures, "show", lambda figure, alt: shown.append((figure, alt)))
     figures.sharded_step("One step.")
-    step = Step((4_000_000, 9_500_000, 2_000_000), {"forward": (0, 1), "backward": (1, 3)}, (8,))
+    step = Step((4_000_000, 9_500_000, 2_000_000), {"forward": (0, 1), "backward": (1, 3)}, (8,), torch.device("cpu"))
     figures.memory_over_step({"a way": step, "another": step}, "Two ways.")
     assert [alt for _, alt in shown] == ["One step.", "Two ways."]
     texts = [[text.get_text() for text in axes.texts] for axes in shown[1][0].axes]

@@ -10,7 +10,7 @@ RUNS = {64: {"fixed": [2.0, 3.0, 10.0], "linear": [1.0, 1.0, 0.0]}, 512: {"fixed
 
 
 def test_every_run_is_a_point_and_every_case_has_its_median(shown):
-    figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[512])
+    figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[512], source="made up")
     (axes,) = shown[0].axes
     points = [line for line in axes.lines if len(line.get_xdata()) == 3]
     # 0 is not on the axis
@@ -24,10 +24,10 @@ def test_every_run_is_a_point_and_every_case_has_its_median(shown):
 
 
 def test_without_a_prediction_the_line_below_says_so(shown, capsys):
-    figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[None])
+    figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[None], source="made up")
     assert not [line for line in shown[0].axes[0].lines if line.get_marker() == "*"]
     assert "(No prediction was made.)" in capsys.readouterr().out
-    figures.outcomes(RUNS, "batch size", "Two sizes.")  # nothing was asked
+    figures.outcomes(RUNS, "batch size", "Two sizes.", source="made up")  # nothing was asked
     assert "prediction" not in capsys.readouterr().out
 
 

@@ -10,7 +10,7 @@ matplotlib.use("agg")
 
 def test_every_measurement_is_a_point_inside_the_axes(shown):
     errors = {"one": [0.02, -0.3], "another": [0.5]}
-    figures.agreement(errors, "Points.", band=0.25)
+    figures.agreement(errors, "Points.", band=0.25, source="made up")
     (axes,) = shown[0].axes
     points = {line.get_ydata()[0]: list(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"}
     assert points == {0: pytest.approx([2, -30]), 1: pytest.approx([50])}

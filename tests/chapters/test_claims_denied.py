@@ -1,0 +1,53 @@
+"""What a claim prints where it fails is true too: the sentence says what is compared, no more.
+
+A claim is the notebook's own, evaluated with numbers that a machine could have measured.
+"""
+
+import ast
+
+import pytest
+
+from course_utils.measure import claims
+from tools import notebooks
+
+DENIED = "→ not on this machine: "
+
+
+def the_claim(chapter, words, names):
+    """Run the one claim of the chapter whose source has these words, and the assignment of `text` or `words` above."""
+    (path,) = notebooks.notebook_paths([chapter])
+    (cell,) = (cell for cell in notebooks.read(path).cells if cell.cell_type == "code" and words in cell.source)
+    for node in ast.walk(ast.parse(cell.source)):
+        source = ast.get_source_segment(cell.source, node) if isinstance(node, (ast.Assign, ast.Expr)) else None
+        if source and (source.startswith(("text = ", "words = ")) or source.startswith("claim(") and words in source):
+            exec(source, names)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "words", "found", "said"),
+    [
+        # A GPU machine's host has no page faults to begin with.
+        ("05", "more than half of the page faults", {"kept": 0, "back": 0},
+         "That saves more than half of the page faults: 0 per image at batch 64, and not 0."),
+        ("03", "nine page faults in ten", {"faults": {"kept": 0, "returned": 0}},
+         "Keeping memory saves over nine page faults in ten: 0 per image, not 0."),
+        # A copy that takes half as long as the layers: the claim is true, and nothing is denied.
+        ("06", "than for the copy", {"layers": 2.0, "copy": 1.0}, None),
+        ("06", "than for the copy", {"layers": 1.0, "copy": 2.0},
+         "Device 1 waits longer for device 0's layers than for the copy."),
+        # A gain too small for a bar that the sentence did not name.
+        ("04", "Rung 4 lowers the peak", {"peak": {"3": 50, "4 mixed precision": 48}, "third": "3"}, None),
+        ("03", "With no model at all", {"alone": {2: 1000, 64: 1100}}, None),
+        ("01", "It learns", {"first": 2.0, "last": 1.5}, None),
+        ("07", "the forgetful network is worse", {"on_one": 1.1, "on_four": 1.0}, None),
+        ("01", "less than four times as long", {"one": 1.0, "sixteen": 5.0},
+         "On the host, 16 KiB take less than four times as long as 1 KiB: 5.0 µs, not 4.0 µs."),
+        ("04", "less than a fifth as much", {"rounding": 0.3, "batch": 1.0},
+         "16 bits change the gradient less than a fifth as much as another batch does: by 30.0% and 100%."),
+    ],
+)  # fmt: skip
+def test_a_denial_is_true(chapter, words, found, said, monkeypatch, capsys):
+    monkeypatch.setattr(claims, "is_quick", lambda: False)
+    the_claim(chapter, words, {"claim": claims.claim, **found})
+    printed = capsys.readouterr().out.strip()
+    assert printed == f"{DENIED}{said}" if said else printed.startswith(claims.HERE) and DENIED not in printed
