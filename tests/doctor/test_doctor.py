@@ -294,9 +294,7 @@ def node(monkeypatch):
         machines.play(monkeypatch, name, **answers)
         return sys.modules["pynvml"]
 
-    yield play
-    monkeypatch.undo()
-    nvml._nvml.cache_clear()
+    return play
 
 
 def test_gpus_that_a_job_was_not_given_and_one_that_is_lost(node, monkeypatch):

@@ -35,8 +35,7 @@ def no_settings(monkeypatch):
 @pytest.fixture
 def node(monkeypatch):
     """A function that puts a machine of `helpers.machines` into this process's view: its name there, or its parts."""
-    yield functools.partial(machines.play, monkeypatch)
-    nvml._nvml.cache_clear()
+    return functools.partial(machines.play, monkeypatch)
 
 
 def run_python(code, **env):

@@ -262,7 +262,7 @@ def test_agents_of_a_launch_get_the_gpus_that_it_has_reserved(live):
     finally:
         holder.kill()
         holder.communicate()
-        notebook.run("os.environ.pop('CUDA_VISIBLE_DEVICES', None); played.undo(); machines.nvml._nvml.cache_clear()")
+        notebook.run("os.environ.pop('CUDA_VISIBLE_DEVICES', None); played.undo()")
 
 
 class _Nothing(set):
