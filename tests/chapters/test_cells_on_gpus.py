@@ -174,7 +174,7 @@ assert all(0 <= share <= 1 for found in on_gpus(ask, 8, world_size=2) for share 
 """),
 }  # fmt: skip
 # The machines that make a difference to a chapter's launches: fewer GPUs than workers, exactly as many, and more.
-NUM_GPUS = {"00": (1, 2), "08": (1, 3), "09": (1, 3), "10": (4,), "12": (2, 3, 8), "13": (1, 4), "19": (2,)}
+NUM_GPUS = {"00": (1, 2), "08": (1, 3), "09": (1, 3), "10": (4,), "12": (2, 8), "13": (1, 4), "19": (2,)}
 
 
 def names_of(chapter, assigned):
