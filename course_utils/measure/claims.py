@@ -30,6 +30,8 @@ def is_quick() -> bool:
 def claim(text: str, holds: bool, exact: bool = False) -> None:
     """Print `text`, a sentence about numbers just measured, and mark it if they contradict it.
 
+    The text says what `holds` compares, thresholds included, so that a denial denies that and no more.
+
     In a chapter's committed outputs every claim must hold; tests/notebooks/test_notebook_style.py checks that. On
     another machine a claim may fail, and the output then says so. With COURSE_QUICK=1 claims are not judged, since
     measurements are short. An `exact` claim is about counts, not times: it holds on every machine, quick or not, and

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import WorkerError, launch, rank_device
+from course_utils import WorkerError, hardware, launch, rank_device
 from course_utils.parallel import messages
 from tests.helpers.played_gpus import PlayedGpus, played
 from tools import notebooks
@@ -195,10 +195,11 @@ def test_functions_of_one_process(chapter):
         exec(compile("import contextlib, io, types\n" + code, f"chapter {chapter}", "exec"), names)
 
 
-def on_machine(num_gpus, worker, *args, world_size, backend="auto", **kwargs):
+def on_machine(num_gpus, worker, *args, world_size, backend="auto", timeout=30, **kwargs):
     """Launch `worker` on a node with `num_gpus` simulated GPUs, with the backend that `launch` would take there."""
     kwargs["backend"] = backend
-    return launch(call_with, num_gpus, worker, args, kwargs, world_size=world_size, backend="gloo" if backend else None)
+    joins = "gloo" if backend else None
+    return launch(call_with, num_gpus, worker, args, kwargs, world_size=world_size, backend=joins, timeout=timeout)
 
 
 def call_with(num_gpus, worker, args, kwargs):
@@ -341,6 +342,49 @@ def test_what_a_gpu_refuses_is_refused_here():
         x += torch.tensor(2.0)  # a number goes with everything
         assert x.cpu().tolist() == [[3.0] * 3] * 2
     assert not torch.cuda.is_initialized() and torch.ones(1).device.type == "cpu"
+
+
+@pytest.mark.parametrize("num_gpus", [2, 3, 4, 8])
+def test_no_size_of_a_scaling_curve_moves_the_others_off_their_gpus(num_gpus):
+    with PlayedGpus(num_gpus):
+        sizes = names_of("09", "num_devices on_gpus num_devices,on_gpus LEAST SIZES")["SIZES"]
+        assert sizes[:2] == [1, 2] and hardware.choose_backend(sizes[-1]).backend == "nccl"
+
+
+@pytest.mark.parametrize("chapter", ["10", "12", "13"])
+def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys):
+    """The launcher's line names the device that four workers use: theirs, or the CPU, never GPUs that are idle."""
+    monkeypatch.setenv("COURSE_DEVICE", "")  # so that what the cell sets is undone
+    (path,) = notebooks.notebook_paths([chapter])
+    lines = [line for cell in notebooks.read(path).cells for line in cell.source.splitlines()]
+    (line,) = [line for line in lines if line.startswith("hardware.cpu_unless_gpus(")]
+    for num_gpus, where in ((1, "on the CPU"), (3, "on the CPU"), (4, "one GPU each"), (8, "one GPU each")):
+        with PlayedGpus(num_gpus):
+            exec(line, {"hardware": hardware, "WORLD_SIZE": 4})
+            assert where in hardware.choose_backend(4).note
+    said = "{} for 4 workers: this chapter computes on the CPU"
+    assert capsys.readouterr().out.splitlines() == [said.format("1 GPU"), said.format("3 GPUs")]
+
+
+# The deliberate failures of workers that join a group, by chapter: names that the cell needs, and what it must show.
+FAILURES = {
+    "00": ("", "was given no images\\n.*\\n\\nranks 0, 1 and 3 were in all_reduce"),
+    "08": ("", "rank 0 was in all_reduce .*\\nrank 1 was in all_gather"),
+    "09": ("WORLD_SIZE digits batches", "ranks 1–3 had returned while rank 0 was in backward"),
+    "10": ("WORLD_SIZE digits images labels", "rank 3 was in barrier"),
+    "12": ("SIZES digits x y", "ranks 0 and 1 were in recv"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chapter", FAILURES)
+def test_a_deliberate_failure_teaches_the_same_with_nccl(chapter):
+    """On a node of eight GPUs it fails as without them, and asks NCCL for nothing that NCCL leaves undefined."""
+    assigned, words = FAILURES[chapter]
+    (path,) = notebooks.notebook_paths([chapter])
+    cells = [each.source for each in notebooks.read(path).cells if "raises-exception" in each.metadata.get("tags", [])]
+    names = names_of(chapter, assigned) | {"launch": functools.partial(on_machine, 8)}
+    with pytest.raises(WorkerError, match=words):
+        exec(compile(cells[0], f"chapter {chapter}", "exec"), names)
 
 
 @pytest.mark.parametrize(("machine", "on_gpus"), [("H200", False), ("8 A100", True)])
