@@ -346,7 +346,7 @@ def test_what_a_gpu_refuses_is_refused_here():
 @pytest.mark.parametrize("num_gpus", [2, 3, 4, 8])
 def test_no_size_of_a_scaling_curve_moves_the_others_off_their_gpus(num_gpus):
     with PlayedGpus(num_gpus):
-        sizes = names_of("09", "num_devices on_gpus num_devices,on_gpus LEAST SIZES")["SIZES"]
+        sizes = names_of("09", "num_devices on_gpus LEAST SIZES")["SIZES"]
         assert sizes[:2] == [1, 2] and hardware.choose_backend(sizes[-1]).backend == "nccl"
 
 

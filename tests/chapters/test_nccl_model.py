@@ -29,7 +29,7 @@ def test_a_ring_of_two_nodes_in_nccl_2_18():
 def test_what_is_timed_with_nccl_is_predicted_too(capsys):
     """Chapter 08's table has a block for each backend that was fitted."""
     (path,) = notebooks.notebook_paths(["08"])
-    names = notebooks.definitions(path, ["WORLD_SIZE", "KIB", "MIB", "KIB,MIB"])
+    names = notebooks.definitions(path, ["WORLD_SIZE", "KIB", "MIB"])
     names["WAYS"] = dict.fromkeys(["through rank 0", "tree", "doubling", "ring"])
     names["BACKENDS"] = {"gloo": "gloo on the CPU", "nccl": "NCCL on GPUs"}
     p, sizes = names["WORLD_SIZE"], (names["KIB"] * 4, names["MIB"] * 16)
