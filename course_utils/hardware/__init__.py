@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # importing torch takes seconds, so not at run time
     import torch
 
 __all__ = [
-    "GPU", "Placement", "choose_backend", "default_world_size", "describe", "devices", "full_precision", "gpus",
-    "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device", "torch_version", "used",
-    "wait_for_gpus",
+    "GPU", "Placement", "choose_backend", "cpu_unless_gpus", "default_world_size", "describe", "devices",
+    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device",
+    "torch_version", "used", "wait_for_gpus",
 ]  # fmt: skip
 
 # GPU memory per worker that shares it: CUDA's context alone takes half a GiB.
@@ -159,6 +159,20 @@ def _sharing_of_cores(world_size: int) -> str:
     else:
         how = f"so {most_in_words} workers share each core"
     return f"; {count(cores, 'core')}, {how}"
+
+
+def cpu_unless_gpus(world_size: int) -> None:
+    """Keep this notebook on the CPU unless each of `world_size` workers can have a GPU of its own.
+
+    For chapters that send what gloo carries between CPU tensors only: workers that share a GPU would compute on the
+    CPU, while `launch` and the figures named the GPU. GPUs that stay unused are said in one line.
+    """
+    if choose_backend(world_size).backend == "nccl":
+        return
+    found = _usable_gpus()
+    if found:
+        print(f"{count(len(found), 'GPU')} for {count(world_size, 'worker')}: this chapter computes on the CPU")
+    os.environ["COURSE_DEVICE"] = "cpu"
 
 
 def rank_device() -> "torch.device":

@@ -30,6 +30,8 @@ def is_quick() -> bool:
 def claim(text: str, holds: bool, exact: bool = False) -> None:
     """Print `text`, a sentence about numbers just measured, and mark it if they contradict it.
 
+    The text says what `holds` compares, thresholds included, so that a denial denies that and no more.
+
     In a chapter's committed outputs every claim must hold; tests/notebooks/test_notebook_style.py checks that. On
     another machine a claim may fail, and the output then says so. So `text` says exactly what `holds` compares, with a
     margin if there is one, and then the numbers: with "not on this machine" before it, it must be true as well.

@@ -24,19 +24,19 @@ def backward_spans(step: Callable[[], object]) -> list[tuple[float, float, str]]
     `step` runs its backward pass with `marked_backward`; time 0 is the start of that pass. The kind is "computing" or
     "all-reduce". On a GPU the spans are kernels, NCCL's kernels being the all-reduces. On a CPU they are the functions
     that autograd runs for each operation, and gloo's all-reduce lasts from the call until the sum has arrived, waiting
-    included.
+    included. Spans that begin before the pass, such as the barrier's kernel, are left out.
     """
     with profile() as trace:
         step()
     events = trace.events()
-    start = next(e.time_range.start for e in events if e.name == "backward")
+    start = next(e.time_range.start for e in events if e.name == "backward" and e.device_type.name == "CPU")
+    events = [e for e in events if e.time_range.start >= start]
     kernels = [e for e in events if e.device_type.name == "CUDA" and not e.is_user_annotation]
     kinds = [("all-reduce" if "nccl" in e.name else "computing", e) for e in kernels]
     if not kernels:
         kinds = [("computing", e) for e in events if e.name.startswith("autograd::engine::evaluate_function")]
     kinds += [("all-reduce", e) for e in events if e.name == "gloo:all_reduce"]
-    spans = [((e.time_range.start - start) / 1e3, (e.time_range.end - start) / 1e3, kind) for kind, e in kinds]
-    return sorted(span for span in spans if span[0] >= 0)
+    return sorted(((e.time_range.start - start) / 1e3, (e.time_range.end - start) / 1e3, kind) for kind, e in kinds)
 
 
 def waiting(spans_of_ranks: Iterable[list[tuple[float, float, str]]]) -> list[tuple[float, float]]:

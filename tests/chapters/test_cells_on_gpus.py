@@ -4,10 +4,14 @@ They catch a tensor left on the CPU, two devices in one operation, and errors in
 numbers are real, and are compared with the CPU's where the chapter compares them.
 """
 
+import functools
+
 import pytest
 import torch
+import torch.distributed as dist
 
-from course_utils import launch
+from course_utils import WorkerError, hardware, launch, rank_device
+from course_utils.parallel import messages
 from tests.helpers.played_gpus import PlayedGpus, played
 from tools import notebooks
 
@@ -120,18 +124,19 @@ assert next(net.parameters()).is_cuda
 """),
 }  # fmt: skip
 
-# By chapter: the same for workers, started by `on_gpus(worker, *arguments, world_size=)`, each with a GPU of its own.
+# By chapter: the same for workers, started by `on_gpus(worker, *arguments, world_size=)`, once for each machine. Where
+# `own(world_size)`, each has a GPU of its own, and NCCL; else they share the GPUs with gloo.
 WORKERS = {
     "00": ("", """
 import inspect
 assert inspect.signature(seconds_to_exchange).parameters["backend"].default == "gloo"  # NCCL's start takes seconds
-assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:0", "cuda:1"]
+assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:0", f"cuda:{1 if own(2) else 0}"]
 """),
-    "08": ("TOLERANCES MIB", """
+    "08": ("TOLERANCES MIB WORLD_SIZE", """
 LENGTHS = (5,)
-for way in (all_reduce_through_0, all_reduce_tree, all_reduce_doubling):
-    on_gpus(compare, way, world_size=2)
-for backend in ("nccl", "gloo"):
+ways = all_reduce_through_0, all_reduce_tree, all_reduce_doubling
+on_gpus(lambda: [compare(way) for way in ways], world_size=3)
+for backend in ("nccl", "gloo") if own(2) else ("gloo",):
     on_gpus(sweep.time_ways, backend, make_step, [1, 4096], 1, 1, world_size=2)
 """),
     "09": ("digits test ROUNDS SCALING_ROUNDS NUM_EPOCHS", """
@@ -143,19 +148,18 @@ with tempfile.TemporaryDirectory() as folder:
     path = str(Path(folder) / "digits.pt")
     on_gpus(train_digits, digits.images[:64], digits.labels[:64], num_epochs=1, path=path, world_size=2)
 assert set(on_gpus(use_one_layer, True, world_size=2)) == {"two steps went through"}
-SIZES, BATCH, BLOCK = (1,), 8, 2
-cases = [("no DDP", 1), ("strong", 1)]
-assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=1)[0].values()] == [6, 6]
+SIZES, BATCH, BLOCK = (1, 2), 8, 2
+cases = [("no DDP", 1), ("strong", 1), ("weak", 2)]
+assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [6, 6, 6]
 """),
     "10": ("digits images labels ROUNDS", """
 images, labels = images[:128], labels[:128]
-for stage in (Replica, Stage1, Stage2, Stage3):
-    on_gpus(train, stage, images, labels, world_size=2)
+stages = Replica, Stage1, Stage2, Stage3
+on_gpus(lambda: [train(stage, images, labels) for stage in stages], world_size=4)
 """),
     "12": ("digits x y SCHEDULES", """
-on_gpus(run_split, torch.float64, world_size=2)
-on_gpus(count_block, 3, 5, 32, world_size=2)
-on_gpus(run_columns, torch.randn(3, 4), torch.randn(8, 4), torch.randn(3, 8), world_size=2)
+on_gpus(lambda: (run_split(torch.float64), count_block(3, 5, 32)), world_size=2)
+on_gpus(run_columns, torch.randn(3, 4), torch.randn(8, 4), torch.randn(3, 8), world_size=4)
 first, (loss, *last) = on_gpus(step_naively, x.double(), y, world_size=2)
 for sizes in SIZES.values():
     on_gpus(run_three, x, y, sizes, torch.float64, world_size=len(sizes))
@@ -163,7 +167,7 @@ for sizes in SIZES.values():
     "13": ("images labels digits", """
 images, labels = images[:64], labels[:64]
 truth = train(make_model())
-for parameters in on_gpus(train_net, None, world_size=2):
+for parameters in on_gpus(train_net, None, world_size=2, backend="gloo"):
     torch.testing.assert_close(parameters, truth, rtol=1e-9, atol=1e-12)
 """),
     "19": ("BATCH PARTS ROUNDS", """
@@ -172,11 +176,18 @@ for found in on_gpus(hold, "DDP", world_size=2):
 assert all(0 <= share <= 1 for found in on_gpus(ask, 8, world_size=2) for share in found.values())
 """),
 }  # fmt: skip
+# The machines that make a difference to a chapter's launches: fewer GPUs than workers, exactly as many, and more.
+NUM_GPUS = {"00": (1, 2), "08": (1, 3), "09": (1, 3), "10": (4,), "12": (2, 8), "13": (1, 4), "19": (2,)}
 
 
 def names_of(chapter, assigned):
     (path,) = notebooks.notebook_paths([chapter])
     return notebooks.definitions(path, assigned.split())
+
+
+@functools.cache
+def workers_names(chapter):
+    return names_of(chapter, WORKERS[chapter][0])
 
 
 @pytest.mark.parametrize("chapter", ONE_PROCESS)
@@ -187,12 +198,133 @@ def test_functions_of_one_process(chapter):
         exec(compile("import contextlib, io, types\n" + code, f"chapter {chapter}", "exec"), names)
 
 
-@pytest.mark.parametrize("chapter", WORKERS)
-def test_workers(chapter):
-    assigned, code = WORKERS[chapter]
-    names = names_of(chapter, assigned)
-    names["on_gpus"] = lambda *args, **kwargs: launch(played, *args, backend="gloo", **kwargs)
-    exec(compile(code, f"chapter {chapter}", "exec"), names)
+def on_machine(num_gpus, worker, *args, world_size, backend="auto", timeout=30, **kwargs):
+    """Launch `worker` on a node with `num_gpus` simulated GPUs, with the backend that `launch` would take there."""
+    kwargs["backend"] = backend
+    joins = "gloo" if backend else None
+    return launch(call_with, num_gpus, worker, args, kwargs, world_size=world_size, backend=joins, timeout=timeout)
+
+
+def call_with(num_gpus, worker, args, kwargs):
+    return played(num_gpus, worker, *args, **kwargs)
+
+
+@pytest.mark.parametrize(("chapter", "num_gpus"), [(each, n) for each in WORKERS for n in NUM_GPUS[each]])
+def test_workers(chapter, num_gpus):
+    names = workers_names(chapter)
+    names["on_gpus"] = functools.partial(on_machine, num_gpus)
+    names["own"] = lambda world_size: num_gpus >= world_size
+    exec(compile(WORKERS[chapter][1], f"chapter {chapter}", "exec"), names)
+
+
+def not_on_its_own_gpu():
+    dist.all_reduce(torch.ones(2, device="cuda:0"))
+
+
+def two_ranks_on_one_gpu():
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(2, device="cuda"))
+
+
+def barrier_without_a_device(choose=lambda: None):
+    choose()
+    dist.init_process_group("nccl")
+    dist.barrier()
+    return torch.cuda.current_device()
+
+
+def cpu_tensor_in_nccl(name):
+    x, group = torch.ones(2), dist.new_group(backend="nccl")
+    dist.all_reduce(x)  # the default group has gloo, too
+    if name in ("send", "recv"):
+        getattr(dist, name)(x, 1 - dist.get_rank(), group=group)
+    else:
+        getattr(dist, name)(x, group=group)
+
+
+def message_to_oneself():
+    dist.isend(torch.ones(1, device=rank_device()), dist.get_rank())
+
+
+def gpu_tensor_by_gloo():
+    dist.isend(torch.ones(1, device=rank_device()), 1 - dist.get_rank())
+
+
+def different_collectives():
+    x = torch.ones(2, device=rank_device())
+    everyone = list(torch.empty(2, 2, device=rank_device()))
+    if dist.get_rank() == 0:
+        dist.all_reduce(x, async_op=True)
+    else:
+        dist.all_gather(everyone, x, async_op=True)
+
+
+def different(kind):
+    mine = {"shape": (torch.ones(2), torch.ones(3)), "dtype": (torch.ones(2), torch.ones(2, dtype=torch.int32))}
+    dist.all_reduce(mine[kind][dist.get_rank()].to(rank_device()), async_op=True)
+
+
+def two_orders_of_messages():
+    """Both ranks send first: gloo's isend returns at once, NCCL's stands in one queue with the recv behind it."""
+    x, other = torch.ones(2, device=rank_device()), 1 - dist.get_rank()
+    sending = dist.isend(x, other)
+    dist.recv(torch.empty_like(x), other)
+    sending.wait()
+
+
+def message_between_collectives():
+    x = torch.ones(2, device=rank_device())
+    if dist.get_rank() == 0:
+        sending = dist.isend(x, 1)
+        dist.all_reduce(x)
+        sending.wait()
+    else:
+        dist.all_reduce(x)
+        dist.recv(x, 0)
+
+
+def one_order_after_another():
+    """CPU tensors are gloo's, in any order that gloo takes; a batch of messages has no order inside."""
+    x, other = torch.full((2,), 1.0 + dist.get_rank(), device=rank_device()), 1 - dist.get_rank()
+    sending = dist.isend(torch.ones(1), other)
+    dist.recv(torch.empty(1), other)
+    sending.wait()
+    theirs = torch.empty_like(x)
+    messages.exchange(x, other, theirs, other)
+    dist.all_reduce(x, group=dist.new_group())
+    dist.all_reduce(theirs)
+    assert x.equal(theirs)
+    return x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("worker", "args", "words"),
+    [
+        (not_on_its_own_gpu, (), "not on device passed to init_process_group: cuda:0, and not cuda:1"),
+        (two_ranks_on_one_gpu, (), "Duplicate GPU detected : rank . and rank . both on CUDA device cuda:0"),
+        (barrier_without_a_device, (), "Duplicate GPU detected : rank . and rank . both on CUDA device cuda:0"),
+        (cpu_tensor_in_nccl, ("all_reduce",), "No backend type associated with device type cpu"),
+        (cpu_tensor_in_nccl, ("send",), "No backend type associated with device type cpu"),
+        (cpu_tensor_in_nccl, ("recv",), "No backend type associated with device type cpu"),
+        (message_to_oneself, (), "Trying to send to self without a matching recv"),
+        (different_collectives, (), "NCCL leaves this undefined: collective 1"),
+        (different, ("shape",), "NCCL leaves this undefined: collective 1"),
+        (different, ("dtype",), "NCCL leaves this undefined: collective 1"),
+        (two_orders_of_messages, (), "NCCL would hang or mix up tensors"),
+        (message_between_collectives, (), "NCCL would hang or mix up tensors"),
+    ],
+)
+def test_what_nccl_refuses_or_leaves_undefined(worker, args, words):
+    backend = None if worker in (two_ranks_on_one_gpu, barrier_without_a_device) else "auto"
+    with pytest.raises(WorkerError, match=words):
+        on_machine(2, worker, *args, world_size=2, backend=backend)
+
+
+def test_what_nccl_and_gloo_allow():
+    assert on_machine(2, barrier_without_a_device, rank_device, world_size=2, backend=None).results == [0, 1]
+    assert on_machine(2, one_order_after_another, world_size=2).results == [[3.0] * 2] * 2
+    with pytest.raises(WorkerError, match="gloo's isend takes CPU tensors only, and this one is on cuda:0"):
+        on_machine(1, gpu_tensor_by_gloo, world_size=2)
 
 
 def test_what_a_gpu_refuses_is_refused_here():
@@ -213,6 +345,61 @@ def test_what_a_gpu_refuses_is_refused_here():
         x += torch.tensor(2.0)  # a number goes with everything
         assert x.cpu().tolist() == [[3.0] * 3] * 2
     assert not torch.cuda.is_initialized() and torch.ones(1).device.type == "cpu"
+
+
+@pytest.mark.parametrize("num_gpus", [2, 3, 4, 8])
+def test_no_size_of_a_scaling_curve_moves_the_others_off_their_gpus(num_gpus):
+    with PlayedGpus(num_gpus):
+        sizes = names_of("09", "num_devices on_gpus LEAST SIZES")["SIZES"]
+        assert sizes[:2] == [1, 2] and hardware.choose_backend(sizes[-1]).backend == "nccl"
+
+
+@pytest.mark.parametrize("chapter", ["10", "12", "13"])
+def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys):
+    """The launcher's line names the device that four workers use: theirs, or the CPU, never GPUs that are idle."""
+    monkeypatch.setenv("COURSE_DEVICE", "")  # so that what the cell sets is undone
+    (path,) = notebooks.notebook_paths([chapter])
+    lines = [line for cell in notebooks.read(path).cells for line in cell.source.splitlines()]
+    (line,) = [line for line in lines if line.startswith("hardware.cpu_unless_gpus(")]
+    for num_gpus, where in ((1, "on the CPU"), (3, "on the CPU"), (4, "one GPU each"), (8, "one GPU each")):
+        with PlayedGpus(num_gpus):
+            exec(line, {"hardware": hardware, "WORLD_SIZE": 4})
+            assert where in hardware.choose_backend(4).note
+    said = "{} for 4 workers: this chapter computes on the CPU"
+    assert capsys.readouterr().out.splitlines() == [said.format("1 GPU"), said.format("3 GPUs")]
+
+
+# The deliberate failures of workers that join a group, by chapter: names that the cell needs, and what it must show.
+FAILURES = {
+    "00": ("", "was given no images\\n.*\\n\\nranks 0, 1 and 3 were in all_reduce"),
+    "08": ("", "rank 0 was in all_reduce .*\\nrank 1 was in all_gather"),
+    "09": ("WORLD_SIZE digits batches", "ranks 1–3 had returned while rank 0 was in backward"),
+    "10": ("WORLD_SIZE digits images labels", "rank 3 was in barrier"),
+    "12": ("SIZES digits x y", "ranks 0 and 1 were in recv"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chapter", FAILURES)
+def test_a_deliberate_failure_teaches_the_same_with_nccl(chapter):
+    """On a node of eight GPUs it fails as without them, and asks NCCL for nothing that NCCL leaves undefined."""
+    assigned, words = FAILURES[chapter]
+    (path,) = notebooks.notebook_paths([chapter])
+    cells = [each.source for each in notebooks.read(path).cells if "raises-exception" in each.metadata.get("tags", [])]
+    names = names_of(chapter, assigned) | {"launch": functools.partial(on_machine, 8)}
+    with pytest.raises(WorkerError, match=words):
+        exec(compile(cells[0], f"chapter {chapter}", "exec"), names)
+
+
+def test_no_deliberate_failure_is_left_to_nccl_unseen():
+    """A cell that fails on purpose, with workers that may get NCCL, is played above."""
+    found = set()
+    for path in notebooks.notebook_paths():
+        for cell in notebooks.read(path).cells:
+            fails = "raises-exception" in cell.metadata.get("tags", [])
+            has_group = "launch(" in cell.source and "world_size=1)" not in cell.source
+            if fails and has_group and 'backend="gloo"' not in cell.source:
+                found.add(path.stem[:2])
+    assert found | {"10"} == set(FAILURES)  # 10 names gloo, and is played to show that it must not be left out
 
 
 @pytest.mark.parametrize(("machine", "on_gpus"), [("H200", False), ("8 A100", True)])

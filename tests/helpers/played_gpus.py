@@ -2,20 +2,23 @@
 
 What PyTorch refuses on a GPU is refused here: two devices in one operation, `.numpy()` of a GPU tensor. A tensor made
 by C++ (a gradient in transit, what DDP holds) has no known device and is accepted with any other. Of torch.cuda only
-what the course uses exists. Start such a worker with `launch(played, worker, …)`.
+what the course uses exists. Start such a worker with
+`launch(played, num_gpus, worker, …, backend="gloo")`; its groups follow the rules of `played_nccl`.
 """
 
 import contextlib
+import os
 import threading
 import types
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from course_utils import hardware
 from tests.helpers import machines
+from tests.helpers.played_nccl import COMBINED, PlayedNccl
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -40,7 +43,10 @@ def normal(device):
 
 
 class PlayedGpus(TorchFunctionMode):
-    """Within this block torch has the GPUs of a machine of `helpers.machines`, in all threads that begin in it."""
+    """Within this block torch has the GPUs of a machine, in all threads that begin in it.
+
+    `machine` is one of `helpers.machines` by name, or the number of its A100s.
+    """
 
     def __init__(self, machine="8 A100"):
         super().__init__()
@@ -50,8 +56,11 @@ class PlayedGpus(TorchFunctionMode):
         self._patch = pytest.MonkeyPatch()
         for name in ("CUDA_VISIBLE_DEVICES", "COURSE_DEVICE"):
             self._patch.delenv(name, raising=False)
-        machines.play(self._patch, self._machine)
-        play_torch_cuda(self._patch, len(machines.MACHINES[self._machine]["cards"]))
+        is_number = isinstance(self._machine, int)
+        a100s = {"cards": [machines.A100] * self._machine, "linked": True} if is_number else {}
+        parts = a100s or machines.MACHINES[self._machine]
+        machines.play(self._patch, **parts)
+        play_torch_cuda(self._patch, len(parts["cards"]))
         run, mode = threading.Thread.run, self
 
         def run_within(thread):
@@ -234,14 +243,17 @@ class Event:
         return 1.0
 
 
-def played(worker, *args, **kwargs):
-    """In a worker: run `worker` with the GPUs of a node of eight, which NCCL joins; results come back on the CPU."""
-    with PlayedGpus():
-        usual = dist.get_backend_config
-        dist.get_backend_config = lambda group=None: "cpu:gloo,cuda:nccl"
-        try:
+def played(num_gpus, worker, *args, backend="auto", **kwargs):
+    """In a worker of a group of gloo: run `worker` on a node of `num_gpus` A100s; results come back on the CPU.
+
+    The course chooses the backend there, as `launch(…, backend=backend)` would. Arguments arrive on the CPU. With NCCL,
+    the group follows NCCL's rules.
+    """
+    put(CPU, (args, kwargs))
+    with PlayedGpus(num_gpus):
+        chosen = hardware.choose_backend(int(os.environ["WORLD_SIZE"]), backend).backend
+        bound = hardware.rank_device() if chosen == "nccl" else None
+        with PlayedNccl(where, COMBINED if bound else "gloo", bound):
             return tree_map(
                 lambda each: each.cpu() if isinstance(each, torch.Tensor) else each, worker(*args, **kwargs)
             )
-        finally:
-            dist.get_backend_config = usual

@@ -50,6 +50,18 @@ def test_ranks_that_share_a_gpu_send_with_gloo(monkeypatch):
     assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]
 
 
+def test_a_barrier_of_nccl_does_not_make_a_step_on_the_cpu_one_of_a_gpu(monkeypatch):
+    """Workers that have a GPU each meet at NCCL's barrier, also before a step on the CPU."""
+    events = [
+        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "CUDA", 0, 1),
+        event("backward", "CUDA", 0, 9, is_user_annotation=True),
+        event("backward", "CPU", 2, 9),
+        event("autograd::engine::evaluate_function: MmBackward0", "CPU", 3, 5),
+        event("gloo:all_reduce", "CPU", 4, 8),
+    ]
+    assert spans_of(events, monkeypatch) == [(1, 3, "computing"), (2, 6, "all-reduce")]
+
+
 def profile_two_layers():
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 400), nn.Linear(400, 4)), bucket_cap_mb=0.001)
     x = torch.ones(2, 4)
