@@ -34,20 +34,23 @@ class Way:
 
 
 def _nccl(tree_inside, ring_inside):
-    names, tree_base, tree_between = ("LL", "LL128", "Simple"), (4.4, 4.4, 0), (5.0, 8.5, 50)
-    ring_base, ring_between = (3.6, 10.0, 8.4), (2.7, 4.0, 9.6)
+    names, tree_base, tree_between = ("LL", "LL128", "Simple"), (6.8, 14.0, 8.4), (5.0, 8.5, 14)
+    ring_base, ring_between = (6.6, 14.0, 8.4), (2.7, 4.0, 14.0)
     tree = zip(names, tree_base, tree_inside, tree_between, (0.9 / 3.8, 0.9 * 0.915, 0.9))
     ring = zip(names, ring_base, ring_inside, ring_between, (1 / 4, 0.92, 1.0))
     return tuple(
-        Way(algorithm, name, *(1e-6 * lat for lat in lats), share, "NCCL, tuning.cc")
+        Way(algorithm, name, *(1e-6 * lat for lat in lats), share, "NCCL 2.27, tuning.cc")
         for algorithm, ways in (("tree", tree), ("ring", ring))
         for name, *lats, share in ways
     )
 
 
-# NCCL's own table for choosing, src/graph/tuning.cc, without its corrections for medium sizes.
-NCCL_NVLINK = _nccl((0.52, 1.2, 28), (0.47, 1.9, 3.4))
-NCCL_PCIE = _nccl((1.0, 1.9, 28), (1.0, 2.5, 5.7))
+# NCCL's own table for choosing, src/graph/tuning.cc of version 2.27, without its corrections of bandwidth for medium
+# sizes and the network's overhead per step.
+NCCL_NVLINK = _nccl((0.6, 1.25, 4.0), (0.6, 1.9, 3.4))
+NCCL_PCIE = _nccl((1.0, 1.9, 4.0), (1.0, 2.5, 5.7))
+# From the A100 on, NCCL multiplies the latency of a ring over several nodes in protocol Simple by this (before by 1.9).
+PLATEAU = 1.4
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,10 @@ def _seconds(name, num_bytes, group, bytes_per_s, way):
     else:
         far = nodes - 1
         moved, hops = (n - 1) / n * num_bytes * directions, (n - 1 - far) * way.inside + far * way.between
-    return way.base + directions * hops + moved / (bytes_per_s * way.share)
+    latency = way.base + directions * hops
+    if name == "all-reduce" and nodes > 1 and (way.algorithm, way.protocol) == ("ring", "Simple"):
+        latency *= PLATEAU
+    return latency + moved / (bytes_per_s * way.share)
 
 
 def send(num_bytes: float, is_inside: bool, cluster: Cluster) -> Line:

@@ -134,11 +134,11 @@ def test_blocks_are_cut_evenly_and_all_else_stays_beside_them():
 @pytest.mark.parametrize(
     "way, group, expected",
     [
-        (NCCL_NVLINK[0], Group(8, 8), 4.4 + 2 * 7 * 0.52),
-        (NCCL_NVLINK[1], Group(32, 8), 4.4 + 2 * (3 * 0 + 7 * 1.2 + 2 * 8.5)),
-        (NCCL_NVLINK[3], Group(8, 8), 3.6 + 14 * 0.47),
-        (NCCL_NVLINK[5], Group(8, 4), 8.4 + (14 - 2) * 3.4 + 2 * 9.6),
-        (NCCL_PCIE[4], Group(4, 4), 10 + 6 * 2.5),
+        (NCCL_NVLINK[0], Group(8, 8), 6.8 + 2 * 7 * 0.6),
+        (NCCL_NVLINK[1], Group(32, 8), 14.0 + 2 * (3 * 0 + 7 * 1.25 + 2 * 8.5)),
+        (NCCL_NVLINK[3], Group(8, 8), 6.6 + 14 * 0.6),
+        (NCCL_NVLINK[5], Group(8, 4), 1.4 * (8.4 + (14 - 2) * 3.4 + 2 * 14.0)),
+        (NCCL_PCIE[4], Group(4, 4), 14 + 6 * 2.5),
     ],
 )
 def test_latencies_are_those_of_nccl(way, group, expected):
