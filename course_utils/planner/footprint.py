@@ -87,15 +87,22 @@ def _activations(index, layers, method, num_micro_batches):
     ]
     again = max(_recomputed(layer, method) for layer in layers)
     parts.append(
-        Line("recomputed activations", method.micro_batch * again, "bytes", "of one block at a time", _ACTIVATIONS)
+        Line(
+            "in one backward pass",
+            method.micro_batch * again,
+            "bytes",
+            "recomputed activations, the loss's gradient",
+            _ACTIVATIONS,
+        )
     )
     return total("activations", "bytes", parts)
 
 
 def _recomputed(layer, method):
-    """Bytes of activations, per sample, that a layer holds only during its backward pass."""
+    """Bytes per sample that a layer holds only during its backward pass, recomputed activations and `briefly`."""
+    briefly = layer.on_rank("briefly", method.tensor, method.sequence_parallel)
     is_again = layer.is_block and method.checkpointing != "none"
-    return kept_bytes(layer, method, recomputed=True) - kept_bytes(layer, method) if is_again else 0.0
+    return briefly + (kept_bytes(layer, method, recomputed=True) - kept_bytes(layer, method) if is_again else 0.0)
 
 
 def kept_bytes(layer: Layer, method: Method, recomputed: bool = False) -> float:
@@ -104,8 +111,21 @@ def kept_bytes(layer: Layer, method: Method, recomputed: bool = False) -> float:
     checkpointing = "none" if recomputed or not layer.is_block else method.checkpointing
     if checkpointing == "full":
         return layer.output / (t if is_divided else 1)
+    if checkpointing == "operations" and layer.split.shapes:
+        return _kept_by_operation(layer, t, is_divided)
     kept = layer.on_rank("kept", t, is_divided)
     return kept - layer.core.kept / t if checkpointing == "selective" else kept
+
+
+def _kept_by_operation(layer, tensor, is_divided):
+    """Bytes of the block's input, of the context of attention, and of the results of every second product."""
+    attended, whole = layer.split.shapes[1], 1 / (tensor if is_divided else 1)
+    element_bytes = layer.output / (attended.rows * attended.columns)
+    results = sum(
+        shape.rows * shape.columns * (1 / tensor if shape.split == "columns" else whole) for shape in layer.split.shapes
+    )
+    context = attended.rows * attended.depth / tensor
+    return layer.output * whole + element_bytes * (context + results / 2)
 
 
 def peak(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: int) -> Line:

@@ -8,7 +8,7 @@ from .networks import Layer, Network
 from .sizes import require
 
 SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO stages 0 to 3; "full" is FSDP
-CHECKPOINTING = ("none", "selective", "full")
+CHECKPOINTING = ("none", "selective", "operations", "full")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 NOT_MODELLED = (
     "not modelled are offloading to the CPU or a disk, LoRA and other frozen weights, mixtures of experts, context "

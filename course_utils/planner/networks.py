@@ -20,8 +20,9 @@ class Work:
     `flops` are those of the forward matrix products (backward takes twice as many), whose shapes, if known, are in
     `shapes`. Else `idle` is the FLOP lost to GPU lanes that narrow products leave idle, and `products` are the bytes
     that products read and write, where that may take longer. `forward` and `backward` are the bytes that everything
-    else reads and writes. `kept` are the bytes of activations kept for the backward pass. `calls` is the number of
-    operations that Python calls in the forward pass.
+    else reads and writes. `kept` are the bytes of activations kept for the backward pass, `briefly` those that exist
+    only while the layer's own backward pass runs. `calls` is the number of operations that Python calls in the forward
+    pass.
     """
 
     flops: float = 0.0
@@ -31,6 +32,7 @@ class Work:
     forward: float = 0.0
     backward: float = 0.0
     kept: float = 0.0
+    briefly: float = 0.0
     calls: int = 0
 
 
@@ -126,11 +128,16 @@ def _of_attention(hidden, heads, sequence, element_bytes, dropout, is_fused):
     return Work(flops, shapes, forward=scores * forward, backward=scores * backward, kept=scores * kept)
 
 
-def _of_head(hidden, sequence, vocabulary):
-    """The Work of the product with the vocabulary, and of the loss in fp32, whose softmax makes two passes each way."""
-    logits, shape = 4.0 * sequence * vocabulary, Product(sequence, vocabulary, hidden, "columns")
-    flops = 2 * sequence * hidden * vocabulary
-    return Work(flops, (shape,), forward=2 * logits, backward=2 * logits, kept=logits)
+def _of_head(hidden, sequence, vocabulary, element_bytes, fused):
+    """The Work of the product with the vocabulary, and of the loss in fp32, whose softmax makes two passes each way.
+
+    The logits are kept as the product made them, in fp32, and as logarithms of probabilities. Their gradient is fp32;
+    unless `fused`, a second one is in the product's own precision.
+    """
+    logits, shape = sequence * vocabulary, Product(sequence, vocabulary, hidden, "columns")
+    flops, kept = 2 * sequence * hidden * vocabulary, (element_bytes + 8) * logits
+    briefly = (4 if fused else 4 + element_bytes) * logits
+    return Work(flops, (shape,), forward=8 * logits, backward=8 * logits, kept=kept, briefly=briefly)
 
 
 def _require_sizes(**sizes):
@@ -176,6 +183,7 @@ def transformer(
     lookup = Work(forward=2 * s * h * e, backward=2 * s * h * e, kept=s * h * int(dropout))
     embedding = (vocabulary + (s if positions else 0)) * h
     first = Layer("embedding", embedding, s * h * e, lookup, is_block=False)
-    last = Layer("head", 0 if tied else vocabulary * h, s * h * e, split=_of_head(h, s, vocabulary), is_block=False)
+    loss = _of_head(h, s, vocabulary, e, fused)
+    last = Layer("head", 0 if tied else vocabulary * h, s * h * e, split=loss, is_block=False)
     widths = (("heads of keys and values", kv_heads or heads), ("columns of a feed-forward layer", width))
     return Network((first, *blocks, last), tokens=s, heads=heads, widths=widths)

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from . import Plan, plan
+from . import FREE, Plan, plan
 from .clusters import Cluster
 from .methods import Method
 from .networks import Network
-
-FREE = 0.1  # of a GPU's memory: what the allocator and NCCL keep is not in the plan
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ def best(network: Network, cluster: Cluster, batch: int, num_gpus: int | None = 
             except ValueError:
                 break
             least = min(least, found.peak.value)
-            if found.peak.value > (1 - FREE) * cluster.gpu.memory:
+            if not found.fits:
                 break
             fitting.append(found)
     if not fitting:
@@ -57,7 +55,7 @@ def _divisors(number):
 def _candidates(network: Network, cluster: Cluster, batch: int, num_gpus: int) -> Iterator[list[Method]]:
     """Lists of methods that differ in the micro-batch alone, the smallest first."""
     num_blocks = sum(layer.is_block for layer in network.layers)
-    recomputed = ["none", "full"]
+    recomputed = ["none", "operations", "full"]
     if any(layer.core.forward for layer in network.layers):  # fused attention recomputes its scores in any case
         recomputed.insert(1, "selective")
     for tensor in _divisors(num_gpus):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .clusters import Cluster
 from .collective_costs import Group, all_reduce, half, send
@@ -78,6 +79,12 @@ def _micro_batch(layers, cluster, method):
     ]
     if method.checkpointing == "selective":
         parts.append(line(BACKWARD, "attention again", "core", "selective recomputation", blocks))
+    elif method.checkpointing == "operations":
+        half = line(BACKWARD, "products again", "weighted products", "of every second product", blocks)
+        parts += [
+            replace(half, value=half.value / 2),
+            line(BACKWARD, "the rest again", "forward rest", "its inputs", blocks),
+        ]
     parts += _tensor_messages(kinds, cluster, method, parts[3].value)
     parts.append(_between_stages(layers, cluster, method))
     calls = sum(count * layer.calls * (4 if layer in again else 3) for layer, count in kinds.items())
@@ -97,15 +104,17 @@ def _of_layer(layer, cluster, method):
 
     found = Counter({f"{way} rest": b * layer.on_rank(way, t, method.sequence_parallel) / bytes_per_s for way in WAYS})
     scores = of_shapes(layer.core.shapes)
-    pairs = [*of_shapes(layer.split.shapes), *scores]
+    weighted = of_shapes(layer.split.shapes)
+    pairs = [*weighted, *scores]
+    found["weighted products"] = sum(forward for forward, _ in weighted)
     for work, over in ((layer.whole, 1), (layer.split, t)):
         if not work.shapes:
             seconds = b / over * max((work.flops + work.idle) / (peak * shares.matrix), work.products / bytes_per_s)
             pairs.append((seconds, 2 * seconds))
     found["forward products"], found["backward products"] = map(sum, zip(*pairs))
     found["products again"] = found["forward products"]
-    if method.stops_early and layer.split.shapes:
-        found["products again"] -= of_shapes(layer.split.shapes[-1:])[0][0]
+    if method.stops_early and weighted:
+        found["products again"] -= weighted[-1][0]
     if scores:
         found["core"] = sum(forward for forward, _ in scores) + b / t * layer.core.forward / bytes_per_s
     else:  # fused; a causal mask hides half of the pairs

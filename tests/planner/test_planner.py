@@ -102,6 +102,10 @@ def test_llama_has_its_parameters():
         (Method(tensor=2, sequence_parallel=True), lambda h, a, s, t: (34 + 5 * a * s / h) / t),
         (Method(tensor=2, sequence_parallel=True, checkpointing="selective"), lambda h, a, s, t: 34 / t),
         (Method(checkpointing="full"), lambda h, a, s, t: 2),
+        # In, context, and half the results of four products: 3h and 4h divided, h and h whole.
+        (Method(checkpointing="operations"), lambda h, a, s, t: 2 + 2 + 9),
+        (Method(tensor=2, checkpointing="operations"), lambda h, a, s, t: 2 + 2 / t + 7 / t + 2),
+        (Method(tensor=2, sequence_parallel=True, checkpointing="operations"), lambda h, a, s, t: 13 / t),
     ],
 )
 def test_activations_are_those_of_korthikanti(method, per_token):
@@ -219,6 +223,21 @@ def test_tensor_parallelism_divides_whatever_bounds_a_split_layer():
     for work in (Work(flops=1e12), Work(products=1e9), Work(flops=1e9, idle=1e12)):
         times = [plan(Network((Layer("one", 0, 0, split=work),)), A100, Method(tensor=n), 1).step.value for n in (1, 2)]
         assert times[1] == pytest.approx(times[0] / 2)
+
+
+def test_what_is_computed_again_lies_between_nothing_and_everything():
+    model = transformer(4096, 8, 32, 2048, 32000, fused_attention=True)
+    ways = {how: Method(8, checkpointing=how, micro_batch=8) for how in ("none", "operations", "full")}
+    plans = {how: plan(model, A100, method, 64) for how, method in ways.items()}
+    seconds, held = zip(*((said.step.value, said.peak.value) for said in plans.values()))
+    assert seconds[0] < seconds[1] < seconds[2] and held[0] > held[1] > held[2]
+
+
+def test_a_plan_fits_if_a_tenth_of_the_memory_stays_free():
+    said = plan(transformer(2048, 24, 16, 2048, 51200), A100, Method(), 1)
+    assert said.fits and said.reserved > said.peak.value
+    gpu = replace(A100.gpu, memory=said.peak.value / 0.91)
+    assert not replace(said, cluster=replace(A100, gpu=gpu)).fits
 
 
 def test_the_price_is_hours_times_gpus():

@@ -7,16 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import GPU, GPUS, Cluster, Efficiency, Method, Plan, State, plan, transformer
+from .. import Cluster, Method, Plan, State, plan, transformer
 from ..presets import LLAMA, NETWORKS
 from .rows import BOUND, INPUT, PREDICTION, SIBLING, Row
 
 A100, A100_40 = Cluster("A100-80"), Cluster("A100-40")
 H100 = Cluster("H100", inside=370e9, between=400e9)
-# torchtitan's H100 have 96 GB of HBM2e with 2.4 TB/s and a power limit of 500 W, which lowers what products reach.
-H100_500W = Cluster(
-    GPU("H100-96, 500 W", 96e9, 2.4e12, GPUS["H100"].peaks, Efficiency(0.545, 0.175), 132), inside=370e9, between=400e9
-)
+# torchtitan's H100 have 96 GB of HBM2e with 2.4 TB/s, and a power limit of 500 W, which nothing here accounts for.
+H100_96 = replace(H100, gpu=replace(H100.gpu, name="H100-96", memory=96e9, bandwidth=2.4e12))
 JEAN_ZAY = Cluster("A100-80", between=50e9)  # four cards of 100 Gbit/s a node
 VTRAIN = Cluster("A100-80", between=100e9)  # fitted: the source does not print it
 # Megatron computes a block again to its end and, as of 2021, sent gradients after the backward pass.
@@ -199,18 +197,17 @@ FP32_MASTERS = State(4, 4, 8, 2)
 def torchtitan() -> Iterator[Row]:
     """Torchtitan's benchmarks of December 2024 and June 2025, all rows in bf16 without context parallelism."""
     for num_gpus, eager, compiled in ((8, 5762, 6667), (128, 5605, 6514)):
-        method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="selective", state=FP32_MASTERS)
+        method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS)
         for what, found, fused in (("as written", eager, False), ("compiled", compiled, True)):
-            said = plan(_network("llama-3-8b", fused=fused), H100_500W, method, 2 * num_gpus)
-            kind = INPUT if (num_gpus, fused) == (8, True) else PREDICTION
-            yield _row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "tokens/s a GPU", found, said, kind)
-    tensor_parallel = (70, 32, 16, "full", 597.3), (8, 8, 12, "selective", 4378.0)
+            said = plan(_network("llama-3-8b", fused=fused), H100_96, method, 2 * num_gpus)
+            yield _row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "tokens/s a GPU", found, said)
+    tensor_parallel = (70, 32, 16, "full", 597.3), (8, 8, 12, "operations", 4378.0)
     for billions, data, micro_batch, checkpointing, tokens_per_s in tensor_parallel:
         method = Method(
             data, 8, shard="full", micro_batch=micro_batch, checkpointing=checkpointing, sequence_parallel=True,
             state=FP32_MASTERS,
         )  # fmt: skip
-        said = plan(_network(f"llama-3-{billions}b", fused=True), H100_500W, method, data * micro_batch)
+        said = plan(_network(f"llama-3-{billions}b", fused=True), H100_96, method, data * micro_batch)
         yield _row("torchtitan", f"Llama 3 {billions}B × {8 * data}, 8 × tensor", "tokens/s a GPU", tokens_per_s, said)
 
 
@@ -247,11 +244,9 @@ def plan_of_vtrain(
 
 
 def memories() -> Iterator[Row]:
-    """Peak GiB of Llama 3 8B under torchtitan, without and with compilation."""
+    """GiB that the allocator reserved for Llama 3 8B under torchtitan, without and with compilation."""
     for num_gpus, eager, compiled in ((8, 82.4, 77.0), (128, 67.0, 62.0)):
-        method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="selective", state=FP32_MASTERS)
+        method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS)
         for what, found, fused in (("as written", eager, False), ("compiled", compiled, True)):
-            said = plan(_network("llama-3-8b", fused=fused), H100_500W, method, 2 * num_gpus)
-            yield Row(
-                "torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "GiB", found, said.peak.value / 2**30, plan=said
-            )
+            said = plan(_network("llama-3-8b", fused=fused), H100_96, method, 2 * num_gpus)
+            yield Row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "GiB", found, said.reserved / 2**30, plan=said)

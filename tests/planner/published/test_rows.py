@@ -75,6 +75,11 @@ def test_a_summary_counts_by_size_and_keeps_the_worst_sign():
         summary([])
 
 
+def test_memory_is_predicted():
+    found = summary(published.memories())
+    assert found.number == 4 and found.median <= 0.06 and abs(found.worst) <= 0.15, found
+
+
 def test_rows_that_are_missed_say_why():
     assert all(row.reason for row in published.misses())
 
