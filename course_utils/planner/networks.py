@@ -128,7 +128,7 @@ def _of_attention(hidden, heads, sequence, element_bytes, dropout, is_fused):
     return Work(flops, shapes, forward=scores * forward, backward=scores * backward, kept=scores * kept)
 
 
-def _of_head(hidden, sequence, vocabulary, element_bytes, fused):
+def _of_head(hidden, sequence, vocabulary, element_bytes, fused, fused_loss):
     """The Work of the product with the vocabulary, and of the loss in fp32, whose softmax makes two passes each way.
 
     The logits are kept as the product made them, in fp32, and as logarithms of probabilities. Their gradient is fp32;
@@ -136,6 +136,9 @@ def _of_head(hidden, sequence, vocabulary, element_bytes, fused):
     """
     logits, shape = sequence * vocabulary, Product(sequence, vocabulary, hidden, "columns")
     flops, kept = 2 * sequence * hidden * vocabulary, (element_bytes + 8) * logits
+    if fused_loss:
+        moved = 2 * element_bytes * logits
+        return Work(flops, (shape,), forward=moved, backward=moved, kept=element_bytes * logits)
     briefly = (4 if fused else 4 + element_bytes) * logits
     return Work(flops, (shape,), forward=8 * logits, backward=8 * logits, kept=kept, briefly=briefly)
 
@@ -153,15 +156,17 @@ def _require_sizes(**sizes):
 def transformer(
     hidden: int, layers: int, heads: int, sequence: int, vocabulary: int, *, feed_forward: int | None = None,
     gated: bool = False, kv_heads: int | None = None, biases: bool = True, positions: bool = True, tied: bool = True,
-    dropout: bool = True, fused_attention: bool = False, fused: bool = True, element_bytes: int = 2,
+    dropout: bool = True, fused_attention: bool = False, fused_loss: bool = False, fused: bool = True,
+    element_bytes: int = 2,
 ) -> Network:  # fmt: skip
     """A decoder of `layers` blocks; a sample is one sequence.
 
     The defaults give the GPT of Narayanan and others (2021), with parameters 12lh²(1 + 13/(12h) + (V+s)/(12lh)) and
     24sh² + 4s²h forward FLOP per block, and of Korthikanti and others (2022), with 34 + 5as/h bytes kept per block,
     token and hidden element. `fused_attention` keeps no scores, recomputes them, and skips pairs that a causal mask
-    hides. Norms, dropout, additions and activation functions are `fused` kernels, as Megatron's and a compiler's are,
-    or run operation by operation. Raises ValueError for impossible sizes.
+    hides; `fused_loss` turns the logits into their gradient in place. Norms, dropout, additions and activation
+    functions are `fused` kernels, as Megatron's and a compiler's are, or run operation by operation. Raises ValueError
+    for impossible sizes.
     """
     _require_sizes(
         hidden=hidden, layers=layers, heads=heads, sequence=sequence, vocabulary=vocabulary,
@@ -183,7 +188,7 @@ def transformer(
     lookup = Work(forward=2 * s * h * e, backward=2 * s * h * e, kept=s * h * int(dropout))
     embedding = (vocabulary + (s if positions else 0)) * h
     first = Layer("embedding", embedding, s * h * e, lookup, is_block=False)
-    loss = _of_head(h, s, vocabulary, e, fused)
+    loss = _of_head(h, s, vocabulary, e, fused, fused_loss)
     last = Layer("head", 0 if tied else vocabulary * h, s * h * e, split=loss, is_block=False)
     widths = (("heads of keys and values", kv_heads or heads), ("columns of a feed-forward layer", width))
     return Network((first, *blocks, last), tokens=s, heads=heads, widths=widths)

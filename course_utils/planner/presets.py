@@ -26,7 +26,7 @@ def _llama_2(hidden, layers, heads, kv_heads, width, sequence=4096, fused=False)
 
 
 def _mpt(hidden, layers, heads, sequence=2048, fused=False):
-    return transformer(hidden, layers, heads, sequence, 50368, biases=False, fused=fused, **_FUSED)
+    return transformer(hidden, layers, heads, sequence, 50368, biases=False, fused_loss=True, fused=fused, **_FUSED)
 
 
 def _gpt(hidden, layers, heads, sequence=2048, fused=True):

@@ -80,6 +80,12 @@ def test_memory_is_predicted():
     assert found.number == 4 and found.median <= 0.06 and abs(found.worst) <= 0.15, found
 
 
+def test_what_ran_is_planned_to_fit(rows):
+    ran = [row.plan for row in rows if row.source in ("llm-foundry", "fms-fsdp")]
+    assert len(ran) > 200 and all(plan.reserved <= plan.cluster.gpu.memory for plan in ran)
+    assert sum(plan.fits for plan in ran) > 0.95 * len(ran)
+
+
 def test_rows_that_are_missed_say_why():
     assert all(row.reason for row in published.misses())
 
