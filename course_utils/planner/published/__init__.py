@@ -9,8 +9,8 @@ fitted to them. Which terms the planner needs was decided while looking at the o
 from collections.abc import Iterator
 
 from . import images, language_models
+from .comparison import BOUND, INPUT, KINDS, PREDICTION, SIBLING, Row, Summary, summary
 from .images import misses
-from .rows import BOUND, INPUT, KINDS, PREDICTION, SIBLING, Row, Summary, summary
 from .seen import Seen, seen
 
 __all__ = [

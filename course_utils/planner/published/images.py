@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from .. import GPU, Cluster, Group, Method, all_reduce, plan
-from .rows import Row
+from .comparison import Row
 
 NVLINK_V100 = 150e9  # the data sheet's 300 GB/s count both directions
 # From NVIDIA's technical overview of the P100: 720 GB/s; four per server, with a 25 Gbit/s card.

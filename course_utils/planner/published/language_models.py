@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import Cluster, Method, Plan, State, plan, transformer
 from ..presets import LLAMA, NETWORKS
-from .rows import BOUND, INPUT, PREDICTION, SIBLING, Row
+from .comparison import BOUND, INPUT, PREDICTION, SIBLING, Row
 
 A100, A100_40 = Cluster("A100-80"), Cluster("A100-40")
 H100 = Cluster("H100", inside=370e9, between=400e9)

@@ -5,7 +5,7 @@ from functools import cache
 
 from .. import Method, Plan
 from . import language_models
-from .rows import BOUND, Row, Summary, summary
+from .comparison import BOUND, Row, Summary, summary
 
 FEWEST = 4  # rows; fewer say nothing about others
 LARGER = 3.0  # times as many parameters, or as few, are alike
