@@ -39,6 +39,11 @@ SET_AND_WAIT = """([name, value]) => new Promise(resolve => {
     field.value = value;
     field.dispatchEvent(new Event("input", { bubbles: true }));
 })"""
+KEEP_WHAT_IS_SAID = """addEventListener("DOMContentLoaded", () => {
+    window.said = [];
+    const status = document.getElementById("planner-status");
+    new MutationObserver(() => said.push(status.textContent)).observe(status, { childList: true });
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,7 @@ class Planner:
         self.page.set_default_timeout(SOON_MS)
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.complaints = chromium.complaints(self.page)
+        self.page.add_init_script(KEEP_WHAT_IS_SAID)
         self.page.goto(f"{address}/plan.html")
         self.page.wait_for_selector("#planner-results:visible")
 
@@ -216,6 +222,14 @@ def test_an_impossible_method_shows_the_planners_sentence(planner):
     assert planner.page.locator("#planner-results").is_hidden()
     planner.set("pipeline", 1)
     planner.shows(fastest()[0])
+
+
+def test_loading_and_searching_are_said(planner):
+    said = planner.page.evaluate("said")
+    first, *_, last = [float(text.split()[2]) for text in said if text.startswith("Loading Python: ")]
+    (total,) = {text.split()[4] for text in said if text.startswith("Loading Python: ")}
+    assert 0 <= first < last < float(total)
+    assert said.index("Starting Python…") < said.index("Searching for the fastest method that fits…")
 
 
 @pytest.mark.parametrize("value", ["", "0", "2.5"])
