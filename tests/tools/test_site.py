@@ -2,15 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
-import threading
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.helpers.site_page import build, served
 from tools import browser as chromium
 from tools import notebooks
 from tools.site import __main__ as site
@@ -39,28 +35,11 @@ class Elements(HTMLParser):
         self.text += "" if self._folded else data
 
 
-def offline():
-    """The start of a command that runs it without a network, where the system allows that."""
-    without = ["unshare", "--net"]
-    return without if shutil.which("unshare") and not subprocess.run([*without, "true"]).returncode else []
-
-
-def build(folder):
-    """Both in one process, whose imports are a good part of what slides cost."""
-    program = "import sys; from pathlib import Path; from tools.site.__main__ import build; "
-    program += "root, folder = map(Path, sys.argv[1:]); "
-    program += "[build(what, root, folder / f'{what}_source', folder / what) for what in ('site', 'slides')]"
-    command = [*offline(), sys.executable, "-c", program, str(ROOT), str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "site", folder / "slides"
-
-
 # Both in one test, so that of two that run at a time each does not build everything.
 @pytest.mark.timeout(600)
 def test_pages_and_slides_hold_together(tmp_path):
     """Building refuses what Sphinx warns of, and links that lead nowhere or fetch from another host."""
-    built, slides = build(tmp_path)
+    built, slides = build(ROOT, tmp_path, "site", "slides")
     for path in notebooks.notebook_paths():
         page = Elements(built / "notebooks" / f"{path.stem}.html")
         images = [attributes for tag, attributes in page.elements if tag == "img"]
@@ -76,6 +55,7 @@ def test_pages_and_slides_hold_together(tmp_path):
         assert [a for tag, a in page.elements if a.get("href", "").startswith("glossary.html#term-")]
     front = (built / "index.html").read_text()
     assert all(f'href="notebooks/{stem}.html"' in front for stem in STEMS)
+    assert 'href="plan.html"' in front and 'href="../plan.html"' in (built / "docs" / "clusters.html").read_text()
     assert "ring all-reduce" not in front and (built / "searchindex.js").exists()
 
     for stem in STEMS:
@@ -84,11 +64,6 @@ def test_pages_and_slides_hold_together(tmp_path):
         assert all(attributes.get("alt") for tag, attributes in page.elements if tag == "img")
     if chromium.find_chromium():
         in_a_browser(built, slides)
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
 
 
 # Thousands of pieces of code have the same colour on the same ground, and axe takes a millisecond for each: the first
@@ -111,11 +86,8 @@ def in_a_browser(built, slides):
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import sync_playwright
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=built.parent))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
     asked, said = [], []
-    with sync_playwright() as playwright:
+    with served(built.parent) as address, sync_playwright() as playwright:
         browser = chromium.start(playwright)
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
@@ -144,7 +116,6 @@ def in_a_browser(built, slides):
             )
             assert not [slide for slide in page.evaluate(height) if slide[1] > 720], stem
         browser.close()
-    server.shutdown()
     assert not [url for url in asked if not url.startswith((address, "file:", "data:", "blob:"))]
     assert not said
 

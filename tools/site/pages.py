@@ -11,6 +11,8 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from tools import notebooks
 
+from . import planner_page
+
 TERM = re.compile(r"^- \*\*(?P<term>[^*]+)\*\* \((?P<chapter>\d\d)\)", re.MULTILINE)
 LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
 PAGE = re.compile(r"^\| \[[^\]]*\]\((?P<target>[^)]*\.md)\) \|", re.MULTILINE)  # a row of README's table of pages
@@ -40,10 +42,11 @@ def write(course, source):
     (source / "notebooks" / "glossary.md").write_text(anchored(glossary, chapters), encoding="utf-8")
     (source / "docs").mkdir()
     for path in [course / "CONTRIBUTING.md", *sorted((course / "docs").glob("*.md"))]:
-        text = to_programs(with_files(path, course, source))
+        text = to_pages(with_files(path, course, source))
         (source / path.relative_to(course)).write_text(text, encoding="utf-8")
     readme = with_files(course / "README.md", course, source)
-    (source / "index.md").write_text(to_programs(readme) + "\n" + contents(readme), encoding="utf-8")
+    (source / "index.md").write_text(to_pages(readme) + "\n" + contents(readme), encoding="utf-8")
+    planner_page.write(source)
 
 
 def with_files(path, course, source):
@@ -66,7 +69,7 @@ def contents(readme):
             parts[match["part"]] = []
         elif match["file"]:
             list(parts.values())[-1].append(match["file"].removesuffix(".ipynb"))
-    parts["Beside the chapters"] = ["notebooks/glossary", "notebooks/programs/*"]
+    parts["Beside the chapters"] = ["plan", "notebooks/glossary", "notebooks/programs/*"]
     # In README's order.
     parts["Installing, teaching, and how it works"] = [
         match["target"].removesuffix(".md") for match in PAGE.finditer(readme)
@@ -76,8 +79,9 @@ def contents(readme):
     return "\n".join(tree.format(part, "\n".join(files)) for part, files in parts.items())
 
 
-def to_programs(text):
-    """The text with links to programs changed to their pages."""
+def to_pages(text):
+    """The text with links to programs and to the planner's page changed to where the site has them."""
+    text = text.replace("](../tools/site/planner/plan.md)", "](../plan.md)")
     return re.sub(r"(\]\((?:(?:\.\./)?notebooks/)?programs/\w+)\.py\)", r"\1.md)", text)
 
 
@@ -109,7 +113,7 @@ def chapter(nb, terms, figures):
     unlinked = {term.lower(): term for term in terms}
     for cell in nb.cells:
         if cell.cell_type == "markdown":
-            cell.source = to_programs(with_terms(cell.source, unlinked))
+            cell.source = to_pages(with_terms(cell.source, unlinked))
         elif cell.cell_type == "code":
             cell.outputs = list(shown(cell.outputs, figures))
     return nb
