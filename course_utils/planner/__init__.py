@@ -7,7 +7,7 @@
 `print(plan.memory)` and `print(plan.step)` show where a surprising total comes from.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from .clusters import GPU, GPUS, Cluster, Efficiency
 from .collective_costs import NCCL_NVLINK, NCCL_PCIE, Group, Way, all_reduce, half
@@ -99,13 +99,13 @@ def plan(network: Network, cluster: Cluster, method: Method, batch: int) -> Plan
 
 
 def calibrated(cluster: Cluster, network: Network, method: Method, batch: int, seconds: float) -> Cluster:
-    """`cluster` with both efficiencies scaled alike, so that this step on one GPU takes `seconds`.
+    """`cluster` with all efficiencies scaled alike, so that this step on one GPU takes `seconds`.
 
     Raises ValueError for a method with several ranks, since communication would count as compute.
     """
     if method.world_size > 1:
         raise ValueError(f"method has {method.world_size} ranks: calibrate with a step of one")
     faster = plan(network, cluster, method, batch).step.value / seconds
-    shares = cluster.gpu.efficiency
-    efficiency = Efficiency(shares.matrix * faster, shares.memory * faster)
+    shares = {name: share * faster for name, share in asdict(cluster.gpu.efficiency).items()}
+    efficiency = Efficiency(**shares)
     return replace(cluster, gpu=replace(cluster.gpu, efficiency=efficiency))

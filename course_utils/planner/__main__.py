@@ -18,7 +18,9 @@ from . import Cluster, Method, Network, Plan, plan, presets
 from .published import seen
 from .search import best
 
-_COLUMNS = "data tensor pipeline chunks shard replicas recomputation micro-batch seconds tokens/s MFU GB limit".split()
+_COLUMNS = (
+    "data context tensor pipeline chunks shard replicas recomputation micro-batch seconds tokens/s MFU GB limit".split()
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -103,7 +105,7 @@ def _method(text: str, cluster: Cluster) -> Method:
             given[name] = value.lower() in ("", "true", "yes", "1")
         else:
             given[name] = int(value) if value.isdecimal() else value
-    rest = given.get("tensor", 1) * given.get("pipeline", 1)
+    rest = given.get("tensor", 1) * given.get("pipeline", 1) * given.get("context", 1)
     num_gpus = cluster.gpus_per_node * (cluster.nodes or 1)
     return Method(**({"data": max(1, num_gpus // rest)} | given))
 
@@ -111,9 +113,9 @@ def _method(text: str, cluster: Cluster) -> Method:
 def _row(found: Plan, limit: str):
     method = found.method
     return [
-        method.data, method.tensor, method.pipeline, method.chunks, method.shard, method.replicas, method.checkpointing,
-        method.micro_batch, f"{found.step.value:.3g}", f"{found.tokens_per_s:,.0f}", f"{found.mfu:.0%}",
-        f"{found.peak.value / 1e9:.0f}", limit,
+        method.data, method.context, method.tensor, method.pipeline, method.chunks, method.shard, method.replicas,
+        method.checkpointing, method.micro_batch, f"{found.step.value:.3g}", f"{found.tokens_per_s:,.0f}",
+        f"{found.mfu:.0%}", f"{found.peak.value / 1e9:.0f}", limit,
     ]  # fmt: skip
 
 

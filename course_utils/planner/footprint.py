@@ -56,7 +56,7 @@ def _buffers(layers, method):
                 "bytes",
                 f"{sent:g} B of {sizes[1]:,.0f} parameters, of the unit before",
             )
-    elif method.data > 1 and method.buckets:
+    elif method.copies > 1 and method.buckets:
         own = parameters_of(layers, method)
         yield Line("gradients' buckets", sent * own, "bytes", f"{sent:g} B × {own:,.0f} parameters, a copy to be sent")
 
@@ -79,9 +79,9 @@ def _activations(index, layers, method, num_micro_batches):
     parts = [
         Line(
             "kept activations",
-            count * method.micro_batch * kept,
+            count * method.samples * kept,
             "bytes",
-            f"{kept:,.0f} B a sample × {method.micro_batch} × {count:g} micro-batches at once",
+            f"{kept:,.0f} B a sample × {method.samples:g} × {count:g} micro-batches at once",
             _ACTIVATIONS,
         )
     ]
@@ -89,7 +89,7 @@ def _activations(index, layers, method, num_micro_batches):
     parts.append(
         Line(
             "in one backward pass",
-            method.micro_batch * again,
+            method.samples * again,
             "bytes",
             "recomputed activations, the loss's gradient",
             _ACTIVATIONS,
@@ -146,7 +146,7 @@ def _peak_of_stage(index, layers, method, m):
     }
     shards = method.shards_of("gradients")
     sizes = [parameters_of([layer], method) for layer in layers]
-    kept = [method.micro_batch * kept_bytes(layer, method) for layer in layers]
+    kept = [method.samples * kept_bytes(layer, method) for layer in layers]
     of_others = (in_flight(index, method, m) - 1) * sum(kept)  # the other micro-batches
     buckets = sum(line.value for line in _buffers(layers, method))
     moments = []
@@ -154,7 +154,7 @@ def _peak_of_stage(index, layers, method, m):
         before, after = sum(sizes[i + 1 :]), sum(sizes[i:])  # parameters that have gradients
         if m > 1:
             before = after = own
-        activations = sum(kept[: i + 1]) + method.micro_batch * _recomputed(layers[i], method)
+        activations = sum(kept[: i + 1]) + method.samples * _recomputed(layers[i], method)
         if not method.divides("full"):
             moments.append((i, after, buckets, activations))
             continue

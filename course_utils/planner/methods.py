@@ -11,8 +11,8 @@ SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO stages 0 to 3; "full
 CHECKPOINTING = ("none", "selective", "operations", "full")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 NOT_MODELLED = (
-    "not modelled are offloading to the CPU or a disk, LoRA and other frozen weights, mixtures of experts, context "
-    "parallelism, quantized or fp8 training"
+    "not modelled are offloading to the CPU or a disk, LoRA and other frozen weights, mixtures of experts, quantized "
+    "training"
 )
 
 
@@ -40,14 +40,15 @@ STATES = {
 
 @dataclass(frozen=True)
 class Method:
-    """A split over `data` × `tensor` × `pipeline` ranks, numbered as Megatron does: tensor first, pipeline last.
+    """A split over `data` × `context` × `tensor` × `pipeline` ranks, numbered tensor first, pipeline last.
 
-    `shard` is divided over the data-parallel ranks or, with `replicas` (HSDP), over those of one replica. `overlap`
-    hides data-parallel communication behind compute, `tensor_overlap` tensor-parallel communication; with `buckets`,
-    gradients are copied to be sent, as DDP does by default. A stage's messages are divided over its tensor-parallel
-    ranks with `divided_messages`, else each rank sends them whole. Full recomputation `stops_early`, before a block's
-    last product, as torch.utils.checkpoint does. `state` overrides the bytes per parameter. Not modelled: offloading to
-    CPU or disk, LoRA and other frozen weights, mixtures of experts, context parallelism, and quantized or fp8 training.
+    The `context` ranks share each sequence, by ring attention. `shard` is divided over the data-parallel ranks or, with
+    `replicas` (HSDP), over those of one replica. `overlap` hides data-parallel communication behind compute,
+    `tensor_overlap` tensor-parallel communication; with `buckets`, gradients are copied to be sent, as DDP does by
+    default. A stage's messages are divided over its tensor-parallel ranks with `divided_messages`, else each rank sends
+    them whole. Full recomputation `stops_early`, before a block's last product, as torch.utils.checkpoint does. `state`
+    overrides the bytes per parameter. Not modelled: offloading to CPU or disk, LoRA and other frozen weights, mixtures
+    of experts, and quantized training.
     """
 
     data: int = 1
@@ -67,6 +68,7 @@ class Method:
     tensor_overlap: bool = False
     divided_messages: bool = True
     stops_early: bool = True
+    context: int = 1
     state: State | None = None
 
     def __new__(cls, *args, **named):
@@ -78,19 +80,19 @@ class Method:
         return super().__new__(cls)
 
     def __post_init__(self):
-        for name in ("data", "tensor", "pipeline", "replicas", "micro_batch", "chunks"):
+        for name in ("data", "tensor", "pipeline", "context", "replicas", "micro_batch", "chunks"):
             require(name, getattr(self, name), int)
         for name, known in (("shard", SHARDS), ("checkpointing", CHECKPOINTING), ("schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it can be {', '.join(known)}; {NOT_MODELLED}")
-        if self.data % self.replicas:
-            raise ValueError(f"replicas is {self.replicas}, which does not divide data, {self.data}")
+        if self.copies % self.replicas:
+            raise ValueError(f"replicas is {self.replicas}, which does not divide data × context, {self.copies}")
         if (self.chunks > 1) != (self.schedule == "interleaved"):
             raise ValueError(
                 f"chunks is {self.chunks} with schedule {self.schedule!r}: only interleaved stages have several"
             )
         if self.state is None:
-            is_mixed = self.precision in ("fp16", "bf16")
+            is_mixed = self.precision in ("fp16", "bf16", "fp8")
             if (is_mixed, self.optimizer) not in STATES:
                 raise ValueError(
                     f"optimizer is {self.optimizer!r}; it can be sgd, momentum or adam, or give state=State(…); "
@@ -99,13 +101,23 @@ class Method:
             object.__setattr__(self, "state", STATES[is_mixed, self.optimizer])
 
     @property
+    def samples(self) -> float:
+        """The sequences of a micro-batch that a rank works on; with `context` it has a part of each."""
+        return self.micro_batch / self.context
+
+    @property
+    def copies(self) -> int:
+        """The number of ranks that have the same parameters: data-parallel ones, and those that share a sequence."""
+        return self.data * self.context
+
+    @property
     def world_size(self) -> int:
-        return self.data * self.tensor * self.pipeline
+        return self.copies * self.tensor * self.pipeline
 
     @property
     def shards(self) -> int:
         """The number of ranks over which `shard` is divided."""
-        return 1 if self.shard == "none" else self.data // self.replicas
+        return 1 if self.shard == "none" else self.copies // self.replicas
 
     def divides(self, what: str) -> bool:
         """Whether `what` ("optimizer", "gradients" or "full") is divided."""
@@ -122,13 +134,19 @@ def require_room(network: Network, cluster: Cluster, method: Method) -> None:
     for what, number in (("heads", network.heads), *network.widths):
         if number and number % t:
             raise ValueError(f"tensor is {t}, which does not divide the model's {number} {what}")
-    if method.sequence_parallel and network.tokens > 1 and network.tokens % t:
+    if method.context > 1 and (not network.heads or network.tokens % method.context):
+        known = f"{network.tokens} tokens" if network.heads else "network, which was counted from a module"
+        raise ValueError(f"context is {method.context}, which does not divide the model's {known}")
+    if method.sequence_parallel and network.tokens > 1 and network.tokens // method.context % t:
         raise ValueError(f"tensor is {t}, which does not divide the {network.tokens} tokens for sequence_parallel")
     if num_gpus > per_node and per_node % t and t % per_node:
         raise ValueError(
             f"tensor is {t}, and a node has {per_node} GPUs: over several nodes it is a divisor or a multiple of that"
         )
-    asked = f"data × tensor × pipeline, {method.data} × {t} × {p}, are {num_gpus} GPUs"
+    kinds, numbers = "data × tensor × pipeline", f"{method.data} × {t} × {p}"
+    if method.context > 1:
+        kinds, numbers = f"{kinds} × context", f"{numbers} × {method.context}"
+    asked = f"{kinds}, {numbers}, are {num_gpus} GPUs"
     if cluster.nodes is not None and num_gpus > cluster.nodes * per_node:
         raise ValueError(f"{asked}, and the cluster has {cluster.nodes} × {per_node}")
     if num_gpus > per_node and num_gpus % per_node:

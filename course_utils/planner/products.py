@@ -28,19 +28,21 @@ class Product:
     split: str
     count: int = 0
 
-    def seconds(self, micro_batch: int, tensor: int, gpu: GPU, precision: str) -> tuple[float, float]:
+    def seconds(self, samples: float, tensor: int, gpu: GPU, precision: str) -> tuple[float, float]:
         """The seconds of the forward pass and of the backward pass on one of `tensor` ranks."""
-        m, n, k, count = self.rows, self.columns, self.depth, float(self.count * micro_batch)
+        m, n, k, count = self.rows, self.columns, self.depth, float(self.count * samples)
         if not self.count:
-            m, count = m * micro_batch, 1.0
+            m, count = int(m * samples), 1.0
         if self.split == "columns":
             n //= tensor
         elif self.split == "depth":
             k //= tensor
         else:
             count = count / tensor
-        shares, element_bytes = gpu.efficiency, 4 if precision in ("fp32", "tf32") else 2
-        speeds = gpu.multiprocessors, gpu.peak(precision) * shares.matrix, gpu.bandwidth * shares.memory
+        shares = gpu.efficiency
+        share = shares.eight if precision == "fp8" else shares.matrix
+        element_bytes = {"fp32": 4, "tf32": 4, "fp8": 1}.get(precision, 2)
+        speeds = gpu.multiprocessors, gpu.peak(precision) * share, gpu.bandwidth * shares.memory
         forward = _seconds(m, n, k, count, element_bytes, *speeds)
         of_input, of_weight = (_seconds(*sizes, count, element_bytes, *speeds) for sizes in ((m, k, n), (k, n, m)))
         return forward, of_input + of_weight
@@ -55,7 +57,7 @@ def _seconds(rows, columns, depth, count, element_bytes, multiprocessors, flops_
             ceil(count * ceil(rows / a) * ceil(columns / b) / multiprocessors) * a * b / speed for a, b, speed in TILES
         )
         computing *= 2.0 * depth * multiprocessors / flops_per_s
-    if element_bytes == 2 and multiprocessors > 1 and (rows % 8 or columns % 8 or depth % 8):
+    if element_bytes <= 2 and multiprocessors > 1 and (rows % 8 or columns % 8 or depth % 8):
         computing *= MISALIGNED
     moved = count * element_bytes * (rows * depth + depth * columns + rows * columns)
     return max(computing, moved / bytes_per_s)

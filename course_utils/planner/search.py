@@ -54,40 +54,54 @@ def _divisors(number):
 
 def _candidates(network: Network, cluster: Cluster, batch: int, num_gpus: int) -> Iterator[list[Method]]:
     """Lists of methods that differ in the micro-batch alone, the smallest first."""
-    num_blocks = sum(layer.is_block for layer in network.layers)
     recomputed = ["none", "operations", "full"]
     if any(layer.core.forward for layer in network.layers):  # fused attention recomputes its scores in any case
         recomputed.insert(1, "selective")
+    for split in _splits(network, cluster, batch, num_gpus):
+        sizes = [size for size in _divisors(batch // split["data"]) if size & (size - 1) == 0]
+        is_divided = split["tensor"] > 1 and network.tokens // split["context"] % split["tensor"] == 0
+        for shard, replicas in _shardings(split, cluster):
+            for how in recomputed:
+                options = {"shard": shard, "replicas": replicas, "checkpointing": how, "sequence_parallel": is_divided}
+                yield [Method(micro_batch=size, **split, **options) for size in sizes]
+
+
+def _splits(network, cluster, batch, num_gpus):
+    """Methods' sizes of all splits: over the ranks of a node at most for tensors, equal numbers of blocks a stage."""
+    num_blocks = sum(layer.is_block for layer in network.layers)
     for tensor in _divisors(num_gpus):
         if tensor > cluster.gpus_per_node or (network.heads and network.heads % tensor):
             continue
         for pipeline in _divisors(num_gpus // tensor):
-            data = num_gpus // tensor // pipeline
-            if num_blocks % pipeline or batch % data:
+            if num_blocks % pipeline:
                 continue
-            micro_batches = [size for size in _divisors(batch // data) if size & (size - 1) == 0]
-            for chunks in (1, 2) if pipeline > 1 and num_blocks % (2 * pipeline) == 0 else (1,):
-                for shard, replicas in _shardings(data, pipeline, tensor, cluster):
-                    for checkpointing in recomputed:
-                        yield [
-                            Method(
-                                data, tensor, pipeline, shard, replicas, tensor > 1 and network.tokens % tensor == 0,
-                                checkpointing, size, "interleaved" if chunks > 1 else "1f1b", chunks,
-                            )
-                            for size in micro_batches
-                        ]  # fmt: skip
+            copies = num_gpus // tensor // pipeline
+            for context in _contexts(network, copies):
+                if batch % (copies // context):
+                    continue
+                for chunks in (1, 2) if pipeline > 1 and num_blocks % (2 * pipeline) == 0 else (1,):
+                    yield {
+                        "data": copies // context, "context": context, "tensor": tensor, "pipeline": pipeline,
+                        "chunks": chunks, "schedule": "interleaved" if chunks > 1 else "1f1b",
+                    }  # fmt: skip
 
 
-def _shardings(data, pipeline, tensor, cluster):
+def _contexts(network, copies):
+    """The numbers of ranks that may share a sequence: several only if each has 8,192 tokens or more."""
+    return [n for n in _divisors(copies) if n == 1 or network.heads and network.tokens // n >= 8192]
+
+
+def _shardings(split, cluster):
     """(shard, replicas): whole on each rank, the optimizer's state divided, or everything, over all or over a node."""
-    if data == 1:
+    copies = split["data"] * split["context"]
+    if copies == 1:
         return [("none", 1)]
     found = [("optimizer", 1)]
-    if pipeline == 1:  # else every micro-batch would gather the stage again
+    if split["pipeline"] == 1:  # else every micro-batch would gather the stage again
         found.append(("full", 1))
-        in_node = cluster.gpus_per_node // tensor
-        if data > in_node > 1 and data % in_node == 0:
-            found.append(("full", data // in_node))
+        in_node = cluster.gpus_per_node // split["tensor"]
+        if copies > in_node > 1 and copies % in_node == 0:
+            found.append(("full", copies // in_node))
     return found
 
 

@@ -86,6 +86,7 @@ def _micro_batch(layers, cluster, method):
             line(BACKWARD, "the rest again", "forward rest", "its inputs", blocks),
         ]
     parts += _tensor_messages(kinds, cluster, method, parts[3].value)
+    parts += _context_messages(kinds, cluster, method, parts)
     parts.append(_between_stages(layers, cluster, method))
     calls = sum(count * layer.calls * (4 if layer in again else 3) for layer, count in kinds.items())
     waiting = max(0.0, calls * cluster.call - sum(part.value for part in parts))
@@ -96,15 +97,17 @@ def _micro_batch(layers, cluster, method):
 
 def _of_layer(layer, cluster, method):
     """Seconds of one layer for one micro-batch, {what: seconds}."""
-    b, t, gpu = method.micro_batch, method.tensor, cluster.gpu
-    peak, shares, bytes_per_s = gpu.peak(method.precision), gpu.efficiency, gpu.bandwidth * gpu.efficiency.memory
+    b, t, gpu = method.samples, method.tensor, cluster.gpu
+    # In fp8 are only the products of blocks with weights.
+    sixteen = "bf16" if method.precision == "fp8" else method.precision
+    peak, shares, bytes_per_s = gpu.peak(sixteen), gpu.efficiency, gpu.bandwidth * gpu.efficiency.memory
 
-    def of_shapes(shapes):
-        return [shape.seconds(b, t, gpu, method.precision) for shape in shapes]
+    def of_shapes(shapes, precision):
+        return [shape.seconds(b, t, gpu, precision) for shape in shapes]
 
     found = Counter({f"{way} rest": b * layer.on_rank(way, t, method.sequence_parallel) / bytes_per_s for way in WAYS})
-    scores = of_shapes(layer.core.shapes)
-    weighted = of_shapes(layer.split.shapes)
+    scores = of_shapes(layer.core.shapes, sixteen)
+    weighted = of_shapes(layer.split.shapes, method.precision if layer.is_block else sixteen)
     pairs = [*weighted, *scores]
     found["weighted products"] = sum(forward for forward, _ in weighted)
     for work, over in ((layer.whole, 1), (layer.split, t)):
@@ -148,7 +151,7 @@ def _inside_layers(kinds, cluster, method):
     for layer, count in kinds.items():
         if not layer.all_reduces or group.size == 1:
             continue
-        num_bytes = method.micro_batch * layer.output
+        num_bytes = method.samples * layer.output
         # With a divided sequence, a reduce-scatter and an all-gather replace the all-reduce.
         line = (
             all_reduce(num_bytes, group, cluster) if not method.sequence_parallel else half(num_bytes, group, cluster)
@@ -158,11 +161,44 @@ def _inside_layers(kinds, cluster, method):
     return seconds, said
 
 
+def _context_messages(kinds, cluster, method, parts):
+    """The Lines of ring attention's messages: each rank's keys and values pass all others, and their gradients return.
+
+    They hide behind attention; a zigzag gives every rank the same part of it.
+    """
+    if method.context == 1:
+        return []
+    hops = method.context - 1
+    is_inside = method.tensor * method.context <= cluster.gpus_per_node
+    seconds, said = 0.0, ""
+    for layer, count in kinds.items():
+        if layer.is_block:
+            wide, attended = layer.split.shapes[:2]  # queries, keys and values; attention's output
+            share = (wide.columns - attended.columns) / attended.columns  # of keys and values, in a block's output
+            line = send(method.samples * layer.output * share / method.tensor, is_inside, cluster)
+            seconds, said = seconds + count * hops * line.value, line.formula
+    computing = {name: next(part.value for part in parts if part.name == name) for name in _RING}
+    lines = []
+    for (name, behind), times in zip(_RING.items(), (1, 2)):
+        exposed = _beside(times * seconds, computing[name]) if method.overlap else times * seconds
+        kind = FORWARD if times == 1 else BACKWARD
+        formula = f"{times} × {hops} hops of keys and values a block, minus what attention hides: {said}"
+        lines.append(Line(behind, exposed, "s", formula, "Liu and others, 2023", kind=kind))
+    return lines
+
+
+# What hides the ring's messages, and what their line is called.
+_RING = {
+    "forward attention": "context's forward messages",
+    "backward attention": "context's backward messages",
+}
+
+
 def _between_stages(layers, cluster, method):
     """The Line of a stage's messages to its neighbours; each tensor-parallel rank sends its part."""
     if method.pipeline == 1:
         return Line("messages between stages", 0.0, "s")
-    num_bytes = method.micro_batch * layers[0].output / (method.tensor if method.divided_messages else 1)
+    num_bytes = method.samples * layers[0].output / (method.tensor if method.divided_messages else 1)
     line = send(num_bytes, method.world_size <= cluster.gpus_per_node, cluster)
     formula = f"a block's output there, its gradient back: 4 × {method.chunks} × {line.formula}"
     return Line("messages between stages", 4 * method.chunks * line.value, "s", formula, line.source)
@@ -176,7 +212,7 @@ def _beside(messages_s, computing_s):
 
 def _gradients(cut, own, slowest, cluster, method, m):
     """The Lines of data parallelism's messages that the backward pass does not hide."""
-    if method.data == 1:
+    if method.copies == 1:
         return []
     sent = method.state.sent
     backward = sum(line.value for line in slowest.parts if line.kind == BACKWARD)
@@ -187,7 +223,7 @@ def _gradients(cut, own, slowest, cluster, method, m):
         return Line(name, exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source)
 
     if not method.divides("full"):
-        group = Group.of(method.data, method.tensor, cluster)
+        group = Group.of(method.copies, method.tensor, cluster)
         last = all_reduce(min(sent * own, BUCKET), group, cluster).value  # the last bucket waits for the last gradient
         return [behind_backward("gradients' messages", all_reduce(sent * own, group, cluster), last)]
     group = Group.of(method.shards, method.tensor, cluster)

@@ -233,6 +233,44 @@ def test_what_is_computed_again_lies_between_nothing_and_everything():
     assert seconds[0] < seconds[1] < seconds[2] and held[0] > held[1] > held[2]
 
 
+LONG = transformer(1024, 8, 16, 16384, 32000, kv_heads=4, fused_attention=True)
+
+
+@pytest.mark.parametrize("context", [2, 4, 8])
+def test_ranks_that_share_a_sequence_hold_and_compute_a_part_of_it(context):
+    alone, shared = (plan(LONG, A100, Method(data, context=8 // data, overlap=False), 8) for data in (8, 8 // context))
+    assert shared.memory["kept activations"].value == pytest.approx(alone.memory["kept activations"].value / context)
+    for name in ("forward attention", "backward attention", "forward, the rest"):
+        assert shared.step[name].value == pytest.approx(alone.step[name].value / context)
+    assert shared.memory["weights"].value == alone.memory["weights"].value
+
+
+def test_keys_and_values_pass_every_other_rank_and_their_gradients_return():
+    slow = Cluster("A100-80", inside=1e9)
+    step = plan(LONG, slow, Method(2, context=4, overlap=False), 2).step
+    num_bytes = 2 * (16384 // 4) * (1024 // 4) * 2  # keys and values of four of sixteen heads, 2 bytes each
+    assert step["context's forward messages"].value == pytest.approx(8 * 3 * num_bytes / 1e9, rel=0.05)
+    assert step["context's backward messages"].value == 2 * step["context's forward messages"].value
+    hidden = plan(LONG, A100, Method(2, context=4), 2).step
+    assert hidden["context's forward messages"].value < hidden["forward attention"].value
+
+
+@pytest.mark.parametrize("network", [LONG, network(1e9, 4), transformer(2048, 8, 16, 1024, 32000)])
+def test_a_calibrated_cluster_takes_the_seconds_that_were_measured(network):
+    method = Method(micro_batch=2)
+    here = planner.calibrated(replace(A100, call=0.0), network, method, 4, seconds=1.25)
+    assert plan(network, here, method, 4).step.value == pytest.approx(1.25)
+    with pytest.raises(ValueError, match="method has 2 ranks"):
+        planner.calibrated(A100, network, Method(2), 4, 1.0)
+
+
+def test_fp8_makes_the_products_of_blocks_faster_and_nothing_else():
+    model = transformer(4096, 8, 32, 2048, 32000, fused_attention=True)
+    sixteen, eight = (plan(model, Cluster("H100"), Method(8, precision=how), 8).step for how in ("bf16", "fp8"))
+    assert 0.5 < eight["forward products"].value / sixteen["forward products"].value < 0.9
+    assert eight["forward attention"].value == sixteen["forward attention"].value
+
+
 def test_a_plan_fits_if_a_tenth_of_the_memory_stays_free():
     said = plan(transformer(2048, 24, 16, 2048, 51200), A100, Method(), 1)
     assert said.fits and said.reserved > said.peak.value
@@ -267,7 +305,7 @@ def test_the_price_is_hours_times_gpus():
             "precision is 'bf16', and for T4 the table has fp32, fp16",
         ),
         (lambda: Method(data=True), "data is a whole number above 0, not True"),
-        (lambda: Method(8, replicas=3), "replicas is 3, which does not divide data, 8"),
+        (lambda: Method(8, replicas=3), "replicas is 3, which does not divide data × context, 8"),
         (lambda: Method(shard="all"), "shard is 'all'; it can be none, optimizer, gradients, full"),
         (lambda: Method(optimizer="lion"), "optimizer is 'lion'; it can be sgd, momentum or adam"),
         (lambda: Method(pipeline=2, chunks=2), "chunks is 2 with schedule '1f1b'"),
@@ -297,6 +335,19 @@ def test_the_price_is_hours_times_gpus():
         (
             lambda: plan(transformer(64, 6, 8, 33, 100), A100, Method(tensor=2, sequence_parallel=True), 8),
             "tensor is 2, which does not divide the 33 tokens for sequence_parallel",
+        ),
+        (
+            lambda: plan(GPT, A100, Method(context=3), 3),
+            "context is 3, which does not divide the model's 32 tokens",
+        ),
+        (
+            lambda: plan(network(1e6), A100, Method(context=2), 2),
+            "context is 2, which does not divide the model's network, which was counted from a module",
+        ),
+        (lambda: Method(4, context=2, replicas=3), "replicas is 3, which does not divide data × context, 8"),
+        (
+            lambda: plan(GPT, A100, Method(precision="fp8"), 8),
+            "precision is 'fp8', and for A100-80 the table has fp32, tf32, fp16, bf16",
         ),
         (
             lambda: plan(GPT, A100, Method(pipeline=2, chunks=4, schedule="interleaved"), 8),

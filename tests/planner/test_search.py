@@ -35,6 +35,13 @@ def test_what_limits_a_plan_is_its_largest_share():
     assert max(found, key=lambda each: each.share).limit == "messages" and all(0 < each.share < 1 for each in found)
 
 
+def test_long_sequences_are_shared_by_ranks():
+    long = presets.NETWORKS["llama-3-8b"](sequence=262144)
+    found = best(long, presets.cluster("32xH100"), 4)
+    assert found[0].plan.method.context > 1
+    assert all(each.plan.method.context == 1 for each in best(EIGHT, presets.cluster("8xH100"), 64))
+
+
 def test_a_thousand_gpus_have_more_than_one_way():
     methods = [each.plan.method for each in best(presets.NETWORKS["gpt-175b"](), presets.cluster("1024xA100-80"), 1536)]
     assert len({(method.tensor, method.pipeline) for method in methods}) > 2

@@ -24,7 +24,8 @@ MEGATRON: dict[str, Any] = {"precision": "fp16", "overlap": False, "stops_early"
 def rows() -> Iterator[Row]:
     """All rows, source by source."""
     for source in (
-        narayanan, korthikanti, megatron_core, bigscience, mt_nlg, llm_foundry, fms_fsdp, torchtitan, zhao, vtrain,
+        narayanan, korthikanti, megatron_core, bigscience, mt_nlg, llm_foundry, fms_fsdp, torchtitan, torchtitan_fp8,
+        zhao, vtrain,
     ):  # fmt: skip
         yield from _with_siblings(list(source()))
 
@@ -161,14 +162,18 @@ def llm_foundry() -> Iterator[Row]:
     clusters = {"A100-40": A100_40, "A100-80": A100, "H100": H100}
     for row in _read("llm_foundry.csv"):
         sequence, num_gpus, micro_batch, accumulated = _numbers(row, "sequence", "gpus", "micro_batch", "accumulated")
-        method = Method(num_gpus, shard=row["sharded"], checkpointing=row["recomputed"], micro_batch=micro_batch)
+        method = Method(
+            num_gpus, shard=row["sharded"], checkpointing=row["recomputed"], micro_batch=micro_batch,
+            precision=row["precision"],
+        )  # fmt: skip
         said = plan(
             _network(f"mpt-{row['model']}", sequence=sequence),
             clusters[row["gpu"]],
             method,
             num_gpus * micro_batch * accumulated,
         )
-        what = f"{row['model']}, {sequence:,} tokens × {micro_batch}, {num_gpus} {row['gpu']}"
+        in_fp8 = ", fp8" if row["precision"] == "fp8" else ""
+        what = f"{row['model']}, {sequence:,} tokens × {micro_batch}, {num_gpus} {row['gpu']}{in_fp8}"
         kind = INPUT if row["input"] else PREDICTION
         yield _row("llm-foundry", what, "tokens/s a GPU", float(row["tokens_per_s"]), said, kind)
 
@@ -195,7 +200,7 @@ FP32_MASTERS = State(4, 4, 8, 2)
 
 
 def torchtitan() -> Iterator[Row]:
-    """Torchtitan's benchmarks of December 2024 and June 2025, all rows in bf16 without context parallelism."""
+    """Torchtitan's benchmarks of December 2024 and June 2025, all rows in bf16."""
     for num_gpus, eager, compiled in ((8, 5762, 6667), (128, 5605, 6514)):
         method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS)
         for what, found, fused in (("as written", eager, False), ("compiled", compiled, True)):
@@ -209,6 +214,39 @@ def torchtitan() -> Iterator[Row]:
         )  # fmt: skip
         said = plan(_network(f"llama-3-{billions}b", fused=True), H100_96, method, data * micro_batch)
         yield _row("torchtitan", f"Llama 3 {billions}B × {8 * data}, 8 × tensor", "tokens/s a GPU", tokens_per_s, said)
+
+
+def torchtitan_fp8() -> Iterator[Row]:
+    """Torchtitan's rows in fp8, scaled by tensor: sharded, with tensor parallelism, and with context parallelism."""
+    fp8: dict[str, Any] = {"state": FP32_MASTERS, "precision": "fp8", "shard": "full"}
+    for num_gpus, found in ((8, 8532), (128, 8380)):
+        method = Method(num_gpus, micro_batch=2, checkpointing="operations", **fp8)
+        said = plan(_network("llama-3-8b", fused=True), H100_96, method, 2 * num_gpus)
+        yield _row("torchtitan, fp8", f"Llama 3 8B × {num_gpus}", "tokens/s a GPU", found, said)
+    for billions, data, micro_batch, how, plain, hidden in (
+        (70, 32, 16, "full", 809.8, 942.4), (8, 8, 12, "operations", 5078.1, 5570.1),
+    ):  # fmt: skip
+        for is_hidden, tokens_per_s in ((False, plain), (True, hidden)):
+            method = Method(
+                data, 8, micro_batch=micro_batch, checkpointing=how, sequence_parallel=True, tensor_overlap=is_hidden,
+                **fp8,
+            )  # fmt: skip
+            said = plan(_network(f"llama-3-{billions}b", fused=True), H100_96, method, data * micro_batch)
+            what = f"Llama 3 {billions}B × {8 * data}, 8 × tensor{', overlapped' if is_hidden else ''}"
+            yield _row("torchtitan, fp8", what, "tokens/s a GPU", tokens_per_s, said)
+    for context, found, _ in WITH_CONTEXT:
+        what = f"Llama 3 8B × 8, context {context}, {32768 * context:,} tokens"
+        yield _row("torchtitan, fp8", what, "tokens/s a GPU", found, _with_context(context))
+
+
+WITH_CONTEXT = (1, 3890, 83.9), (2, 2540, 84.2), (4, 1071, 84.0), (8, 548, 84.5)  # ranks, tokens/s a GPU, GiB
+
+
+def _with_context(context):
+    method = Method(
+        8 // context, context=context, checkpointing="full", state=FP32_MASTERS, precision="fp8", shard="full"
+    )
+    return plan(_network("llama-3-8b", sequence=32768 * context, fused=True), H100_96, method, 8 // context)
 
 
 def zhao() -> Iterator[Row]:
@@ -244,9 +282,16 @@ def plan_of_vtrain(
 
 
 def memories() -> Iterator[Row]:
-    """GiB that the allocator reserved for Llama 3 8B under torchtitan, without and with compilation."""
-    for num_gpus, eager, compiled in ((8, 82.4, 77.0), (128, 67.0, 62.0)):
-        method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS)
-        for what, found, fused in (("as written", eager, False), ("compiled", compiled, True)):
+    """GiB that the allocator reserved for Llama 3 8B under torchtitan, as written, compiled, in fp8, with context."""
+    for num_gpus, eager, compiled, in_fp8 in ((8, 82.4, 77.0, 76.8), (128, 67.0, 62.0, 61.8)):
+        for what, found, fused in (("as written", eager, False), ("compiled", compiled, True), ("fp8", in_fp8, True)):
+            precision = "fp8" if what == "fp8" else "bf16"
+            method = Method(
+                num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS,
+                precision=precision,
+            )  # fmt: skip
             said = plan(_network("llama-3-8b", fused=fused), H100_96, method, 2 * num_gpus)
             yield Row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "GiB", found, said.reserved / 2**30, plan=said)
+    for context, _, found in WITH_CONTEXT:
+        said = _with_context(context)
+        yield Row("torchtitan", f"Llama 3 8B × 8, context {context}", "GiB", found, said.reserved / 2**30, plan=said)
