@@ -13,8 +13,8 @@ from .networks import Layer
 BUCKET = 25e6  # bytes of gradients that DDP sends at once
 # The kind of each line of a micro-batch. Recomputation belongs to the backward pass, so messages hide behind it too.
 FORWARD, BACKWARD = WAYS = "forward", "backward"
-# The share of a hidden message's time by which it slows down what it hides behind: its kernels take multiprocessors and
-# memory bandwidth.
+# The share of a hidden message's time by which it slows down what it hides behind, fitted to two published rows. Its
+# kernels take multiprocessors and memory bandwidth, which may be why.
 INTERFERENCE = 0.9
 
 _TILES = "FLOP / (peak × efficiency), in tiles over the multiprocessors, or bytes / (bandwidth × efficiency)"
