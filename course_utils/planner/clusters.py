@@ -12,18 +12,21 @@ class Efficiency:
     """The reachable shares of a GPU's peaks, the same for every job; each is from one published row (`published`).
 
     `matrix` is the share of the matrix peak in a large product that fills all multiprocessors, `attention` that of
-    fused attention, `eight` that of products in fp8, casts included. `memory` is the share of the bandwidth: 265 of 320
-    GB/s, NVIDIA's vector add on a T4.
+    FlashAttention 2, `native_attention` that of a kernel for this GPU's generation if that is another, `eight` that of
+    products in fp8, casts included. `memory` is the share of the bandwidth: 265 of 320 GB/s, NVIDIA's vector add on a
+    T4.
     """
 
     matrix: float
     attention: float
     memory: float = 265 / 320
     eight: float = 0.0
+    native_attention: float = 0.0
 
 
 UP_TO_A100 = Efficiency(0.71, 0.335)
-HOPPER = Efficiency(0.62, 0.175, eight=0.47)
+# Blackwell has the same: nothing was fitted to its rows.
+HOPPER = Efficiency(0.62, 0.175, eight=0.47, native_attention=0.35)
 
 
 PYTHON = 52e-6  # seconds for an operation
@@ -57,7 +60,7 @@ class GPU:
 
 def _gpu(name, multiprocessors, gigabytes, bandwidth, fp32, sixteen=None, tf32=None, eight=None):
     peaks = {"fp32": fp32, "tf32": tf32, "fp16": sixteen, "bf16": sixteen if tf32 else None, "fp8": eight}
-    efficiency = HOPPER if name.startswith("H") else UP_TO_A100
+    efficiency = HOPPER if eight else UP_TO_A100
     peaks = {precision: 1e12 * peak for precision, peak in peaks.items() if peak}
     return GPU(name, gigabytes * 1e9, bandwidth * 1e9, peaks, efficiency, multiprocessors)
 
@@ -73,6 +76,8 @@ GPUS = {
         _gpu("A100-80", 108, 80, 2039, 19.5, 312, 156),
         _gpu("H100", 132, 80, 3350, 67, 989, 494.5, 1979),
         _gpu("H200", 132, 141, 4800, 67, 989, 494.5, 1979),
+        _gpu("B200", 148, 180, 8000, 75, 2250, 1125, 4500),
+        _gpu("GB200", 148, 186, 8000, 80, 2500, 1250, 5000),
     )
 }
 

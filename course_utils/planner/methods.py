@@ -46,9 +46,11 @@ class Method:
     `replicas` (HSDP), over those of one replica. `overlap` hides data-parallel communication behind compute,
     `tensor_overlap` tensor-parallel communication; with `buckets`, gradients are copied to be sent, as DDP does by
     default. A stage's messages are divided over its tensor-parallel ranks with `divided_messages`, else each rank sends
-    them whole. Full recomputation `stops_early`, before a block's last product, as torch.utils.checkpoint does. `state`
-    overrides the bytes per parameter. Not modelled: offloading to CPU or disk, LoRA and other frozen weights, mixtures
-    of experts, and quantized training.
+    them whole; with `pipeline_overlap` they hide behind computing. `native_attention` takes a kernel of the GPU's own
+    generation, such as cuDNN's or FlashAttention 3 on the H100, instead of FlashAttention 2. Full recomputation
+    `stops_early`, before a block's last product, as torch.utils.checkpoint does. `state` overrides the bytes per
+    parameter. Not modelled: offloading to CPU or disk, LoRA and other frozen weights, mixtures of experts, and
+    quantized training.
     """
 
     data: int = 1
@@ -66,6 +68,8 @@ class Method:
     overlap: bool = True
     buckets: bool = True
     tensor_overlap: bool = False
+    pipeline_overlap: bool = False
+    native_attention: bool = False
     divided_messages: bool = True
     stops_early: bool = True
     context: int = 1

@@ -56,12 +56,20 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "gpt-175b": partial(_gpt, 12288, 96, 96),
     "gpt-530b": partial(_gpt, 20480, 105, 128),
 }
-# Bytes/s inside and between nodes of eight GPUs: nccl-tests' bus bandwidths, and eight cards of 200 or 400 Gbit/s.
-_LINKS = {"A100-40": (235e9, 200e9), "A100-80": (235e9, 200e9), "H100": (370e9, 400e9), "H200": (370e9, 400e9)}
+# GPUs that NVLink joins, and bytes/s inside such a node and between nodes: nccl-tests' bus bandwidths, for Blackwell
+# nvbandwidth's from GPU to GPU, and a card of 200 or 400 Gbit/s for each GPU. Of a rack of 72 GB200, 64 are used.
+_LINKS = {
+    "A100-40": (8, 235e9, 200e9),
+    "A100-80": (8, 235e9, 200e9),
+    "H100": (8, 370e9, 400e9),
+    "H200": (8, 370e9, 400e9),
+    "B200": (8, 770e9, 400e9),
+    "GB200": (64, 770e9, 3200e9),
+}
 
 
 def cluster(text: str) -> Cluster:
-    """The Cluster that "64xA100-80" names: so many GPUs, eight in a node, or all of them in one node if fewer.
+    """The Cluster that "64xA100-80" names: so many GPUs, eight in a node (of GB200, 64), or all in one node if fewer.
 
     Raises ValueError if the text or the GPU is not known.
     """
@@ -70,7 +78,8 @@ def cluster(text: str) -> Cluster:
         raise ValueError(
             f"{text!r} names no cluster: give a number and a kind of GPU, as in 64xA100-80, of {', '.join(_LINKS)}"
         )
-    per_node, (inside, between) = min(8, int(number)), _LINKS[name]
+    largest, inside, between = _LINKS[name]
+    per_node = min(largest, int(number))
     if int(number) % per_node:
         raise ValueError(f"{text!r}: a node has {per_node} GPUs, and {number} GPUs fill no whole number of nodes")
     return Cluster(GPUS[name], per_node, inside, between, NCCL_NVLINK, nodes=int(number) // per_node)

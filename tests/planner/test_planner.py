@@ -27,7 +27,7 @@ from course_utils.planner.footprint import kept_bytes
 from course_utils.planner.methods import stages
 from course_utils.planner.step_time import INTERFERENCE
 
-A100 = Cluster("A100-80")
+A100, H100 = Cluster("A100-80"), Cluster("H100")
 GPT = transformer(64, 6, 4, 32, 100)
 WIDE = transformer(64, 6, 16, 32, 100)
 
@@ -397,3 +397,37 @@ def test_messages_hide_behind_all_that_the_backward_pass_does(method, size, leas
 
 def test_everything_public_is_there():
     assert all(hasattr(planner, name) for name in planner.__all__)
+
+
+def seconds(said, name):
+    (micro_batches,) = (line for line in said.step.parts if line.name == "micro-batches")
+    return sum(line.value for line in micro_batches.parts[0].parts if line.name == name)
+
+
+def test_messages_between_stages_hide_behind_computing():
+    model = transformer(4096, 16, 32, 2048, 51200, fused_attention=True)
+    slow = replace(A100, between=1e9)
+
+    def between(cluster, **options):
+        return seconds(plan(model, cluster, Method(1, 8, 4, **options), 32), "messages between stages")
+
+    whole, apart = between(A100), between(slow)
+    assert 0 < whole < apart
+    assert between(A100, pipeline_overlap=True) == 0
+    computing = apart - between(slow, pipeline_overlap=True)  # what longer messages can hide behind
+    assert 0 < computing < apart
+
+
+def test_attentions_kernel_is_that_of_the_gpus_generation_if_it_is_asked_for():
+    model = transformer(4096, 4, 32, 8192, 51200, fused_attention=True)
+
+    def attention(cluster, **options):
+        said = plan(model, cluster, Method(**options), 1)
+        return [seconds(said, f"{way} attention") for way in ("forward", "backward")]
+
+    shares = H100.gpu.efficiency
+    older, native = attention(H100), attention(H100, native_attention=True)
+    assert [old / new for old, new in zip(older, native)] == pytest.approx(
+        2 * [shares.native_attention / shares.attention]
+    )
+    assert attention(A100) == attention(A100, native_attention=True)  # FlashAttention 2 is written for it

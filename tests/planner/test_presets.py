@@ -31,9 +31,14 @@ def test_a_cluster_has_nodes_of_eight():
     assert (presets.cluster("4xH100").nodes, presets.cluster("4xH100").gpus_per_node) == (1, 4)
 
 
+def test_nvlink_joins_64_gpus_of_a_rack():
+    assert (presets.cluster("32xGB200").nodes, presets.cluster("32xGB200").gpus_per_node) == (1, 32)
+    assert (presets.cluster("128xGB200").nodes, presets.cluster("128xGB200").gpus_per_node) == (2, 64)
+
+
 @pytest.mark.parametrize("text, words", [
-    ("A100-80", "names no cluster"), ("0xH100", "names no cluster"), ("8xB300", "A100-40, A100-80, H100, H200"),
-    ("12xH100", "fill no whole number of nodes"),
+    ("A100-80", "names no cluster"), ("0xH100", "names no cluster"), ("8xB300", "H100, H200, B200, GB200"),
+    ("72xGB200", "a node has 64 GPUs"), ("12xH100", "fill no whole number of nodes"),
 ])  # fmt: skip
 def test_a_cluster_that_cannot_be_is_refused(text, words):
     with pytest.raises(ValueError, match=words):

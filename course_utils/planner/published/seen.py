@@ -65,6 +65,8 @@ def _conditions(plan):
         f"{_in_billions(parameters)} parameters",
         lambda other: 1 / LARGER <= other.network.parameters / parameters <= LARGER,
     )
+    is_fp8 = method.precision == "fp8"
+    yield "products in fp8" if is_fp8 else "no fp8", lambda other: (other.method.precision == "fp8") == is_fp8
     for name in ("tensor", "pipeline"):
         is_split = getattr(method, name) > 1
         yield (
