@@ -29,8 +29,8 @@ def the_claim(chapter, words, names):
         # A GPU machine's host has no page faults to begin with.
         ("05", "more than half of the page faults", {"kept": 0, "back": 0},
          "That saves more than half of the page faults: 0 per image at batch 64, and not 0."),
-        ("03", "nine page faults in ten", {"faults": {"kept": 0, "returned": 0}},
-         "Keeping memory saves over nine page faults in ten: 0 per image, not 0."),
+        ("03", "over a tenth faster", {"kept": 100.0, "returned": 100.0, "before": 100.0},
+         "With batch 256, keeping memory is over a tenth faster: 100 images/s, not 100."),
         # A copy that takes half as long as the layers: the claim is true, and nothing is denied.
         ("06", "than for the copy", {"layers": 2.0, "copy": 1.0}, None),
         ("06", "than for the copy", {"layers": 1.0, "copy": 2.0},
