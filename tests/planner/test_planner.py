@@ -16,6 +16,7 @@ from course_utils.planner import (
     Method,
     Network,
     State,
+    Way,
     Work,
     all_reduce,
     half,
@@ -156,6 +157,15 @@ def test_small_messages_go_by_latency_and_large_ones_by_bandwidth():
     # The bus bandwidth, 235 GB/s on 8 A100, is by nccl-tests' definition 2(n−1)/n of the tensor over the time.
     assert 2 * 7 / 8 * 2**30 / large.value == pytest.approx(235e9, rel=0.02)
     assert half(2**30, Group(8, 8), A100).value == pytest.approx(large.value / 2, rel=0.01)
+
+
+def test_a_librarys_halves_may_take_longer_than_a_rings():
+    ring, slow = (Way(name, "measured", 0.0, 1e-4, 1e-4, share) for name, share in (("ring", 1.0), ("half", 0.25)))
+    usual, slower = replace(A100, ways=(ring,)), replace(A100, ways=(ring, slow))
+    whole = all_reduce(2**30, Group(2, 2), usual).value
+    assert all_reduce(2**30, Group(2, 2), slower).value == whole
+    assert half(2**30, Group(2, 2), usual).value == pytest.approx(whole / 2)
+    assert half(2**30, Group(2, 2), slower).value == pytest.approx(1e-4 + 2**29 / (0.25 * A100.inside))
     assert all_reduce(2**30, Group(1, 1), A100).value == 0
 
 
