@@ -58,7 +58,7 @@ class Attention(nn.Module):
         self.q, self.k, self.v = (nn.Linear(d, d) for _ in range(3))
         self.out = nn.Linear(d, d, bias=False)
 
-    def forward(self, x):  # (b, s, d): b texts of s tokens
+    def forward(self, x):  # (b, s, d): b sequences of s tokens
         q, k, v = (layer(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.q, self.k, self.v))
         mixed = F.scaled_dot_product_attention(q, k, v)  # (b, heads, s, head_dim): each head separately
         return self.out(mixed.transpose(1, 2).flatten(2))  # (b, s, d)
