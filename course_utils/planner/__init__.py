@@ -71,10 +71,13 @@ class Plan:
         peak = self.cluster.gpu.peak(self.method.precision)
         return 3 * self.network.flops * self.samples_per_s / self.method.world_size / peak
 
+    def gpu_hours(self, samples: float) -> float:
+        """The hours of all GPUs together for training on `samples`."""
+        return samples / self.samples_per_s / 3600 * self.method.world_size
+
     def dollars(self, samples: float) -> float:
         """The price in dollars of training on `samples`, at the cluster's price per GPU and hour."""
-        hours = samples / self.samples_per_s / 3600
-        return hours * self.method.world_size * self.cluster.dollars_per_hour
+        return self.gpu_hours(samples) * self.cluster.dollars_per_hour
 
     def __str__(self):
         return f"{self.memory}\n{self.peak}\n{self.step}"

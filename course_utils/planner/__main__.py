@@ -10,7 +10,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -127,15 +127,14 @@ def _print_table(rows):
 
 
 def _price(found: Plan) -> str:
-    tokens = 1e9
-    hours = tokens / found.tokens_per_s / 3600
-    price = f", {hours * found.cluster.dollars_per_hour:,.0f} dollars" if found.cluster.dollars_per_hour else ""
-    return f"The first: {hours:,.0f} GPU hours for a billion tokens{price}."
+    samples = 1e9 / found.network.tokens
+    price = f", {found.dollars(samples):,.0f} dollars" if found.cluster.dollars_per_hour else ""
+    return f"The first: {found.gpu_hours(samples):,.0f} GPU hours for a billion tokens{price}."
 
 
 def _as_dict(found: Plan):
     return {
-        "method": {name: value for name, value in asdict(found.method).items() if name != "state"},
+        "method": found.method.settings(),
         "step_s": found.step.value, "tokens_per_s_a_gpu": found.tokens_per_s, "mfu": found.mfu,
         "peak_bytes": found.peak.value, "fits": found.fits,
         "step": {line.name: line.value for line in found.step.parts},

@@ -35,6 +35,17 @@ class Line:
             yield part
             yield from part.all()
 
+    def leaves(self, times: float = 1.0) -> "Iterator[tuple[Line, float]]":
+        """The parts without parts, each with the value it adds: a line that is more than its parts repeats them."""
+        if not self.value:
+            return
+        if not self.parts:
+            yield self, times * self.value
+            return
+        times *= self.value / sum(part.value for part in self.parts)
+        for part in self.parts:
+            yield from part.leaves(times)
+
     def __str__(self):
         return "\n".join(self._rows(""))
 

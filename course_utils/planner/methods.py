@@ -16,6 +16,11 @@ NOT_MODELLED = (
 )
 
 
+def schedule_of(chunks: int) -> str:
+    """The schedule of stages with `chunks` chunks each: only interleaved ones have several."""
+    return "interleaved" if chunks > 1 else "1f1b"
+
+
 @dataclass(frozen=True)
 class State:
     """Bytes per parameter: of its weight, its gradient, its optimizer state, and (`sent`) in a message."""
@@ -103,6 +108,10 @@ class Method:
                     f"{NOT_MODELLED}"
                 )
             object.__setattr__(self, "state", STATES[is_mixed, self.optimizer])
+
+    def settings(self) -> dict[str, object]:
+        """All fields but `state`, by name, for JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "state"}
 
     @property
     def samples(self) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from . import FREE, Plan, plan
 from .clusters import Cluster
-from .methods import Method
+from .methods import Method, schedule_of
 from .networks import Network
 
 
@@ -82,7 +82,7 @@ def _splits(network, cluster, batch, num_gpus):
                 for chunks in (1, 2) if pipeline > 1 and num_blocks % (2 * pipeline) == 0 else (1,):
                     yield {
                         "data": copies // context, "context": context, "tensor": tensor, "pipeline": pipeline,
-                        "chunks": chunks, "schedule": "interleaved" if chunks > 1 else "1f1b",
+                        "chunks": chunks, "schedule": schedule_of(chunks),
                     }  # fmt: skip
 
 
@@ -112,12 +112,10 @@ _GROUPS = {
 
 
 def _limit(found: Plan) -> tuple[str, float]:
-    micro_batches = found.step["micro-batches"].value / found.step["a micro-batch"].value
     spent = dict.fromkeys(_GROUPS.values(), 0.0)
-    for line in found.step.all():
+    for line, seconds in found.step.leaves():
         group = next((group for words, group in _GROUPS.items() if words in line.name), None)
-        if group and not line.parts:
-            within = any(line is part for part in found.step["a micro-batch"].all())
-            spent[group] += line.value * (micro_batches if within else 1)
+        if group:
+            spent[group] += seconds
     most = max(spent, key=lambda group: spent[group])
     return most, spent[most] / found.step.value

@@ -80,9 +80,9 @@ def _micro_batch(layers, cluster, method):
     if method.checkpointing == "selective":
         parts.append(line(BACKWARD, "attention again", "core", "selective recomputation", blocks))
     elif method.checkpointing == "operations":
-        half = line(BACKWARD, "products again", "weighted products", "of every second product", blocks)
+        second = line(BACKWARD, "products again", "weighted products", "of every second product", blocks)
         parts += [
-            replace(half, value=half.value / 2),
+            replace(second, value=second.value / 2),
             line(BACKWARD, "the rest again", "forward rest", "its inputs", blocks),
         ]
     parts += _tensor_messages(kinds, cluster, method, parts[3].value)

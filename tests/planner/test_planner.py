@@ -409,17 +409,13 @@ def test_everything_public_is_there():
     assert all(hasattr(planner, name) for name in planner.__all__)
 
 
-def seconds(said, name):
-    (micro_batches,) = (line for line in said.step.parts if line.name == "micro-batches")
-    return sum(line.value for line in micro_batches.parts[0].parts if line.name == name)
-
-
 def test_messages_between_stages_hide_behind_computing():
     model = transformer(4096, 16, 32, 2048, 51200, fused_attention=True)
     slow = replace(A100, between=1e9)
 
     def between(cluster, **options):
-        return seconds(plan(model, cluster, Method(1, 8, 4, **options), 32), "messages between stages")
+        said = plan(model, cluster, Method(1, 8, 4, **options), 32)
+        return sum(line.value for line in said.step.all() if line.name == "messages between stages")
 
     whole, apart = between(A100), between(slow)
     assert 0 < whole < apart
@@ -433,7 +429,7 @@ def test_attentions_kernel_is_that_of_the_gpus_generation_if_it_is_asked_for():
 
     def attention(cluster, **options):
         said = plan(model, cluster, Method(**options), 1)
-        return [seconds(said, f"{way} attention") for way in ("forward", "backward")]
+        return [said.step[f"{way} attention"].value for way in ("forward", "backward")]
 
     shares = H100.gpu.efficiency
     older, native = attention(H100), attention(H100, native_attention=True)

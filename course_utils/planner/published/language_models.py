@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import Cluster, Method, Plan, State, plan, transformer
+from ..methods import schedule_of
 from ..presets import LLAMA, NETWORKS
 from ..presets import cluster as preset
 from .comparison import BOUND, INPUT, PREDICTION, SIBLING, Row
 
-A100, A100_40 = Cluster("A100-80"), Cluster("A100-40")
-H100 = Cluster("H100", inside=370e9, between=400e9)
+A100, A100_40, H100 = (replace(preset(f"8x{name}"), nodes=None) for name in ("A100-80", "A100-40", "H100"))
 # torchtitan's H100 have 96 GB of HBM2e with 2.4 TB/s, and a power limit of 500 W, which nothing here accounts for.
 H100_96 = replace(H100, gpu=replace(H100.gpu, name="H100-96", memory=96e9, bandwidth=2.4e12))
 JEAN_ZAY = Cluster("A100-80", between=50e9)  # four cards of 100 Gbit/s a node
@@ -39,20 +39,24 @@ def _with_siblings(found):
         yield replace(row, kind=SIBLING) if is_sibling else row
 
 
-def _row(source, what, unit, published, said, kind=PREDICTION, reason=""):
+def _row(source, what, unit, published, said, kind=PREDICTION):
     predicted = {
         "tokens/s a GPU": said.tokens_per_s,
         "s a step": said.step.value,
         "TFLOPS a GPU": said.flops_per_s / 1e12,  # recomputed ones included
         "model TFLOPS a GPU": said.mfu * said.cluster.gpu.peak(said.method.precision) / 1e12,
     }[unit]
-    return Row(source, what, unit, published, predicted, kind, reason, said)
+    return Row(source, what, unit, published, predicted, kind, plan=said)
 
 
 def _read(name):
     """The rows of a table beside this file, as dicts; `input` says what was fitted to a row."""
     with open(Path(__file__).with_name(name), encoding="utf-8") as file:
         yield from csv.DictReader(line for line in file if not line.startswith("#"))
+
+
+def _kind(row):
+    return INPUT if row["input"] else PREDICTION
 
 
 def _numbers(row, *names):
@@ -96,10 +100,10 @@ def korthikanti() -> Iterator[Row]:
     ]
     for billions, hidden, layers, heads, pipeline, chunks, batch, micro_batch, full, selective in table:
         for checkpointing, found in (("full", full), ("selective", selective)):
-            schedule, is_divided = "interleaved" if chunks > 1 else "1f1b", checkpointing == "selective"
+            is_divided = checkpointing == "selective"
             method = Method(
                 1, 8, pipeline, checkpointing=checkpointing, sequence_parallel=is_divided, micro_batch=micro_batch,
-                schedule=schedule, chunks=chunks, **MEGATRON,
+                schedule=schedule_of(chunks), chunks=chunks, **MEGATRON,
             )  # fmt: skip
             said = plan(_gpt(hidden, layers, heads), A100, method, batch)
             yield _row(
@@ -129,7 +133,7 @@ def megatron_core() -> Iterator[Row]:
         micro_batch = {1: 4, 2: 2}.get(tensor, 1)
         method = Method(
             48, tensor, pipeline, shard="optimizer", sequence_parallel=tensor > 1, micro_batch=micro_batch,
-            schedule="interleaved" if chunks > 1 else "1f1b", chunks=chunks, tensor_overlap=True,
+            schedule=schedule_of(chunks), chunks=chunks, tensor_overlap=True,
             pipeline_overlap=chunks > 1,
         )  # fmt: skip
         said = plan(transformer(hidden, layers, heads, 4096, 131072, fused_attention=True), H100, method, batch)
@@ -147,8 +151,7 @@ def bigscience() -> Iterator[Row]:
         )  # fmt: skip
         said = plan(_gpt(hidden, layers, heads, vocabulary=250112), JEAN_ZAY, method, int(row["batch"]))
         what = f"{hidden} wide, {layers} blocks, {heads} heads, {data} × {tensor} × {pipeline} × {micro_batch}"
-        kind = INPUT if row["input"] else PREDICTION
-        yield _row("BigScience, 176 B prequel", what, "s a step", float(row["seconds"]), said, kind)
+        yield _row("BigScience, 176 B prequel", what, "s a step", float(row["seconds"]), said, _kind(row))
 
 
 def mt_nlg() -> Iterator[Row]:
@@ -176,8 +179,7 @@ def llm_foundry() -> Iterator[Row]:
         )
         in_fp8 = ", fp8" if row["precision"] == "fp8" else ""
         what = f"{row['model']}, {sequence:,} tokens × {micro_batch}, {num_gpus} {row['gpu']}{in_fp8}"
-        kind = INPUT if row["input"] else PREDICTION
-        yield _row("llm-foundry", what, "tokens/s a GPU", float(row["tokens_per_s"]), said, kind)
+        yield _row("llm-foundry", what, "tokens/s a GPU", float(row["tokens_per_s"]), said, _kind(row))
 
 
 def fms_fsdp() -> Iterator[Row]:
@@ -201,47 +203,58 @@ def fms_fsdp() -> Iterator[Row]:
 FP32_MASTERS = State(4, 4, 8, 2)
 
 
+# Llama 3 8B, sharded: ranks, and tokens/s a GPU as written, compiled, and compiled in fp8.
+SHARDED = (8, 5762.0, 6667.0, 8532.0), (128, 5605.0, 6514.0, 8380.0)
+# With 8 tensor-parallel ranks, compiled: billions of parameters, data-parallel ranks, micro-batch, recomputation.
+WITH_TENSOR = (70, 32, 16, "full"), (8, 8, 12, "operations")
+
+
 def torchtitan() -> Iterator[Row]:
     """Torchtitan's benchmarks of December 2024 and June 2025, all rows in bf16."""
-    for num_gpus, eager, compiled in ((8, 5762, 6667), (128, 5605, 6514)):
-        method = Method(num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS)
+    for num_gpus, eager, compiled, _ in SHARDED:
         for what, found, fused in (("as written", eager, False), ("compiled", compiled, True)):
-            said = plan(_network("llama-3-8b", fused=fused), H100_96, method, 2 * num_gpus)
+            said = _sharded(num_gpus, fused=fused)
             yield _row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "tokens/s a GPU", found, said)
-    tensor_parallel = (70, 32, 16, "full", 597.3), (8, 8, 12, "operations", 4378.0)
-    for billions, data, micro_batch, checkpointing, tokens_per_s in tensor_parallel:
-        method = Method(
-            data, 8, shard="full", micro_batch=micro_batch, checkpointing=checkpointing, sequence_parallel=True,
-            state=FP32_MASTERS,
-        )  # fmt: skip
-        said = plan(_network(f"llama-3-{billions}b", fused=True), H100_96, method, data * micro_batch)
-        yield _row("torchtitan", f"Llama 3 {billions}B × {8 * data}, 8 × tensor", "tokens/s a GPU", tokens_per_s, said)
+    for job, found in zip(WITH_TENSOR, (597.3, 4378.0)):
+        yield _row("torchtitan", _of_tensor(job), "tokens/s a GPU", found, _with_tensor(*job))
 
 
 def torchtitan_fp8() -> Iterator[Row]:
     """Torchtitan's rows in fp8, scaled by tensor: sharded, with tensor parallelism, and with context parallelism."""
-    fp8: dict[str, Any] = {"state": FP32_MASTERS, "precision": "fp8", "shard": "full"}
-    for num_gpus, found in ((8, 8532), (128, 8380)):
-        method = Method(num_gpus, micro_batch=2, checkpointing="operations", **fp8)
-        said = plan(_network("llama-3-8b", fused=True), H100_96, method, 2 * num_gpus)
+    for num_gpus, _, _, found in SHARDED:
+        said = _sharded(num_gpus, precision="fp8")
         yield _row("torchtitan, fp8", f"Llama 3 8B × {num_gpus}", "tokens/s a GPU", found, said)
-    for billions, data, micro_batch, how, plain, hidden in (
-        (70, 32, 16, "full", 809.8, 942.4), (8, 8, 12, "operations", 5078.1, 5570.1),
-    ):  # fmt: skip
-        for is_hidden, tokens_per_s in ((False, plain), (True, hidden)):
-            method = Method(
-                data, 8, micro_batch=micro_batch, checkpointing=how, sequence_parallel=True, tensor_overlap=is_hidden,
-                **fp8,
-            )  # fmt: skip
-            said = plan(_network(f"llama-3-{billions}b", fused=True), H100_96, method, data * micro_batch)
-            what = f"Llama 3 {billions}B × {8 * data}, 8 × tensor{', overlapped' if is_hidden else ''}"
-            yield _row("torchtitan, fp8", what, "tokens/s a GPU", tokens_per_s, said)
+    for job, plain, hidden in zip(WITH_TENSOR, (809.8, 5078.1), (942.4, 5570.1)):
+        for is_hidden, found in ((False, plain), (True, hidden)):
+            what = f"{_of_tensor(job)}{', overlapped' if is_hidden else ''}"
+            said = _with_tensor(*job, precision="fp8", tensor_overlap=is_hidden)
+            yield _row("torchtitan, fp8", what, "tokens/s a GPU", found, said)
     for context, found, _ in WITH_CONTEXT:
         what = f"Llama 3 8B × 8, context {context}, {32768 * context:,} tokens"
         yield _row("torchtitan, fp8", what, "tokens/s a GPU", found, _with_context(context))
 
 
-WITH_CONTEXT = (1, 3890, 83.9), (2, 2540, 84.2), (4, 1071, 84.0), (8, 548, 84.5)  # ranks, tokens/s a GPU, GiB
+def _sharded(num_gpus, fused=True, precision="bf16"):
+    method = Method(
+        num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS, precision=precision
+    )
+    return plan(_network("llama-3-8b", fused=fused), H100_96, method, 2 * num_gpus)
+
+
+def _of_tensor(job):
+    billions, data, *_ = job
+    return f"Llama 3 {billions}B × {8 * data}, 8 × tensor"
+
+
+def _with_tensor(billions, data, micro_batch, checkpointing, **options):
+    method = Method(
+        data, 8, shard="full", micro_batch=micro_batch, checkpointing=checkpointing, sequence_parallel=True,
+        state=FP32_MASTERS, **options,
+    )  # fmt: skip
+    return plan(_network(f"llama-3-{billions}b", fused=True), H100_96, method, data * micro_batch)
+
+
+WITH_CONTEXT = (1, 3890.0, 83.9), (2, 2540.0, 84.2), (4, 1071.0, 84.0), (8, 548.0, 84.5)  # ranks, tokens/s a GPU, GiB
 
 
 def _with_context(context):
@@ -264,18 +277,17 @@ def nemo() -> Iterator[Row]:
         method = Method(
             num_gpus // (tensor * pipeline * context), tensor, pipeline, context=context, precision="fp8",
             shard="full" if row["fsdp"] == "1" else "optimizer", sequence_parallel=tensor > 1, micro_batch=micro_batch,
-            schedule="interleaved" if chunks > 1 else "1f1b", chunks=chunks, buckets=False, native_attention=True,
+            schedule=schedule_of(chunks), chunks=chunks, buckets=False, native_attention=True,
             tensor_overlap=tensor > 1, pipeline_overlap=pipeline > 1,
         )  # fmt: skip
         whole = preset(f"{num_gpus}x{row['gpu']}")
         said = plan(_of_nemo(row["model"], sequence), whole, method, batch)
         what = f"{row['model']} on {num_gpus} GPUs"
-        kind, reason = (INPUT, row["input"]) if row["input"] else (PREDICTION, "")
         source, found = f"NeMo {row['release']}, {row['gpu']}", float(row["tokens_per_s"])
-        yield _row(source, what, "tokens/s a GPU", found, said, kind, reason)
+        yield _row(source, what, "tokens/s a GPU", found, said, _kind(row))
 
 
-_OF_NEMO = {  # hidden, layers, heads, heads of keys and values; Megatron's fused loss
+_OF_NEMO = {  # hidden, layers, heads, heads of keys and values
     "gpt-5b": (4096, 24, 32, 32), "gpt-20b": (6144, 44, 48, 48), "gpt-175b": (12288, 96, 96, 96),
     "nemotron-8b": (4096, 32, 32, 32), "nemotron-15b": (6144, 32, 48, 8), "nemotron-22b": (6144, 40, 48, 48),
     "nemotron-340b": (18432, 96, 96, 8),
@@ -312,8 +324,7 @@ def vtrain() -> Iterator[Row]:
         said = plan_of_vtrain(hidden, layers, heads, sequence, data, tensor, pipeline, micro_batch, int(row["batch"]))
         source = "vTrain, one node" if int(row["gpus"]) <= 8 else "vTrain, several nodes"
         what = f"{hidden} wide, {layers} blocks, {data} × {tensor} × {pipeline} × {micro_batch}, batch {row['batch']}"
-        kind = INPUT if row["input"] else PREDICTION
-        yield _row(source, what, "s a step", float(row["milliseconds"]) / 1e3, said, kind)
+        yield _row(source, what, "s a step", float(row["milliseconds"]) / 1e3, said, _kind(row))
 
 
 def plan_of_vtrain(
@@ -329,12 +340,7 @@ def memories() -> Iterator[Row]:
     """GiB that the allocator reserved for Llama 3 8B under torchtitan, as written, compiled, in fp8, with context."""
     for num_gpus, eager, compiled, in_fp8 in ((8, 82.4, 77.0, 76.8), (128, 67.0, 62.0, 61.8)):
         for what, found, fused in (("as written", eager, False), ("compiled", compiled, True), ("fp8", in_fp8, True)):
-            precision = "fp8" if what == "fp8" else "bf16"
-            method = Method(
-                num_gpus, shard="full", micro_batch=2, checkpointing="operations", state=FP32_MASTERS,
-                precision=precision,
-            )  # fmt: skip
-            said = plan(_network("llama-3-8b", fused=fused), H100_96, method, 2 * num_gpus)
+            said = _sharded(num_gpus, fused, "fp8" if what == "fp8" else "bf16")
             yield Row("torchtitan", f"Llama 3 8B × {num_gpus}, {what}", "GiB", found, said.reserved / 2**30, plan=said)
     for context, _, found in WITH_CONTEXT:
         said = _with_context(context)

@@ -1,11 +1,11 @@
 """What the page asks the planner, and what it shows of a plan; runs in the browser beside the planner's modules."""
 
 import json
-from dataclasses import asdict, replace
 from functools import lru_cache
 
 from course_utils.planner import Method, plan, presets
 from course_utils.planner.lines import in_words
+from course_utils.planner.methods import schedule_of
 from course_utils.planner.published import seen
 from course_utils.planner.search import best
 
@@ -42,15 +42,15 @@ def _best(model, tokens, gpus, batch):
 def _plan(job, method, number):
     *model_and_gpus, batch = job
     data = max(1, number // (method["tensor"] * method["pipeline"]))
-    schedule = "interleaved" if method["chunks"] > 1 else "1f1b"
-    return plan(*_network_and_cluster(*model_and_gpus), Method(data, schedule=schedule, **method), batch)
+    return plan(
+        *_network_and_cluster(*model_and_gpus), Method(data, schedule=schedule_of(method["chunks"]), **method), batch
+    )
 
 
 def _shown(planned, dollars=None, limit=""):
-    tokens = 1e9
-    priced = replace(planned, cluster=replace(planned.cluster, dollars_per_hour=dollars or 0.0))
+    gpu_hours = planned.gpu_hours(1e9 / planned.network.tokens)  # for a billion tokens
     return {
-        "method": {name: value for name, value in asdict(planned.method).items() if name != "state"},
+        "method": planned.method.settings(),
         "num_gpus": planned.method.world_size,
         "gpu": planned.cluster.gpu.name,
         "gpu_bytes": planned.cluster.gpu.memory,
@@ -59,10 +59,10 @@ def _shown(planned, dollars=None, limit=""):
         "limit": limit,
         "tokens_per_s": f"{planned.tokens_per_s:,.0f}",
         "mfu": f"{planned.mfu:.0%}",
-        "gpu_hours": f"{tokens / planned.tokens_per_s / 3600:,.0f}",
-        "price": None if dollars is None else f"${priced.dollars(tokens / planned.network.tokens):,.0f}",
+        "gpu_hours": f"{gpu_hours:,.0f}",
+        "price": None if dollars is None else f"${gpu_hours * dollars:,.0f}",
         "peak": _tree(planned.peak),
-        "step": _tree(planned.step) | {"leaves": [*_leaves(planned.step)]},
+        "step": _tree(planned.step) | {"leaves": _leaves(planned.step)},
         "memory": _tree(planned.memory),
     }
 
@@ -78,12 +78,5 @@ def _tree(line):
     }
 
 
-def _leaves(line, times=1.0):
-    """The lines without parts, as often as they count: a line that is more than its parts repeats them."""
-    if not line.parts:
-        if line.value:
-            yield {"name": line.name, "value": times * line.value, "words": in_words(times * line.value, line.unit)}
-        return
-    times *= line.value / sum(part.value for part in line.parts)
-    for part in line.parts:
-        yield from _leaves(part, times)
+def _leaves(line):
+    return [{"name": part.name, "value": value, "words": in_words(value, part.unit)} for part, value in line.leaves()]
