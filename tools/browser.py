@@ -1,6 +1,6 @@
 """Run the notebooks as a student does, in JupyterLab in a real browser: `make browser`.
 
-    python -m tools.browser [--pages] [--if-available] [09 00 ...]
+    python -m tools.browser [--pages] [09 00 ...]
 
 JupyterLab serves a copy of the notebooks on loopback; chromium opens each on a new kernel and runs all cells. The saved
 notebook is then judged: a cell that did not run, or an error output in a cell that does not announce one, makes the
@@ -42,7 +42,6 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description="Run the notebooks in JupyterLab in chromium.")
     parser.add_argument("names", nargs="*", help="chapters, such as 09; all by default")
     parser.add_argument("--pages", action="store_true", help="also keep the whole notebook, page by page")
-    parser.add_argument("--if-available", action="store_true", help="without chromium, say so and succeed")
     parser.add_argument(
         "--timeout",
         type=float,
@@ -55,9 +54,6 @@ def main(argv=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("browser: terminated"))
     try:
         missing = what_is_missing()
-        if missing and options.if_available:
-            print(f"browser: left out, {missing}")
-            return
         if missing:
             raise Trouble(missing)
         paths = notebooks.notebook_paths(options.names)

@@ -15,7 +15,6 @@ needs_browser = pytest.mark.skipif(
     chromium.what_is_missing() is not None, reason=chromium.what_is_missing() or "there is a browser"
 )
 START_MS = 60_000
-PRESS_AGAIN_MS = 10_000
 
 
 class Page:

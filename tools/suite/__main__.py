@@ -2,8 +2,8 @@
 
     python -m tools.suite [--full] [STEP ...]
 
-The steps, in order: style; tests; notebooks (with their solutions); browser; and alone, the tests with time limits, one
-at a time. Without --full the notebooks' measurements are as short as possible.
+The steps, in order: style; tests; notebooks (with their solutions); and alone, the tests with time limits, one at a
+time. Without --full the notebooks' measurements are as short as possible.
 
 A failed test is run once more, alone. If it passes then, the run is green and names it as unsteady. This keeps daily
 work going, but an unsteady test is a defect to be fixed.
@@ -40,19 +40,12 @@ def notebooks(options):
     return followed.run("notebooks", ["tools.solved", "--at-a-time", AT_A_TIME], environment=_length(options))
 
 
-def browser(options):
-    print("browser: chapter 00 in JupyterLab in chromium", flush=True)
-    command = [sys.executable, "-m", "tools.browser", "--if-available", "00"]
-    ended = subprocess.run(command, cwd=ROOT, env=os.environ | _length(options)).returncode
-    return followed.Found(fault=f"`python -m tools.browser 00` ended with {ended}" if ended else "")
-
-
 def alone(options):
     files = [str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.alone" in file.read_text()]
     return followed.run("alone", [*PYTEST, "-m", "alone", *files])
 
 
-STEPS = {each.__name__: each for each in (style, tests, notebooks, browser, alone)}
+STEPS = {each.__name__: each for each in (style, tests, notebooks, alone)}
 
 
 def run_again(name, names, options):
