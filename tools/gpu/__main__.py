@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.processes import linux
+from tools.suite.followed import files_that_mark
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ROOT / "build" / "wheels"
@@ -62,7 +63,7 @@ def steps():
     return [
         Step("machine", python("-m", "tools.gpu", "--describe"), 60),
         Step("doctor", python("-m", "course_utils.doctor")),
-        Step("tests gpu", [*pytest, "-m", "gpu", "tests"]),
+        Step("tests gpu", [*pytest, "-m", "gpu", *files_that_mark("gpu")]),
         *(Step(f"experiment {name}", python("-m", "tools.gpu.experiments", name), 150) for name in EXPERIMENTS),
         *(Step(f"record {each}", python("-m", "tools.record", each), 240, needs="nbclient") for each in chapters),
         *(Step(f"solved {each}", python("-m", "tools.solved", each), 300, needs="nbval") for each in chapters),

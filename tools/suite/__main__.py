@@ -41,8 +41,7 @@ def notebooks(options):
 
 
 def alone(options):
-    files = [str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.alone" in file.read_text()]
-    return followed.run("alone", [*PYTEST, "-m", "alone", *files])
+    return followed.run("alone", [*PYTEST, "-m", "alone", *followed.files_that_mark("alone")])
 
 
 STEPS = {each.__name__: each for each in (style, tests, notebooks, alone)}

@@ -27,6 +27,11 @@ class Found:
         return {name: text for name, (found, _, text) in self.tests.items() if found == outcome}
 
 
+def files_that_mark(mark):
+    """The test files that use a pytest mark, sorted: pytest would import all others, too, to find its tests."""
+    return [str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if f"mark.{mark}" in file.read_text()]
+
+
 def expected(name):
     """The seconds of each test in a step's last run, {test: seconds}; empty if there was none."""
     try:

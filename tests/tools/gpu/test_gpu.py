@@ -1,21 +1,29 @@
 """The pass over a GPU machine, tried where there is none: it goes on after a failure and after being killed."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 from pathlib import Path
 
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from packaging.requirements import Requirement
 
 from tools import notebooks
 from tools.gpu import __main__ as gpu_pass
 
 REPO = Path(__file__).resolve().parents[3]
+# Those of the course's dependencies that the Python of a GPU node has where torch is installed.
+ON_A_NODE = set(
+    "cloudpickle cuda-bindings cuda-core matplotlib numba-cuda numpy nvidia-cuda-nvrtc nvidia-ml-py nvidia-nvvm pandas "
+    "psutil pytest-xdist torch torchvision tqdm".split()
+)
 
 
 def call(*arguments, timeout=200, **env):
@@ -139,3 +147,20 @@ def test_a_chapter_is_recorded_and_packed(tmp_path):
         names = tar.getnames()
         recorded = tar.extractfile("notebooks/00_start_here.ipynb").read().decode()
     assert "42" in recorded and "notebooks/12_pipelines_and_split_layers.ipynb" in names
+
+
+def test_its_tests_need_nothing_but_what_is_carried(tmp_path):
+    """Their modules are imported where all other dependencies of the course are missing."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    required = sum(project["optional-dependencies"].values(), project["dependencies"])
+    missing = {Requirement(each).name for each in required} - ON_A_NODE - gpu_pass.closure(gpu_pass.ROOTS)
+    modules = [name for name, found in importlib.metadata.packages_distributions().items() if missing & set(found)]
+    assert {"playwright", "submitit", "jupyterlab"} <= set(modules)
+    (tmp_path / "bare.py").write_text(f"import sys; sys.modules.update(dict.fromkeys({modules}))")
+    arguments = [each for step in gpu_pass.steps() if "pytest" in step.command for each in step.command]
+    tests = [each for each in arguments if each.endswith(".py") or each.partition("/")[0] == "tests"]
+    assert {"tests/hardware", "tests/launch"} < set(tests)
+    command = [sys.executable, "-m", "pytest", "-p", "bare", "-p", "no:nbval", "-q", "--collect-only", *tests]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPO)])}
+    done = subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
