@@ -19,8 +19,8 @@ from .published import seen
 from .search import best
 
 _COLUMNS = (
-    "data context tensor pipeline chunks shard replicas recomputation micro-batch seconds tokens/s MFU GB limit".split()
-)
+    "data context tensor expert pipeline chunks shard replicas recomputation micro-batch seconds tokens/s MFU GB limit"
+).split()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -113,9 +113,9 @@ def _method(text: str, cluster: Cluster) -> Method:
 def _row(found: Plan, limit: str):
     method = found.method
     return [
-        method.data, method.context, method.tensor, method.pipeline, method.chunks, method.shard, method.replicas,
-        method.checkpointing, method.micro_batch, f"{found.step.value:.3g}", f"{found.tokens_per_s:,.0f}",
-        f"{found.mfu:.0%}", f"{found.peak.value / 1e9:.0f}", limit,
+        method.data, method.context, method.tensor, method.expert, method.pipeline, method.chunks, method.shard,
+        method.replicas, method.checkpointing, method.micro_batch, f"{found.step.value:.3g}",
+        f"{found.tokens_per_s:,.0f}", f"{found.mfu:.0%}", f"{found.peak.value / 1e9:.0f}", limit,
     ]  # fmt: skip
 
 

@@ -52,6 +52,9 @@ NCCL_NVLINK = _nccl((0.6, 1.25, 4.0), (0.6, 1.9, 3.4))
 NCCL_PCIE = _nccl((1.0, 1.9, 4.0), (1.0, 2.5, 5.7))
 # From the A100 on, NCCL multiplies the latency of a ring over several nodes in protocol Simple by this (before by 1.9).
 PLATEAU = 1.4
+# The share of a hidden message's time by which it slows down what it hides behind, fitted to two published rows. Its
+# kernels take multiprocessors and memory bandwidth, which may be why.
+INTERFERENCE = 0.9
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,23 @@ def half(num_bytes: float, group: Group, cluster: Cluster) -> Line:
     known = [way for way in cluster.ways if way.algorithm == "half"]
     ways = known or [way for way in cluster.ways if way.algorithm == "ring"]
     return _quickest("half", num_bytes, group, cluster, ways)
+
+
+def all_to_all(num_bytes: float, group: Group, cluster: Cluster) -> Line:
+    """The Line of an all-to-all in which each rank of `group` sends `num_bytes`, an equal part to each rank.
+
+    Messages inside the node and to other nodes use different links, at the same time.
+    """
+    part, others = num_bytes / group.size, group.size - 1
+    near = min(others, group.per_node - 1)
+    lines = [
+        send(part * number, is_inside, cluster)
+        for number, is_inside in ((near, True), (others - near, False))
+        if number
+    ]
+    slowest = max(lines, key=lambda line: line.value, default=Line("", 0.0, "s"))
+    formula = f"{in_words(num_bytes, 'bytes')} from each of {group.size} ranks; slowest: {slowest.formula}"
+    return Line("all-to-all", slowest.value, "s", formula, slowest.source)
 
 
 def _quickest(name, num_bytes, group, cluster, ways):
@@ -126,3 +146,9 @@ def send(num_bytes: float, is_inside: bool, cluster: Cluster) -> Line:
     )
     where = "in the node" if is_inside else "to another node"
     return Line("message", seconds, "s", f"{in_words(num_bytes, 'bytes')} {where}, in {way.protocol}", way.source)
+
+
+def beside(messages_s: float, computing_s: float) -> float:
+    """The seconds that messages add to the computing that they hide behind."""
+    hidden = min(messages_s, computing_s)
+    return messages_s - hidden + INTERFERENCE * hidden

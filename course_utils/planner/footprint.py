@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .lines import Line, total
-from .methods import Method, parameters_of
+from .methods import Method, dense_parameters, expert_parameters, held_parameters, parameters_of
 from .networks import Layer
 
 _ZERO = "Rajbhandari and others, 2020"
@@ -21,21 +21,27 @@ def memory(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: in
 
 
 def _of_stage(index, layers, method, num_micro_batches):
-    state, own = method.state, parameters_of(layers, method)
+    state = method.state
     parts = [
-        _kept("weights", own, state.weights, method, "full"),
-        _kept("gradients", own, state.gradients, method, "gradients"),
-        _kept("optimizer state", own, state.optimizer, method, "optimizer"),
+        _kept("weights", layers, state.weights, method, "full"),
+        _kept("gradients", layers, state.gradients, method, "gradients"),
+        _kept("optimizer state", layers, state.optimizer, method, "optimizer"),
         total("buffers", "bytes", _buffers(layers, method)),
         _activations(index, layers, method, num_micro_batches),
     ]
     return total("memory of a rank", "bytes", parts, f"stage {index}, which holds most" if method.pipeline > 1 else "")
 
 
-def _kept(name, own, each, method, needed):
-    over = method.shards_of(needed)
-    formula = f"{each:g} B × {own:,.0f} parameters" + (f" / {over} shards" if over > 1 else "")
-    return Line(name, each * own / over, "bytes", formula, _ZERO)
+def _kept(name, layers, each, method, needed):
+    def said(number, shards):
+        return f"{each:g} B × {number:,.0f} parameters" + (
+            f" / {shards} shards" if shards > 1 and method.divides(needed) else ""
+        )
+
+    formula, of_experts = said(dense_parameters(layers, method), method.shards), expert_parameters(layers, method)
+    if of_experts:
+        formula += f", and of experts {said(of_experts, method.expert_shards)}"
+    return Line(name, each * held_parameters(layers, method, needed), "bytes", formula, _ZERO)
 
 
 def _buffers(layers, method):
@@ -122,7 +128,8 @@ def _kept_by_operation(layer, tensor, is_divided):
     attended, whole = layer.split.shapes[1], 1 / (tensor if is_divided else 1)
     element_bytes = layer.output / (attended.rows * attended.columns)
     results = sum(
-        shape.rows * shape.columns * (1 / tensor if shape.split == "columns" else whole) for shape in layer.split.shapes
+        shape.rows * shape.columns * (whole if shape.split == "depth" else 1 / tensor)
+        for shape in (*layer.split.shapes, *layer.expert_work.shapes)
     )
     context = attended.rows * attended.depth / tensor
     return layer.output * whole + element_bytes * (context + results / 2)
@@ -139,21 +146,21 @@ def peak(cut: Sequence[Sequence[Layer]], method: Method, num_micro_batches: int)
 
 
 def _peak_of_stage(index, layers, method, m):
-    state, own = method.state, parameters_of(layers, method)
+    state = method.state
     always = {
-        "weights": state.weights * own / method.shards_of("full"),
-        "optimizer state": state.optimizer * own / method.shards_of("optimizer"),
+        "weights": state.weights * held_parameters(layers, method, "full"),
+        "optimizer state": state.optimizer * held_parameters(layers, method, "optimizer"),
     }
-    shards = method.shards_of("gradients")
     sizes = [parameters_of([layer], method) for layer in layers]
+    held = [held_parameters([layer], method, "gradients") for layer in layers]
     kept = [method.samples * kept_bytes(layer, method) for layer in layers]
     of_others = (in_flight(index, method, m) - 1) * sum(kept)  # the other micro-batches
     buckets = sum(line.value for line in _buffers(layers, method))
     moments = []
     for i in reversed(range(len(layers))):
-        before, after = sum(sizes[i + 1 :]), sum(sizes[i:])  # parameters that have gradients
+        before, after = sum(held[i + 1 :]), sum(held[i:])  # parameters that have gradients
         if m > 1:
-            before = after = own
+            before = after = sum(held)
         activations = sum(kept[: i + 1]) + method.samples * _recomputed(layers[i], method)
         if not method.divides("full"):
             moments.append((i, after, buckets, activations))
@@ -163,14 +170,12 @@ def _peak_of_stage(index, layers, method, m):
         during = state.sent * (2 * sizes[i] + ahead + sending)
         moments.append((i, before, during, activations))
         moments.append((i, after, state.sent * (2 * sizes[i] + ahead), sum(kept[:i])))
-    i, there, buffers, activations = max(
-        moments, key=lambda each: state.gradients * each[1] / shards + each[2] + each[3]
-    )
-    held = always | {
-        "gradients": state.gradients * there / shards,
+    i, there, buffers, activations = max(moments, key=lambda each: state.gradients * each[1] + each[2] + each[3])
+    then = always | {
+        "gradients": state.gradients * there,
         "buffers": buffers,
         "activations": activations + of_others,
     }
-    parts = [Line(name, value, "bytes", "at this moment") for name, value in held.items()]
+    parts = [Line(name, value, "bytes", "at this moment") for name, value in then.items()]
     stage = f" of stage {index}" if method.pipeline > 1 else ""
     return total("peak", "bytes", parts, f"in the backward pass of {layers[i].name} (number {i}{stage})")

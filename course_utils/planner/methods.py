@@ -1,6 +1,6 @@
 """How a job is split over ranks, and how it trains."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .clusters import Cluster
@@ -10,10 +10,7 @@ from .sizes import require
 SHARDS = ("none", "optimizer", "gradients", "full")  # ZeRO stages 0 to 3; "full" is FSDP
 CHECKPOINTING = ("none", "selective", "operations", "full")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
-NOT_MODELLED = (
-    "not modelled are offloading to the CPU or a disk, LoRA and other frozen weights, mixtures of experts, quantized "
-    "training"
-)
+NOT_MODELLED = "not modelled are offloading to the CPU or a disk, LoRA and other frozen weights, quantized training"
 
 
 def schedule_of(chunks: int) -> str:
@@ -47,15 +44,16 @@ STATES = {
 class Method:
     """A split over `data` × `context` × `tensor` × `pipeline` ranks, numbered tensor first, pipeline last.
 
-    The `context` ranks share each sequence, by ring attention. `shard` is divided over the data-parallel ranks or, with
-    `replicas` (HSDP), over those of one replica. `overlap` hides data-parallel communication behind compute,
-    `tensor_overlap` tensor-parallel communication; with `buckets`, gradients are copied to be sent, as DDP does by
-    default. A stage's messages are divided over its tensor-parallel ranks with `divided_messages`, else each rank sends
-    them whole; with `pipeline_overlap` they hide behind computing. `native_attention` takes a kernel of the GPU's own
-    generation, such as cuDNN's or FlashAttention 3 on the H100, instead of FlashAttention 2. Full recomputation
-    `stops_early`, before a block's last product, as torch.utils.checkpoint does. `state` overrides the bytes per
-    parameter. Not modelled: offloading to CPU or disk, LoRA and other frozen weights, mixtures of experts, and
-    quantized training.
+    The `context` ranks share each sequence, by ring attention. Of `expert` neighbouring ranks of a stage, each has a
+    part of a block's experts, and works on the tokens that all of these ranks send them. `shard` is divided over the
+    data-parallel ranks or, with `replicas` (HSDP), over those of one replica. `overlap` hides data-parallel
+    communication behind compute, `tensor_overlap` tensor-parallel communication; with `buckets`, gradients are copied
+    to be sent, as DDP does by default. A stage's messages are divided over its tensor-parallel ranks with
+    `divided_messages`, else each rank sends them whole; with `pipeline_overlap` they hide behind computing.
+    `native_attention` takes a kernel of the GPU's own generation, such as cuDNN's or FlashAttention 3 on the H100,
+    instead of FlashAttention 2. Full recomputation `stops_early`, before a block's last product, as
+    torch.utils.checkpoint does. `state` overrides the bytes per parameter. Not modelled: offloading to CPU or disk,
+    LoRA and other frozen weights, and quantized training.
     """
 
     data: int = 1
@@ -78,6 +76,7 @@ class Method:
     divided_messages: bool = True
     stops_early: bool = True
     context: int = 1
+    expert: int = 1
     state: State | None = None
 
     def __new__(cls, *args, **named):
@@ -89,13 +88,17 @@ class Method:
         return super().__new__(cls)
 
     def __post_init__(self):
-        for name in ("data", "tensor", "pipeline", "context", "replicas", "micro_batch", "chunks"):
+        for name in ("data", "tensor", "pipeline", "context", "expert", "replicas", "micro_batch", "chunks"):
             require(name, getattr(self, name), int)
         for name, known in (("shard", SHARDS), ("checkpointing", CHECKPOINTING), ("schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it can be {', '.join(known)}; {NOT_MODELLED}")
         if self.copies % self.replicas:
             raise ValueError(f"replicas is {self.replicas}, which does not divide data × context, {self.copies}")
+        if self.copies * self.tensor % self.expert:
+            raise ValueError(
+                f"expert is {self.expert}, which does not divide the {self.copies * self.tensor} ranks of a stage"
+            )
         if (self.chunks > 1) != (self.schedule == "interleaved"):
             raise ValueError(
                 f"chunks is {self.chunks} with schedule {self.schedule!r}: only interleaved stages have several"
@@ -140,6 +143,16 @@ class Method:
         """The number of ranks over which `what` is divided."""
         return self.shards if self.divides(what) else 1
 
+    @property
+    def expert_copies(self) -> int:
+        """The number of ranks that have the same experts."""
+        return self.copies * self.tensor // self.expert
+
+    @property
+    def expert_shards(self) -> int:
+        """The number of ranks over which `shard` is divided for experts."""
+        return 1 if self.shard == "none" else max(1, self.shards * self.tensor // self.expert)
+
 
 def require_room(network: Network, cluster: Cluster, method: Method) -> None:
     """Raise ValueError, naming the argument, if the model cannot be split like this or the ranks do not fit."""
@@ -150,6 +163,10 @@ def require_room(network: Network, cluster: Cluster, method: Method) -> None:
     if method.context > 1 and (not network.heads or network.tokens % method.context):
         known = f"{network.tokens} tokens" if network.heads else "network, which was counted from a module"
         raise ValueError(f"context is {method.context}, which does not divide the model's {known}")
+    if method.expert > 1 and (not network.experts or network.experts % method.expert):
+        raise ValueError(f"expert is {method.expert}, which does not divide the model's {network.experts} experts")
+    if network.experts and t > 1 and not method.sequence_parallel:
+        raise ValueError("tensor parallelism divides the tokens of experts: it needs sequence_parallel=True")
     if method.sequence_parallel and network.tokens > 1 and network.tokens // method.context % t:
         raise ValueError(f"tensor is {t}, which does not divide the {network.tokens} tokens for sequence_parallel")
     if num_gpus > per_node and per_node % t and t % per_node:
@@ -172,9 +189,27 @@ def require_room(network: Network, cluster: Cluster, method: Method) -> None:
         )
 
 
-def parameters_of(layers: Iterable[Layer], method: Method) -> float:
-    """The number of the layers' parameters on one tensor-parallel rank, before sharding."""
+def dense_parameters(layers: Iterable[Layer], method: Method) -> float:
+    """The number of the layers' parameters outside experts on one rank, before sharding."""
     return sum(layer.parameters for layer in layers) / method.tensor
+
+
+def expert_parameters(layers: Iterable[Layer], method: Method) -> float:
+    """The number of the parameters of the layers' experts on one rank, before sharding."""
+    return sum(layer.expert_parameters for layer in layers) / method.expert
+
+
+def parameters_of(layers: Sequence[Layer], method: Method) -> float:
+    """The number of the layers' parameters on one rank, before sharding."""
+    return dense_parameters(layers, method) + expert_parameters(layers, method)
+
+
+def held_parameters(layers: Sequence[Layer], method: Method, what: str) -> float:
+    """The number of the layers' parameters whose `what` ("optimizer", "gradients" or "full") a rank holds."""
+    if not method.divides(what):
+        return parameters_of(layers, method)
+    dense, of_experts = dense_parameters(layers, method), expert_parameters(layers, method)
+    return dense / method.shards + of_experts / method.expert_shards
 
 
 def stages(network: Network, num_stages: int) -> list[tuple[Layer, ...]]:

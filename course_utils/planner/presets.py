@@ -25,6 +25,13 @@ def _llama_2(hidden, layers, heads, kv_heads, width, sequence=4096, fused=False)
     )  # fmt: skip
 
 
+def _mixtral(hidden, layers, heads, width, sequence=4096, fused=False):
+    return transformer(
+        hidden, layers, heads, sequence, 32000, feed_forward=width, kv_heads=8, experts=8, chosen=2, fused=fused,
+        **LLAMA,
+    )  # fmt: skip
+
+
 def _mpt(hidden, layers, heads, sequence=2048, fused=False):
     return transformer(hidden, layers, heads, sequence, 50368, biases=False, fused_loss=True, fused=fused, **_FUSED)
 
@@ -33,7 +40,8 @@ def _gpt(hidden, layers, heads, sequence=2048, fused=True):
     return transformer(hidden, layers, heads, sequence, 51200, fused=fused)
 
 
-# Sizes as torchtitan (Llama 3), fms-fsdp (Llama 2), llm-foundry (MPT) and Narayanan and others (2021, GPT) print them.
+# Sizes as torchtitan (Llama 3), fms-fsdp (Llama 2), NeMo (Mixtral), llm-foundry (MPT) and Narayanan and others (2021,
+# GPT) print them.
 # Each takes `sequence`, the tokens of a sample, and `fused`, as in `transformer`.
 NETWORKS: dict[str, Callable[..., Network]] = {
     "llama-3-8b": partial(_llama_3, 4096, 32, 32, 14336),
@@ -42,6 +50,8 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "llama-2-7b": partial(_llama_2, 4096, 32, 32, 32, 11008),
     "llama-2-13b": partial(_llama_2, 5120, 40, 40, 40, 13824),
     "llama-2-70b": partial(_llama_2, 8192, 80, 64, 8, 28672),
+    "mixtral-8x7b": partial(_mixtral, 4096, 32, 32, 14336),
+    "mixtral-8x22b": partial(_mixtral, 6144, 56, 48, 16384),
     "mpt-125m": partial(_mpt, 768, 12, 12),
     "mpt-350m": partial(_mpt, 1024, 24, 16),
     "mpt-760m": partial(_mpt, 1536, 24, 12),
@@ -100,8 +110,12 @@ def from_config(path: str | Path, sequence: int | None = None, fused: bool = Fal
     if missing:
         raise ValueError(f"{path} has no number for {', '.join(missing)}: a decoder's config.json has them")
     hidden, layers, heads, vocabulary, longest = sizes
+    if found := next((name for name in _OTHER_EXPERTS if config.get(name)), ""):
+        raise ValueError(f"{path} has {found}: of mixtures of experts, only Mixtral's form can be read")
     is_llama = "intermediate_size" in config and "num_key_value_heads" in config
     options = LLAMA | {"tied": config.get("tie_word_embeddings", False)} if is_llama else _FUSED
+    if experts := config.get("num_local_experts", 0):
+        options = options | {"experts": experts, "chosen": config.get("num_experts_per_tok", 2)}
     return transformer(
         hidden, layers, heads, sequence or longest, vocabulary,
         feed_forward=config.get("intermediate_size") or config.get("n_inner"),
@@ -109,6 +123,8 @@ def from_config(path: str | Path, sequence: int | None = None, fused: bool = Fal
     )  # fmt: skip
 
 
+# The keys of other forms: experts narrower than intermediate_size, beside shared ones, or not in every block.
+_OTHER_EXPERTS = ("num_experts", "n_routed_experts", "moe_intermediate_size", "moe_num_experts")
 _SIZES = (
     ("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
     ("vocab_size", "vocab_size"), ("max_position_embeddings", "n_positions"),

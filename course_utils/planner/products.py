@@ -19,7 +19,8 @@ class Product:
 
     With `count`, each sample has that many products of its own, as attention has one for each head. Else the second
     factor is a weight, and the samples of a micro-batch are rows of one product. `split` is what tensor parallelism
-    divides: "columns", "depth" or "count".
+    divides: "columns", "depth", "count" or "rows". With `experts`, there are that many weights, and each takes an equal
+    part of the rows, which tensor parallelism divides.
     """
 
     rows: int
@@ -27,13 +28,22 @@ class Product:
     depth: int
     split: str
     count: int = 0
+    experts: int = 0
 
-    def seconds(self, samples: float, tensor: int, gpu: GPU, precision: str) -> tuple[float, float]:
-        """The seconds of the forward pass and of the backward pass on one of `tensor` ranks."""
+    def seconds(
+        self, samples: float, tensor: int, gpu: GPU, precision: str, expert: int = 1
+    ) -> tuple[float, float]:  # fmt: skip
+        """The seconds of the forward pass and of the backward pass on one of `tensor` ranks.
+
+        Each of `expert` ranks has a part of the experts, and the rows that all of these ranks send there.
+        """
         m, n, k, count = self.rows, self.columns, self.depth, float(self.count * samples)
         if not self.count:
             m, count = int(m * samples), 1.0
-        if self.split == "columns":
+        if self.experts:  # their rows are padded
+            count = self.experts / expert
+            m = 8 * ceil(m / tensor / count / 8)
+        elif self.split == "columns":
             n //= tensor
         elif self.split == "depth":
             k //= tensor

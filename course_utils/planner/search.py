@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from . import FREE, Plan, plan
 from .clusters import Cluster
@@ -60,6 +61,8 @@ def _candidates(network: Network, cluster: Cluster, batch: int, num_gpus: int) -
     for split in _splits(network, cluster, batch, num_gpus):
         sizes = [size for size in _divisors(batch // split["data"]) if size & (size - 1) == 0]
         is_divided = split["tensor"] > 1 and network.tokens // split["context"] % split["tensor"] == 0
+        if network.experts and split["tensor"] > 1 and not is_divided:
+            continue
         for shard, replicas in _shardings(split, cluster):
             for how in recomputed:
                 options = {"shard": shard, "replicas": replicas, "checkpointing": how, "sequence_parallel": is_divided}
@@ -79,16 +82,20 @@ def _splits(network, cluster, batch, num_gpus):
             for context in _contexts(network, copies):
                 if batch % (copies // context):
                     continue
-                for chunks in (1, 2) if pipeline > 1 and num_blocks % (2 * pipeline) == 0 else (1,):
-                    yield {
-                        "data": copies // context, "context": context, "tensor": tensor, "pipeline": pipeline,
-                        "chunks": chunks, "schedule": schedule_of(chunks),
-                    }  # fmt: skip
+                split = {"data": copies // context, "context": context, "tensor": tensor, "pipeline": pipeline}
+                all_chunks = (1, 2) if pipeline > 1 and num_blocks % (2 * pipeline) == 0 else (1,)
+                for chunks, expert in product(all_chunks, _experts(network, copies * tensor)):
+                    yield split | {"expert": expert, "chunks": chunks, "schedule": schedule_of(chunks)}
 
 
 def _contexts(network, copies):
     """The numbers of ranks that may share a sequence: several only if each has 8,192 tokens or more."""
     return [n for n in _divisors(copies) if n == 1 or network.heads and network.tokens // n >= 8192]
+
+
+def _experts(network, num_ranks):
+    """The numbers of a stage's ranks over which the experts may be divided."""
+    return [n for n in _divisors(network.experts or 1) if num_ranks % n == 0]
 
 
 def _shardings(split, cluster):

@@ -5,18 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .clusters import Cluster
-from .collective_costs import Group, all_reduce, half, send
+from .collective_costs import Group, all_reduce, all_to_all, beside, half, send
+from .data_messages import messages
 from .lines import Line, in_words, total
-from .methods import Method, parameters_of
+from .methods import Method, held_parameters
 from .networks import Layer
 
-BUCKET = 25e6  # bytes of gradients that DDP sends at once
 # The kind of each line of a micro-batch. Recomputation belongs to the backward pass, so messages hide behind it too.
 FORWARD, BACKWARD = WAYS = "forward", "backward"
-# The share of a hidden message's time by which it slows down what it hides behind, fitted to two published rows. Its
-# kernels take multiprocessors and memory bandwidth, which may be why.
-INTERFERENCE = 0.9
-
 _TILES = "FLOP / (peak × efficiency), in tiles over the multiprocessors, or bytes / (bandwidth × efficiency)"
 _ATTENTION = "half the FLOP of all pairs / (peak × efficiency of fused attention)"
 _BYTES = "bytes read and written / (bandwidth × efficiency)"
@@ -32,7 +28,7 @@ def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num
     times = [known.get(layers) or known.setdefault(layers, _micro_batch(layers, cluster, method)) for layers in cut]
     slowest = max(times, key=lambda line: line.value)
     m = num_micro_batches
-    own = max(parameters_of(layers, method) for layers in cut)
+    backward_s = sum(line.value for line in slowest.parts if line.kind == BACKWARD)
     fill = (sum(line.value for line in times) - slowest.value) / method.chunks
     parts = [
         Line(
@@ -50,8 +46,8 @@ def step(cut: Sequence[tuple[Layer, ...]], cluster: Cluster, method: Method, num
             + (f" / {method.chunks} chunks" if method.chunks > 1 else ""),
             "Narayanan and others, 2021",
         ),
-        *_gradients(cut, own, slowest, cluster, method, m),
-        _update(own, cluster, method),
+        *messages(cut, slowest.value - backward_s, backward_s, cluster, method, m),
+        _update(cut, cluster, method),
     ]
     return total("step", "s", parts)
 
@@ -87,6 +83,7 @@ def _micro_batch(layers, cluster, method):
         ]
     parts += _tensor_messages(kinds, cluster, method, parts[3].value)
     parts += _context_messages(kinds, cluster, method, parts)
+    parts += _expert_messages(kinds, cluster, method)
     computing_s = sum(part.value for part in parts)
     parts.append(_between_stages(layers, cluster, method, computing_s))
     calls = sum(count * layer.calls * (4 if layer in again else 3) for layer, count in kinds.items())
@@ -104,11 +101,12 @@ def _of_layer(layer, cluster, method):
     peak, shares, bytes_per_s = gpu.peak(sixteen), gpu.efficiency, gpu.bandwidth * gpu.efficiency.memory
 
     def of_shapes(shapes, precision):
-        return [shape.seconds(b, t, gpu, precision) for shape in shapes]
+        return [shape.seconds(b, t, gpu, precision, method.expert) for shape in shapes]
 
     found = Counter({f"{way} rest": b * layer.on_rank(way, t, method.sequence_parallel) / bytes_per_s for way in WAYS})
     scores = of_shapes(layer.core.shapes, sixteen)
-    weighted = of_shapes(layer.split.shapes, method.precision if layer.is_block else sixteen)
+    with_weights = (*layer.split.shapes, *layer.expert_work.shapes)
+    weighted = of_shapes(with_weights, method.precision if layer.is_block else sixteen)
     pairs = [*weighted, *scores]
     found["weighted products"] = sum(forward for forward, _ in weighted)
     for work, over in ((layer.whole, 1), (layer.split, t)):
@@ -182,11 +180,26 @@ def _context_messages(kinds, cluster, method, parts):
     computing = {name: next(part.value for part in parts if part.name == name) for name in _RING}
     lines = []
     for (name, behind), times in zip(_RING.items(), (1, 2)):
-        exposed = _beside(times * seconds, computing[name]) if method.overlap else times * seconds
+        exposed = beside(times * seconds, computing[name]) if method.overlap else times * seconds
         kind = FORWARD if times == 1 else BACKWARD
         formula = f"{times} × {hops} hops of keys and values a block, minus what attention hides: {said}"
         lines.append(Line(behind, exposed, "s", formula, "Liu and others, 2023", kind=kind))
     return lines
+
+
+def _expert_messages(kinds, cluster, method):
+    """The Lines of the messages that take tokens to their experts and bring the results back; nothing hides them."""
+    if method.expert == 1:
+        return []
+    group, seconds, said = Group.of(method.expert, 1, cluster), 0.0, ""
+    for layer, count in kinds.items():
+        if layer.experts:
+            line = all_to_all(method.samples * layer.dispatched / method.tensor, group, cluster)
+            seconds, said = seconds + 2 * count * line.value, line.formula
+    again = [("experts' messages again", BACKWARD)] if method.checkpointing == "full" else []
+    names = [("experts' forward messages", FORWARD), ("experts' backward messages", BACKWARD), *again]
+    formula = f"there and back for each block, {said}"
+    return [Line(name, seconds, "s", formula, "Lepikhin and others, 2020", kind=kind) for name, kind in names]
 
 
 # What hides the ring's messages, and what their line is called.
@@ -210,48 +223,9 @@ def _between_stages(layers, cluster, method, computing_s):
     return Line("messages between stages", seconds, "s", formula, line.source)
 
 
-def _beside(messages_s, computing_s):
-    """The seconds that messages add to the computing that they hide behind."""
-    hidden = min(messages_s, computing_s)
-    return messages_s - hidden + INTERFERENCE * hidden
-
-
-def _gradients(cut, own, slowest, cluster, method, m):
-    """The Lines of data parallelism's messages that the backward pass does not hide."""
-    if method.copies == 1:
-        return []
-    sent = method.state.sent
-    backward = sum(line.value for line in slowest.parts if line.kind == BACKWARD)
-
-    def behind_backward(name, line, least=0.0):
-        exposed = max(least, _beside(line.value, backward)) if method.overlap else line.value
-        hides = ", minus what the backward pass hides" if method.overlap else ""
-        return Line(name, exposed, "s", f"all-reduce, {in_words(line.value, 's')}{hides}: {line.formula}", line.source)
-
-    if not method.divides("full"):
-        group = Group.of(method.copies, method.tensor, cluster)
-        last = all_reduce(min(sent * own, BUCKET), group, cluster).value  # the last bucket waits for the last gradient
-        return [behind_backward("gradients' messages", all_reduce(sent * own, group, cluster), last)]
-    group = Group.of(method.shards, method.tensor, cluster)
-    largest = max(parameters_of([layer], method) for layers in cut for layer in layers)
-    each, first = half(sent * own, group, cluster), half(sent * largest, group, cluster).value
-    forward = slowest.value - backward
-    exposed = 3 * m * each.value
-    if method.overlap:
-        exposed = m * (_beside(each.value, forward) + _beside(2 * each.value, backward)) + 2 * first
-    said = (
-        f"3 × {m} × {in_words(each.value, 's')}{', minus what computing hides' if method.overlap else ''}: "
-        f"{each.formula}"
-    )
-    found = [Line("shards' messages", exposed, "s", said, each.source)]
-    if method.replicas > 1:
-        across = Group.of(method.replicas, method.tensor * method.shards, cluster)
-        found.append(behind_backward("replicas' messages", all_reduce(sent * own / method.shards, across, cluster)))
-    return found
-
-
-def _update(own, cluster, method):
-    state, over = method.state, method.shards
+def _update(cut, cluster, method):
+    state = method.state
+    number = max(held_parameters(layers, method, method.shard) for layers in cut)
     moved = state.gradients + 2 * state.optimizer + state.weights
-    seconds = own / over * moved / (cluster.gpu.bandwidth * cluster.gpu.efficiency.memory)
-    return Line("update", seconds, "s", f"{moved:g} B read and written for each of {own / over:,.0f} parameters")
+    seconds = number * moved / (cluster.gpu.bandwidth * cluster.gpu.efficiency.memory)
+    return Line("update", seconds, "s", f"{moved:g} B read and written for each of {number:,.0f} parameters")

@@ -23,10 +23,10 @@ from course_utils.planner import (
     plan,
     transformer,
 )  # fmt: skip
+from course_utils.planner.collective_costs import INTERFERENCE
 from course_utils.planner.counting import count
 from course_utils.planner.footprint import kept_bytes
 from course_utils.planner.methods import stages
-from course_utils.planner.step_time import INTERFERENCE
 
 A100, H100 = Cluster("A100-80"), Cluster("H100")
 GPT = transformer(64, 6, 4, 32, 100)

@@ -65,6 +65,8 @@ def _conditions(plan):
         f"{_in_billions(parameters)} parameters",
         lambda other: 1 / LARGER <= other.network.parameters / parameters <= LARGER,
     )
+    has_experts = plan.network.experts > 0
+    yield "experts" if has_experts else "no experts", lambda other: (other.network.experts > 0) == has_experts
     is_fp8 = method.precision == "fp8"
     yield "products in fp8" if is_fp8 else "no fp8", lambda other: (other.method.precision == "fp8") == is_fp8
     for name in ("tensor", "pipeline"):
@@ -80,7 +82,7 @@ def _conditions(plan):
     )
 
 
-_RECOMPUTED = {"none": "no", "selective": "selective", "full": "full"}
+_RECOMPUTED = {"none": "no", "selective": "selective", "operations": "operation-by-operation", "full": "full"}
 
 
 def _sharding(method: Method):

@@ -109,7 +109,7 @@ def test_rows_that_are_missed_say_why():
 
 def test_a_fitted_constant_matters(monkeypatch, rows):
     """With products as fast as before any was fitted, the predictions are no longer what they are."""
-    monkeypatch.setattr("course_utils.planner.step_time.INTERFERENCE", 0.0)
+    monkeypatch.setattr("course_utils.planner.collective_costs.INTERFERENCE", 0.0)
     changed = [row for row in language_models.llm_foundry() if row.kind != BOUND]
     before = {row.what: row.error for row in rows if row.source == "llm-foundry"}
     assert sum(abs(row.error - before[row.what]) > 0.02 for row in changed) > 20

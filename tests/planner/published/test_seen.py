@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from course_utils.planner import Cluster, Method, plan, transformer
+from course_utils.planner.methods import CHECKPOINTING
 from course_utils.planner.presets import NETWORKS
 from course_utils.planner.published import seen
 
@@ -29,6 +32,19 @@ def test_an_unknown_gpu_and_a_counted_network_have_no_error():
     counted = seen(plan(replace(SEVEN, heads=None), Cluster("A100-80"), Method(8), 8))
     for found, words in ((strange, "A999"), (counted, "counted from its module")):
         assert not found.rows and found.summary is None and words in str(found) and "not known" in str(found)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+def test_every_way_to_recompute_has_words(checkpointing):
+    method = Method(8, shard="full", checkpointing=checkpointing, tensor=8, sequence_parallel=True)
+    said = str(seen(plan(SEVEN, Cluster("A100-40"), method, 64)))
+    assert said.startswith("On ") and ("recomputation" in said) == (checkpointing in ("selective", "operations"))
+
+
+def test_experts_are_said():
+    method = Method(8, shard="optimizer", expert=8)
+    found = seen(plan(NETWORKS["mixtral-8x7b"](), Cluster("A100-80"), method, 64))
+    assert "experts" in found.unlike
 
 
 def test_a_network_of_another_size_is_not_alike():

@@ -29,7 +29,7 @@ README = """# A course
 | [Contributing](CONTRIBUTING.md) | |
 """
 NETWORK = presets.NETWORKS["llama-3-8b"]()
-PARTS = "tensor pipeline chunks shard replicas checkpointing micro_batch".split()
+PARTS = "tensor context expert pipeline chunks shard replicas checkpointing micro_batch".split()
 # Sets a field as a reader does, and gives the milliseconds until something is shown.
 SET_AND_WAIT = """([name, value]) => new Promise(resolve => {
     const begin = performance.now(), field = document.getElementById("planner").elements[name];
@@ -185,10 +185,9 @@ def test_a_row_shows_its_plan_with_mouse_and_keyboard(planner):
     planner.shows(plans[2])
     planner.page.get_by_role("button", name="show plan 5").press("Enter")
     planner.shows(plans[4])
-    assert (
-        planner.page.locator("tr.shown").inner_text().split()[:4]
-        == ["5", *map(str, vars(plans[4].method).values())][:4]
-    )
+    method = plans[4].method
+    numbers = 5, method.data, method.tensor, method.context, method.expert, method.pipeline
+    assert planner.page.locator("tr.shown").inner_text().split()[:6] == list(map(str, numbers))
 
 
 def test_a_method_by_hand_begins_with_the_plan_that_was_shown(planner):
@@ -201,6 +200,16 @@ def test_a_method_by_hand_begins_with_the_plan_that_was_shown(planner):
     method = Method(8, 4, 2, micro_batch=4)
     planner.shows(plan(NETWORK, presets.cluster("64xA100-80"), method, 1024))
     assert planner.text("#data") == "8"
+
+
+def test_experts_by_hand(planner):
+    planner.set("model", "mixtral-8x7b")
+    planner.by_hand()
+    for name, value in {"tensor": 1, "context": 1, "expert": 8, "pipeline": 4, "shard": "optimizer"}.items():
+        planner.set(name, value)
+    method = Method(16, 1, 4, shard="optimizer", expert=8)
+    assert planner.text("#data") == "16"
+    planner.shows(plan(presets.NETWORKS["mixtral-8x7b"](), presets.cluster("64xA100-80"), method, 1024))
 
 
 def test_what_does_not_fit_is_said(planner):

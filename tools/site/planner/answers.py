@@ -41,7 +41,7 @@ def _best(model, tokens, gpus, batch):
 
 def _plan(job, method, number):
     *model_and_gpus, batch = job
-    data = max(1, number // (method["tensor"] * method["pipeline"]))
+    data = max(1, number // (method["tensor"] * method["context"] * method["pipeline"]))
     return plan(
         *_network_and_cluster(*model_and_gpus), Method(data, schedule=schedule_of(method["chunks"]), **method), batch
     )

@@ -2,7 +2,7 @@
 "use strict";
 
 const COLOURS = 7; // in page.css
-const COUNTS = ["tensor", "pipeline", "chunks", "micro_batch", "replicas"];
+const COUNTS = ["tensor", "context", "expert", "pipeline", "chunks", "micro_batch", "replicas"];
 const WORDS = ["shard", "checkpointing"];
 const get = (id) => document.getElementById(id);
 const form = get("planner");
@@ -118,8 +118,8 @@ function row(plan, i) {
   made.append(element("td"));
   made.firstChild.append(button);
   for (const text of [
-    method.data, method.tensor, method.pipeline, method.chunks, method.shard, method.replicas, method.checkpointing,
-    method.micro_batch, plan.step.words, plan.tokens_per_s, plan.mfu, plan.peak.words, plan.limit,
+    method.data, method.tensor, method.context, method.expert, method.pipeline, method.chunks, method.shard,
+    method.replicas, method.checkpointing, method.micro_batch, plan.step.words, plan.tokens_per_s, plan.mfu, plan.peak.words, plan.limit,
   ]) made.append(element("td", text));
   return made;
 }
