@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .. import Network, Plan, transformer
 from ..presets import NETWORKS
@@ -56,7 +57,7 @@ def _job(row):
 
 
 @cache
-def named(name: str, **options) -> Network:
+def named(name: str, **options: Any) -> Network:
     """A well-known network by name."""
     return NETWORKS[name](**options)
 
