@@ -65,7 +65,8 @@ def _gpu(name, multiprocessors, gigabytes, bandwidth, fp32, sixteen=None, tf32=N
     return GPU(name, gigabytes * 1e9, bandwidth * 1e9, peaks, efficiency, multiprocessors)
 
 
-# From the vendor's data sheets: multiprocessors, memory in GB, bandwidth in GB/s, dense TFLOPS.
+# From the vendor's data sheets: multiprocessors (of GB200 and GB300 as CUDA counts them), memory in GB, bandwidth in
+# GB/s, dense TFLOPS.
 GPUS = {
     gpu.name: gpu
     for gpu in (
@@ -77,7 +78,8 @@ GPUS = {
         _gpu("H100", 132, 80, 3350, 67, 989, 494.5, 1979),
         _gpu("H200", 132, 141, 4800, 67, 989, 494.5, 1979),
         _gpu("B200", 148, 180, 8000, 75, 2250, 1125, 4500),
-        _gpu("GB200", 148, 186, 8000, 80, 2500, 1250, 5000),
+        _gpu("GB200", 152, 186, 8000, 80, 2500, 1250, 5000),
+        _gpu("GB300", 152, 279, 8000, 80, 2500, 1250, 5000),
     )
 }
 

@@ -67,7 +67,7 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "gpt-530b": partial(_gpt, 20480, 105, 128),
 }
 # GPUs that NVLink joins, and bytes/s inside such a node and between nodes: nccl-tests' bus bandwidths, for Blackwell
-# nvbandwidth's from GPU to GPU, and a card of 200 or 400 Gbit/s for each GPU. Of a rack of 72 GB200, 64 are used.
+# nvbandwidth's from GPU to GPU, and a card of 200, 400 or 800 Gbit/s for each GPU. Of a rack of 72, 64 are used.
 _LINKS = {
     "A100-40": (8, 235e9, 200e9),
     "A100-80": (8, 235e9, 200e9),
@@ -75,11 +75,12 @@ _LINKS = {
     "H200": (8, 370e9, 400e9),
     "B200": (8, 770e9, 400e9),
     "GB200": (64, 770e9, 3200e9),
+    "GB300": (64, 770e9, 6400e9),
 }
 
 
 def cluster(text: str) -> Cluster:
-    """The Cluster that "64xA100-80" names: so many GPUs, eight in a node (of GB200, 64), or all in one node if fewer.
+    """The Cluster that "64xA100-80" names: so many GPUs, eight in a node (64 GB200 or GB300), or all in one if fewer.
 
     Raises ValueError if the text or the GPU is not known.
     """

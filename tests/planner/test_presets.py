@@ -37,7 +37,7 @@ def test_nvlink_joins_64_gpus_of_a_rack():
 
 
 @pytest.mark.parametrize("text, words", [
-    ("A100-80", "names no cluster"), ("0xH100", "names no cluster"), ("8xB300", "H100, H200, B200, GB200"),
+    ("A100-80", "names no cluster"), ("0xH100", "names no cluster"), ("8xB300", "H100, H200, B200, GB200, GB300"),
     ("72xGB200", "a node has 64 GPUs"), ("12xH100", "fill no whole number of nodes"),
 ])  # fmt: skip
 def test_a_cluster_that_cannot_be_is_refused(text, words):

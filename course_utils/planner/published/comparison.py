@@ -31,7 +31,7 @@ class Row:
     def error(self) -> float:
         """The relative error of the predicted speed (of the value itself, in bytes): above 0 it promises too much."""
         ratio = self.predicted / self.published
-        return (1 / ratio if self.unit in ("s a step", "µs") else ratio) - 1
+        return (1 / ratio if self.unit in ("s a step", "ms", "µs") else ratio) - 1
 
 
 @dataclass(frozen=True)
