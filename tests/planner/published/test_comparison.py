@@ -44,6 +44,14 @@ def test_on_gpus_that_nothing_was_fitted_to_the_planner_is_as_near_as_the_guide_
         assert f"on the {found.number} of {names} the median error is {median:.0f} %, the worst {worst:.0f} %" in said
 
 
+def test_mixtures_of_experts_are_as_near_as_the_guide_says(rows):
+    said = " ".join((ROOT / "docs" / "clusters.md").read_text(encoding="utf-8").split())
+    found = [row for row in rows if row.plan and row.plan.network.experts]
+    worst = 100 * max(abs(row.error) for row in found)
+    assert f"on {len(found)} rows, to which nothing was fitted either, it is off by at most {worst:.0f} %" in said
+    assert {row.kind for row in found} == {PREDICTION}
+
+
 def test_small_models_on_one_node_are_predicted(rows):
     found = [row for row in rows if row.source == "vTrain, one node" and row.kind == PREDICTION]
     assert summary(found).median <= 0.15 and sum(abs(row.error) <= 0.3 for row in found) >= 0.8 * len(found)
