@@ -144,10 +144,8 @@ def nemo() -> Iterator[Row]:
         )  # fmt: skip
         whole = preset(f"{num_gpus}x{row['gpu']}")
         said = plan(_of_nemo(row["model"], sequence), whole, method, batch)
-        release, found = row["release"], float(row["tokens_per_s"])
-        is_26 = release.startswith("26")
-        source, what = f"NeMo {'26' if is_26 else release}, {row['gpu']}", f"{row['model']} on {num_gpus} GPUs"
-        yield compared(source, f"{what}, {release}" if is_26 else what, "tokens/s a GPU", found, said, kind_of(row))
+        what, found = f"{row['model']} on {num_gpus} GPUs, {row['release']}", float(row["tokens_per_s"])
+        yield compared(f"NeMo, {row['gpu']}", what, "tokens/s a GPU", found, said, kind_of(row))
 
 
 _OF_NEMO = {  # hidden, layers, heads, heads of keys and values
