@@ -24,14 +24,14 @@ class Seen:
 
     def __str__(self):
         if self.summary is None:
-            return f"No published row is like this plan: none has {', or '.join(self.unlike)}. Its error is not known."
+            return f"No published row is like this plan: none {', or '.join(self.unlike)}. Its error is not known."
         sources = ", ".join(dict.fromkeys(row.source for row in self.rows))
         found = self.summary
         text = (
             f"On {found.number} published rows like this plan ({sources}) the planner's speed was off by "
             f"{found.median:.0%} in the median, and by at most {found.nine_tenths:.0%} in nine tenths of them."
         )
-        return text + (f" None of them has {', or '.join(self.unlike)}." if self.unlike else "")
+        return text + (f" None of them {', or '.join(self.unlike)}." if self.unlike else "")
 
 
 def seen(plan: Plan) -> Seen:
@@ -47,8 +47,8 @@ def seen(plan: Plan) -> Seen:
         else:
             unlike.append(what)
     if plan.network.heads is None:
-        return Seen((), ("a network that was counted from its module",))
-    gpu = plan.cluster.gpu.name
+        return Seen((), ("has a network that was counted from its module",))
+    gpu = _ran_on(plan)
     return Seen((), (gpu,)) if gpu in unlike else Seen(tuple(alike), tuple(unlike))
 
 
@@ -57,32 +57,38 @@ def _rows():
     return tuple(row for row in language_models.rows() if row.kind != BOUND)
 
 
+def _ran_on(plan):
+    return f"ran on the {plan.cluster.gpu.name}"
+
+
 def _conditions(plan):
-    """(what it is called, a function that says whether a published plan has it), the most important first."""
+    """(what a row does, a function that says whether a published plan does it), the most important first."""
     parameters, method = plan.network.parameters, plan.method
-    yield plan.cluster.gpu.name, lambda other: other.cluster.gpu.name == plan.cluster.gpu.name
+    yield _ran_on(plan), lambda other: other.cluster.gpu.name == plan.cluster.gpu.name
     yield (
-        f"{_in_billions(parameters)} parameters",
+        f"has {_in_billions(parameters)} parameters",
         lambda other: 1 / LARGER <= other.network.parameters / parameters <= LARGER,
     )
-    has_experts = plan.network.experts > 0
-    yield "experts" if has_experts else "no experts", lambda other: (other.network.experts > 0) == has_experts
-    is_fp8 = method.precision == "fp8"
-    yield "products in fp8" if is_fp8 else "no fp8", lambda other: (other.method.precision == "fp8") == is_fp8
-    for name in ("tensor", "pipeline"):
-        is_split = getattr(method, name) > 1
+    for what, has in (
+        ("experts", lambda each: each.network.experts > 0),
+        ("fp8", lambda each: each.method.precision == "fp8"),
+        ("tensor parallelism", lambda each: each.method.tensor > 1),
+        ("pipeline parallelism", lambda each: each.method.pipeline > 1),
+    ):
         yield (
-            f"{'' if is_split else 'no '}{name} parallelism",
-            lambda other, name=name, is_split=is_split: (getattr(other.method, name) > 1) == is_split,
+            f"{'has' if has(plan) else 'ran without'} {what}",
+            lambda other, has=has, does=has(plan): has(other) == does,
         )
-    yield _sharding(method), lambda other: _sharding(other.method) == _sharding(method)
-    yield (
-        f"{_RECOMPUTED[method.checkpointing]} recomputation",
-        lambda other: other.method.checkpointing == method.checkpointing,
-    )
+    yield f"has {_sharding(method)}", lambda other: _sharding(other.method) == _sharding(method)
+    yield _RECOMPUTED[method.checkpointing], lambda other: other.method.checkpointing == method.checkpointing
 
 
-_RECOMPUTED = {"none": "no", "selective": "selective", "operations": "operation-by-operation", "full": "full"}
+_RECOMPUTED = {
+    "none": "ran without recomputation",
+    "selective": "has selective recomputation",
+    "operations": "recomputes every second product",
+    "full": "has full recomputation",
+}
 
 
 def _sharding(method: Method):
