@@ -139,6 +139,21 @@ def worker():
     notebook.run("launch(worker, world_size=2, timeout=5)")
 
 
+def test_the_time_limit_counts_from_when_all_ranks_have_joined(notebook):
+    """Joining takes seconds with NCCL. It must not use up a deadlock's time, or be named in its place."""
+    notebook.run(
+        """
+class Late:
+    def __reduce__(self): return eval, ("__import__('time').sleep(2 * int(__import__('os').environ['RANK']))",)
+def wait(late):
+    if dist.get_rank(): dist.barrier()
+    else: time.sleep(100)
+""".strip()
+    )
+    outcome = notebook.fail("launch(wait, Late(), world_size=2, timeout=1)")
+    assert "rank 1 was in barrier at Cell" in outcome.message and "rank 0 was at Cell" in outcome.message
+
+
 def test_an_interrupt_at_any_line(notebook):
     """Of the launcher's own code, from where it begins to start something; whatever it did then, it has tidied up."""
     notebook.run(
