@@ -6,7 +6,7 @@ import sys
 def full_precision():
     """Make GPUs compute float32 with all 24 bits of precision in this process.
 
-    From Ampere on, cuDNN's convolutions keep 11 bits (TF32) by default, and so do matrix products in NVIDIA's containers,
+    From Ampere on, cuDNN's convolutions keep 11 bits (TF32) by default. So do matrix products in NVIDIA's containers,
     which set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. With full precision, two ways of computing the same differ by float32
     rounding alone. TF32 is a topic of chapter 04.
     """

@@ -401,7 +401,7 @@ def test_a_program_does_not_see_gpus_that_the_course_does_not_use(machine, is_hi
 
 
 def test_cells_ask_the_course_for_gpus_and_not_torch():
-    """torch sees those that the course leaves alone, too; then torch.backends.cudnn.version() raises, for one."""
+    """PyTorch sees those that the course leaves alone, too; then torch.backends.cudnn.version() raises, for one."""
     words = ("cuda.is_available", "cuda.device_count", "cudnn.version", "cudnn.is_available")
     cells = [(path.stem[:2], cell) for path in notebooks.notebook_paths() for cell in notebooks.read(path).cells]
     asked = {chapter for chapter, cell in cells if cell.cell_type == "code" and any(map(cell.source.count, words))}
