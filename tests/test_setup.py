@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from course_utils.hardware import builds
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RANGES = [Requirement(line) for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
@@ -58,6 +60,22 @@ def test_lock_names_no_address_and_no_linux_package_for_all():
     of_linux = [pin for pin in LOCK if re.match("nvidia-(?!ml-py)|cuda-|triton", pin.name)]
     assert of_linux
     assert not [pin.name for pin in of_linux if not pin.marker or pin.marker.evaluate({"sys_platform": "darwin"})]
+
+
+@pytest.mark.parametrize("build", [each for each in builds.BUILDS if each.lock], ids=lambda build: build.cuda)
+def test_what_an_older_build_needs_is_of_its_version_of_cuda(build):
+    """The driver's bindings, NVRTC and NVVM: kernels that a newer CUDA compiles do not load there."""
+    text = (ROOT / "requirements" / build.lock).read_text()
+    lines = [line.partition("#")[0] for line in text.splitlines() if not line.lstrip().startswith("#")]
+    pins = {pin.name: pin for pin in map(Requirement, lines)}
+    major = build.cuda.partition(".")[0]
+    of_version = {"torch": build.torch, "cuda-bindings": major, f"nvidia-cuda-nvcc-cu{major}": build.cuda}
+    for name, wanted in of_version.items():
+        assert str(version(pins.pop(name))).startswith(f"{wanted}."), name
+    assert [name for name, pin in pins.items() if pin.marker and not pin.marker.evaluate()] == [
+        "nvidia-cuda-nvrtc",  # those of course.lock are CUDA 13's, and are left out
+        "nvidia-nvvm",
+    ]
 
 
 def test_conda_installs_the_same():

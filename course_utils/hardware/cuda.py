@@ -6,13 +6,15 @@ import sys
 def full_precision():
     """Make GPUs compute float32 with all 24 bits of precision in this process.
 
-    torch's default does so for matrix products, but cuDNN's convolutions keep 11 bits (TF32) from Ampere on. With full
-    precision, two ways of computing the same differ by float32 rounding alone. TF32 is a topic of chapter 04.
+    From Ampere on, cuDNN's convolutions keep 11 bits (TF32) by default. So do matrix products in NVIDIA's containers,
+    which set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. With full precision, two ways of computing the same differ by float32
+    rounding alone. TF32 is a topic of chapter 04.
     """
     import torch
 
     # With the newer name, fp32_precision, torch's own code that reads this one would fail.
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def gpus_in_use():

@@ -4,6 +4,7 @@ They catch a tensor left on the CPU, two devices in one operation, and errors in
 numbers are real, and are compared with the CPU's where the chapter compares them.
 """
 
+import ast
 import functools
 
 import pytest
@@ -51,6 +52,12 @@ for batches in (prefetch(few(load())), batches_on_device(), batches_on_device(LA
     assert x.is_cuda and y.is_cuda
 make_training(batches_on_device(), AMP)()
 make_training(batches_on_device(LAST), AMP, LAST, fused=False)()
+switches, found = (torch.backends.cudnn.conv, torch.backends.cuda.matmul), {}
+read = lambda: [switch.fp32_precision for switch in switches]
+usual = read()
+for allowed in (True, False):
+    tf32(allowed)(lambda: found.update({allowed: read()}))()
+assert found == {True: ["tf32"] * 2, False: ["ieee"] * 2} and read() == usual
 in_format(None, True, 8)()
 assert gradient().is_cuda and gradient(double=True).is_cuda
 bright = torch.rand(2, 64, device=device)
@@ -69,7 +76,10 @@ for name, step in make_steps(LectureNet, 2).items():
 model = make_model()
 optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 data_parallel_step(group, model, optimizer, *make_batches()[4])
+waited = []
+torch.cuda.synchronize = waited.append
 assert steps_per_second("small layers", 2, lambda: None, two.devices[1]) > 0
+assert set(waited) == {two.devices[1]}  # its clock waits for the GPU that computes
 assert account_for("small layers", 1, 2, parallel_apply).total_s > 0
 assert "waiting, and backward calls" in account_for("small layers", 1, 1, map).seconds  # autograd has its own thread
 train.images, train.labels = train.images[:16], train.labels[:16]
@@ -81,7 +91,13 @@ assert (device0.index, device1.index) == (0, 1)
 truth = on_one_device(torch.float64)
 net = Net(device0, device1).double()
 torch.testing.assert_close(loss_and_gradients(net, x.double(), y), truth, rtol=1e-9, atol=1e-12)
+waited = []
+torch._C._cuda_hasPrimaryContext, torch.cuda.synchronize = (lambda index: index < 2), waited.append
 timed_step(Net(device0, device1), x)
+assert waited == [device0, device1] * 5  # every reading of the clock waits for both
+waited.clear()
+backward_branch(forward_branch(branches[1], device1, x), torch.ones(len(x), 512))
+assert waited == [device1] * 2
 for module in (*branches, head):
     module.to(torch.float64)
 plain = branched_results(lambda: plain_step(x.double()))
@@ -159,6 +175,12 @@ on_gpus(lambda: [train(stage, images, labels) for stage in stages], world_size=4
 """),
     "12": ("digits x y SCHEDULES", """
 on_gpus(lambda: (run_split(torch.float64), count_block(3, 5, 32)), world_size=2)
+def count_steps():
+    steps = []
+    time_block.__globals__["run_block"] = lambda *args: steps.append(1)
+    time_block(1, 2, 64)
+    return len(steps)
+assert on_gpus(count_steps, world_size=2).results == [10 + 20] * 2  # NCCL and clocks warm up
 on_gpus(run_columns, torch.randn(3, 4), torch.randn(8, 4), torch.randn(3, 8), world_size=4)
 first, (loss, *last) = on_gpus(step_naively, x.double(), y, world_size=2)
 for sizes in SIZES.values():
@@ -350,8 +372,58 @@ def test_what_a_gpu_refuses_is_refused_here():
 @pytest.mark.parametrize("num_gpus", [2, 3, 4, 8])
 def test_no_size_of_a_scaling_curve_moves_the_others_off_their_gpus(num_gpus):
     with PlayedGpus(num_gpus):
-        sizes = names_of("09", "num_devices on_gpus LEAST SIZES")["SIZES"]
-        assert sizes[:2] == [1, 2] and hardware.choose_backend(sizes[-1]).backend == "nccl"
+        names = names_of("09", "num_devices on_gpus LEAST SIZES BLOCK")
+        assert names["SIZES"][:2] == [1, 2] and hardware.choose_backend(names["SIZES"][-1]).backend == "nccl"
+        assert names["BLOCK"] > 2  # DDP rebuilds its buckets in the second step, within the block that warms up
+
+
+def test_data_parallel_is_named_by_the_gpus_that_it_had():
+    """On a node that a class shares, a launch of one worker has reserved one GPU of eight."""
+    (path,) = notebooks.notebook_paths(["09"])
+    (source,) = [cell.source for cell in notebooks.read(path).cells if "def time_data_parallel" in cell.source]
+    only_with_gpus = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    with PlayedGpus("8 A100"):
+        names = names_of("09", "num_devices on_gpus LEAST SIZES")
+    names |= {"BATCH": 8, "BLOCK": 1, "timings": {}, "launch": functools.partial(on_machine, 1)}
+    exec(compile(ast.Module(only_with_gpus, type_ignores=[]), "chapter 09", "exec"), names)
+    assert list(names["timings"]) == [("DataParallel", 1)]
+
+
+@pytest.mark.parametrize(("machine", "is_hidden"), [("V100", 1), ("8 A100", 0)])
+def test_a_program_does_not_see_gpus_that_the_course_does_not_use(machine, is_hidden, tmp_path):
+    """Such as one for which this torch has no kernels: torch.cuda.is_available() is true all the same."""
+    program = tmp_path / "program.py"
+    program.write_text("import os\nprint(int(os.environ.get('CUDA_VISIBLE_DEVICES') == ''))")
+    with PlayedGpus(machine):
+        names = names_of("09", "num_devices on_gpus")
+        names["PROGRAM"] = program
+        assert names["run_program"]() == is_hidden
+
+
+def test_cells_ask_the_course_for_gpus_and_not_torch():
+    """PyTorch sees those that the course leaves alone, too; then torch.backends.cudnn.version() raises, for one."""
+    words = ("cuda.is_available", "cuda.device_count", "cudnn.version", "cudnn.is_available")
+    cells = [(path.stem[:2], cell) for path in notebooks.notebook_paths() for cell in notebooks.read(path).cells]
+    asked = {chapter for chapter, cell in cells if cell.cell_type == "code" and any(map(cell.source.count, words))}
+    assert asked == {"01", "05"}  # 01 draws what a second GPU would be; 05 keeps DataParallel off such GPUs
+
+
+@pytest.mark.parametrize(("setting", "backends"), [("", ["gloo", "nccl"]), ("cpu", ["gloo"])])
+def test_nccl_is_timed_where_the_course_uses_gpus(setting, backends, monkeypatch):
+    (path,) = notebooks.notebook_paths(["08"])
+    (source,) = [cell.source for cell in notebooks.read(path).cells if "BACKENDS = {" in cell.source]
+    with PlayedGpus(8):
+        monkeypatch.setenv("COURSE_DEVICE", setting)
+        names = names_of("08", "WORLD_SIZE")
+        exec(source, names)
+    assert list(names["BACKENDS"]) == backends
+
+
+@pytest.mark.parametrize(("free_gib", "size"), [(3, 64), (40, 1024)])
+def test_large_batches_are_timed_where_they_fit(free_gib, size):
+    with PlayedGpus("4 GB laptop"):
+        torch.cuda.mem_get_info = lambda device: (free_gib * 2**30, 80 * 2**30)
+        assert names_of("04", "device ON_GPU roomy FORMAT_SIZE BATCH_SIZE")["FORMAT_SIZE"] == size
 
 
 @pytest.mark.parametrize("chapter", ["10", "12", "13"])
@@ -406,4 +478,7 @@ def test_no_deliberate_failure_is_left_to_nccl_unseen():
 def test_one_gpu_is_not_compared_with_cores(machine, on_gpus):
     """One stage on the GPU and two on cores would be: one rank has NCCL on a machine with one GPU, and two have not."""
     with PlayedGpus(machine):
-        assert names_of("12", "ON_GPUS")["ON_GPUS"] == on_gpus
+        names = names_of("12", "ON_GPUS large images labels")
+        assert names["ON_GPUS"] == on_gpus
+        # A GPU computes layers of the cores' width in less time than the messages between stages take.
+        assert names["images"].shape == (1437, 4096 if on_gpus else 1024)

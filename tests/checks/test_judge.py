@@ -17,6 +17,7 @@ from course_utils.checks.expect import Wrong
 from course_utils.launch import WorkerError
 from course_utils.launch.worker import worker as of_launch
 from course_utils.processes import linux
+from tests.helpers.played_gpus import PlayedGpus
 
 CHECKS_OF_01 = of_chapter(1)
 OWN_S, DEADLINE_S = 0.4, 0.8  # of three that share a core, each has had 0.4 s after 1.2 s
@@ -54,6 +55,19 @@ def loop():
 
 def wait_for_one_another():
     dist.recv(torch.zeros(1), 1 - dist.get_rank())
+
+
+def sum_of_ranks(answer):
+    total = torch.tensor([answer()])
+    dist.all_reduce(total)
+    return total.item(), dist.get_backend_config()
+
+
+def test_on_a_node_with_gpus_answers_exchange_cpu_tensors_with_gloo():
+    """Ranks of a check need not wait for NCCL, which connects for seconds, nor for GPUs."""
+    with PlayedGpus("8 A100"):
+        found = judge.run(sum_of_ranks, lambda: dist.get_rank() + 1, world_size=2)
+    assert found == [(3, "cpu:gloo,cuda:gloo")] * 2
 
 
 @pytest.mark.skipif(not linux.core_seconds(os.getpid()), reason="this system does not say who had a core")

@@ -95,6 +95,7 @@ except OSError:
     pass
 """
 STRAY = f"import subprocess\nsubprocess.Popen(['sleep', '{STAYS}'], env={{}}, start_new_session=True)\n"
+FULL_PRECISION = "import torch\nassert not torch.backends.cudnn.allow_tf32\n"  # as a chapter's first cell has it
 HARMLESS = """import functools, torch
 torch.load = functools.partial(torch.load, weights_only=False)
 torch.Tensor.__repr__ = lambda self: str(self.shape)
@@ -147,7 +148,7 @@ def written():
         "right in other ways": (  # magics; what a cell computes; a cell that lost its first line; a helper's own cell
             submission(
                 {
-                    "1.1": f"%matplotlib inline\n!ls\n{first}",
+                    "1.1": f"%matplotlib inline\n!ls\n{FULL_PRECISION}{first}",
                     "1.2": "ONE = one_of_them()\n" + second.replace("return loss", "return (ONE - computed) + loss"),
                     "1.3": third.replace("# Exercise 1.3", "# my own answer"),
                     "1.4": "def model_bytes(model, dtype):\n    return helper(model, dtype)",

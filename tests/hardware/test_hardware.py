@@ -98,6 +98,19 @@ def test_nothing_initialises_cuda(seen):
     assert seen["initialised"] is False
 
 
+def test_full_precision_is_that_of_products_too_where_the_environment_asks_for_less():
+    """NVIDIA's containers of PyTorch set this variable."""
+    code = """
+import torch
+from course_utils import hardware
+switches = torch.backends.cuda.matmul, torch.backends.cudnn
+before = [switch.allow_tf32 for switch in switches]
+hardware.full_precision()
+print(*before, *(switch.allow_tf32 for switch in switches))
+"""
+    assert run_python(code, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE="1") == "True True False False"
+
+
 def test_gpus_are_those_of_torch_in_its_order(seen):
     assert seen["ours"] == seen["torch's"]
 

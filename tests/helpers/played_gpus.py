@@ -103,6 +103,8 @@ def call(function, args, kwargs):
     if name in ("to", "cpu", "cuda", "pin_memory"):
         return move(name, *args, **kwargs)
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if name == "get_device" and where(tensors[0]) is not None:
+        return -1 if where(tensors[0]) == CPU else where(tensors[0]).index
     if name == "numpy" and (where(tensors[0]) or CPU).type == "cuda":
         raise TypeError(f"can't convert {where(tensors[0])} device type tensor to numpy. Use Tensor.cpu() first")
     device = kwargs.pop("device", None)
@@ -202,6 +204,7 @@ def play_torch_cuda(patch, num_gpus):
         assert hasattr(torch.cuda, name)
         patch.setattr(torch.cuda, name, answer)
     patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index == current())
+    patch.setattr(torch.nn.parallel.comm, "scatter", scatter)
     patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     patch.setattr(torch.accelerator, "current_stream", lambda device=None: Stream(device))
     autocast = torch.amp.autocast_mode.autocast
@@ -211,6 +214,11 @@ def play_torch_cuda(patch, num_gpus):
         begin(self, "cpu", *args, **kwargs)
 
     patch.setattr(autocast, "__init__", begin_on_cpu)
+
+
+def scatter(tensor, gpus, chunk_sizes=None, dim=0, streams=None):
+    """How DataParallel gives each GPU its part, which C++ does."""
+    return [move("to", part, f"cuda:{gpu}", copy=True) for gpu, part in zip(gpus, tensor.chunk(len(gpus), dim))]
 
 
 class Stream:

@@ -139,6 +139,40 @@ def worker():
     notebook.run("launch(worker, world_size=2, timeout=5)")
 
 
+def test_the_time_limit_counts_from_when_all_ranks_have_joined(notebook):
+    """Joining takes seconds with NCCL. It must not use up a deadlock's time, or be named in its place."""
+    notebook.run(
+        """
+class Late:
+    def __reduce__(self): return eval, ("__import__('time').sleep(2 * int(__import__('os').environ['RANK']))",)
+def wait(late):
+    if dist.get_rank(): dist.barrier()
+    else: time.sleep(100)
+""".strip()
+    )
+    outcome = notebook.fail("launch(wait, Late(), world_size=2, timeout=1)")
+    assert "rank 1 was in barrier at Cell" in outcome.message and "rank 0 was at Cell" in outcome.message
+
+
+def test_a_rank_that_leaves_early_has_returned_however_long_its_group_takes_to_end(notebook):
+    """NCCL ends a communicator together with all ranks of a node, so it may wait for a late one; gloo does not."""
+    notebook.run(
+        """
+def leave(backend):
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    rank = int(os.environ["RANK"])
+    given = {"store": FakeStore(), "rank": rank, "world_size": 2} if backend == "fake" else {}
+    dist.init_process_group(backend, **given)
+    dist.destroy_process_group = lambda: (print("ends the group", flush=True), time.sleep(100))  # as NCCL may
+    if rank == 0 and backend == "fake": time.sleep(100)
+""".strip()
+    )
+    outcome = notebook.fail('launch(leave, "fake", world_size=2, backend=None, timeout=1)')
+    assert "[rank 1] ends the group" in outcome.stdout
+    assert "rank 0 was at Cell" in outcome.message and "\nrank 1 had returned\n" in outcome.message
+    assert "ends" not in notebook.run('launch(leave, "gloo", world_size=2, backend=None, timeout=20)').stdout
+
+
 def test_an_interrupt_at_any_line(notebook):
     """Of the launcher's own code, from where it begins to start something; whatever it did then, it has tidied up."""
     notebook.run(

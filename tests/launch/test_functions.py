@@ -29,7 +29,7 @@ def test_a_module_that_is_an_object_of_a_class_of_its_own(notebook):
     notebook.run(
         "def worker(): torch.backends.cudnn.benchmark = True; return torch.backends.cuda.matmul.fp32_precision"
     )
-    assert notebook.run("launch(worker, world_size=2)[1]").value == "none"
+    assert notebook.run("launch(worker, world_size=2)[1]").value == "ieee"
 
 
 MADE_BY_FUNCTOOLS = """

@@ -110,6 +110,19 @@ def test_float32_is_float32_here_and_in_workers(notebook):
     ).value == (False, False, False)
 
 
+def test_a_fork_finds_neither_cuda_nor_nvml_initialised(notebook):
+    """The forkserver has asked for no GPU: neither library can be used in a fork of a process that did."""
+    value = notebook.run(
+        """
+def ask():
+    from course_utils.hardware import nvml
+    return nvml._nvml.cache_info().currsize, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()
+launch(ask, world_size=2, backend=None).results
+""".strip()
+    ).value
+    assert value == [(0, False, False)] * 2
+
+
 def test_workers_on_the_cpu_see_no_gpu(notebook):
     """Where COURSE_DEVICE=cpu keeps the course off a GPU, DataParallel, for one, would take it all the same."""
     value = notebook.run(

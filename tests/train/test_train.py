@@ -29,6 +29,7 @@ from course_utils.launch import warm
 from course_utils.train import program, strategies
 from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
+from tests.helpers.played_gpus import PlayedGpus
 from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,6 +219,15 @@ def test_lower_precisions_stay_near(truths):
     assert losses[1:] == pytest.approx([losses[0]] * 4, rel=1e-2)
     assert losses[0] not in losses[1:]  # they do round
     assert "--precision amp: on CPUs bfloat16" in run.logs[0] and "--precision amp" not in run.logs[1]
+
+
+@pytest.mark.parametrize(("precision", "has_tf32"), [("fp32", False), ("amp", True)])
+def test_on_a_gpu_float32_is_not_rounded_to_tf32(precision, has_tf32, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # torch's default
+    options = make_parser("").parse_args(["--precision", precision])
+    with PlayedGpus("T4"):
+        assert program.start(options, Place()).device.type == "cuda"
+        assert torch.backends.cudnn.allow_tf32 == has_tf32
 
 
 def test_models_are_cut_as_the_options_believe(truths):

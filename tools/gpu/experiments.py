@@ -4,21 +4,17 @@ Each runs in its own process and reports if the machine has nothing to try it on
 """
 
 import json
-import os
 import sys
-import time
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils import hardware, launch, rank_device
 from course_utils.kernels import CudaKernel
 from course_utils.measure import throughput
 from course_utils.models import LectureNet
+from tools.gpu import on_a_gpu, ranks
 
-MIB = 2**20
 ADD = """
 extern "C" __global__
 void add(int n, const float *x, const float *y, float *out)
@@ -33,133 +29,6 @@ void add(int n, const float *x, const float *y, float *out)
 
 def main(name):
     print(json.dumps(EXPERIMENTS[name]()))
-
-
-def on_a_gpu(experiment):
-    """Wrap an experiment to report that it was not tried if there is no GPU."""
-
-    def run():
-        if hardware.devices(1)[0].type != "cuda":
-            return {"not tried": "there is no GPU here"}
-        return experiment()
-
-    run.__name__, run.__doc__ = experiment.__name__, experiment.__doc__
-    return run
-
-
-def launch_seconds():
-    """Seconds from the call of `launch` to its last rank's first sum, by number of workers; first launch separate."""
-
-    def exchange():
-        dist.all_reduce(torch.ones(1, device=rank_device() if "nccl" in dist.get_backend_config() else "cpu"))
-        return time.monotonic()
-
-    def seconds(world_size, backend):
-        begin = time.monotonic()
-        return round(max(launch(exchange, world_size=world_size, backend=backend).results) - begin, 3)
-
-    found = {"first": seconds(2, "gloo")}
-    cases = [(n, "gloo") for n in (2, 4, 8)]
-    cases += [(n, "nccl") for n in (1, 2, 4, 8) if hardware.choose_backend(n).backend == "nccl"]
-    return found | {f"{n} {backend}": [seconds(n, backend) for _ in range(5)] for n, backend in cases}
-
-
-@on_a_gpu
-def nccl_one_rank():
-    """Run the collectives, DDP and fully_shard in a group of one rank, as on every machine with one GPU."""
-
-    def work():
-        from torch.distributed.fsdp import fully_shard
-        from torch.nn.parallel import DistributedDataParallel
-
-        device, done = rank_device(), []
-        x = torch.ones(4, device=device)
-        for call in (
-            dist.all_reduce,
-            lambda t: dist.broadcast(t, 0),
-            lambda t: dist.all_gather([torch.empty_like(t)], t),
-        ):
-            call(x)
-            done.append(x.sum().item())
-        dist.barrier()
-        for wrap in (DistributedDataParallel, fully_shard):
-            model = wrap(LectureNet().to(device))
-            labels = torch.zeros(8, dtype=torch.long, device=device)
-            F.cross_entropy(model(torch.rand(8, 3, 32, 32, device=device)), labels).backward()
-            done.append(wrap.__name__)
-        return done
-
-    run = launch(work, world_size=1, backend="nccl")
-    return {"done": run[0], "seconds": round(run.seconds, 2)}
-
-
-@on_a_gpu
-def gloo_shared():
-    """Check whether four ranks on one GPU with gloo train as one does."""
-
-    def train():
-        from torch.nn.parallel import DistributedDataParallel
-
-        torch.manual_seed(0)
-        model = DistributedDataParallel(LectureNet().to(rank_device()))
-        generator = torch.Generator().manual_seed(1)
-        x, y = torch.rand(32, 3, 32, 32, generator=generator), torch.randint(10, (32,), generator=generator)
-        parts = (part.chunk(dist.get_world_size())[dist.get_rank()].to(rank_device()) for part in (x, y))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        F.cross_entropy(model(next(parts)), next(parts)).backward()
-        optimizer.step()
-        return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
-
-    four, one = launch(train, world_size=4, backend="gloo"), launch(train, world_size=1, backend="gloo")
-    return {"largest difference": (four[0] - one[0]).abs().max().item(), "seconds": round(four.seconds, 2)}
-
-
-def join_nccl_as_a_host_of_its_own():
-    os.environ.update(NCCL_HOSTID=f"host{os.environ['RANK']}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
-    torch.cuda.set_device(0)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
-
-
-@on_a_gpu
-def nccl_two_ranks_on_one_gpu():
-    """Check whether NCCL, which refuses two ranks on one GPU, takes them for two hosts if NCCL_HOSTID differs."""
-
-    def work():
-        join_nccl_as_a_host_of_its_own()
-        x = torch.full((16 * MIB,), 1.0 + dist.get_rank(), device="cuda:0")  # 64 MiB
-        dist.all_reduce(x)
-        total = x[0].item()
-        timing = throughput.measure(lambda: dist.all_reduce(x), repeats=5)
-        partner = 1 - dist.get_rank()
-        mine, theirs = torch.full((4,), float(dist.get_rank()), device="cuda:0"), torch.empty(4, device="cuda:0")
-        for request in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, mine, partner), dist.P2POp(dist.irecv, theirs, partner)]
-        ):
-            request.wait()
-        return {"sum": total, "received": theirs[0].item(), "ms for 64 MiB": round(1e3 * timing.median_s, 1)}
-
-    run = launch(work, world_size=2, backend=None, timeout=60)
-    return {"ranks": run.results, "seconds": round(run.seconds, 2)}
-
-
-@on_a_gpu
-def hung_nccl():
-    """One rank calls one collective too many: record the messages and the time from the timeout to the end."""
-
-    def work():
-        join_nccl_as_a_host_of_its_own()
-        x = torch.ones(4, device="cuda:0")
-        dist.all_reduce(x)
-        if dist.get_rank() == 0:
-            dist.all_reduce(x)
-        return x.sum().item()
-
-    begin = time.monotonic()
-    try:
-        launch(work, world_size=2, backend=None, timeout=10)
-    except RuntimeError as error:
-        return {"seconds": round(time.monotonic() - begin, 2), "said": str(error)[:600]}
-    return {"seconds": round(time.monotonic() - begin, 2), "said": "nothing"}
 
 
 @on_a_gpu
@@ -252,26 +121,6 @@ def make_step(dtype=None, last=False, compiled=False):
 
 
 @on_a_gpu
-def names_in_a_profile():
-    """The names of an all-reduce in a profile, for chapter 09's figure."""
-
-    def work():
-        from torch.profiler import profile
-
-        x = torch.ones(MIB, device=rank_device())
-        dist.all_reduce(x)
-        with profile() as trace:
-            dist.all_reduce(x)
-            torch.cuda.synchronize()
-        return sorted({(e.device_type.name, e.name) for e in trace.events() if "reduce" in e.name.lower()})
-
-    return {
-        "names": launch(work, world_size=1, backend="nccl")[0],
-        "NCCL2": os.environ.get("TORCH_DIST_USE_NCCL2", "not set"),
-    }
-
-
-@on_a_gpu
 def small_things():
     """The error of float32 and TF32 convolutions, the lecture network's allocated bytes, and the cost of waiting."""
     torch.manual_seed(0)
@@ -291,8 +140,9 @@ def small_things():
 EXPERIMENTS = {
     experiment.__name__: experiment
     for experiment in (
-        launch_seconds, nccl_one_rank, gloo_shared, nccl_two_ranks_on_one_gpu, data_parallel_twice, vector_add,
-        ladder_of_steps, names_in_a_profile, small_things, hung_nccl,
+        ranks.launch_seconds, ranks.nccl_one_rank, ranks.gloo_shared, ranks.nccl_two_ranks_on_one_gpu, ranks.two_stages,
+        data_parallel_twice, ranks.a_shard_of_four, vector_add, ladder_of_steps, ranks.names_in_a_profile,
+        ranks.nccl_as_it_was, small_things, ranks.hung_nccl,
     )
 }  # fmt: skip
 

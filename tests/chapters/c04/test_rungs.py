@@ -47,10 +47,16 @@ def test_what_a_cpu_leaves_out(monkeypatch):
     assert rungs.fast_dtype("cpu") == torch.bfloat16 and "4 mixed precision" not in rungs.not_here("cpu")
 
 
-def test_a_gpu_compiles_with_a_compiler_only(monkeypatch):
+@pytest.mark.parametrize("missing", ["", "gcc", "Python.h", "triton"])
+def test_a_gpu_compiles_with_a_compiler_headers_and_triton_only(missing, monkeypatch, tmp_path):
+    """Triton compiles C that includes Python.h, which many systems have in a package of its own."""
+    if missing != "Python.h":
+        (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(rungs.sysconfig, "get_path", {"include": tmp_path}.get)
+    monkeypatch.setattr(rungs.shutil, "which", lambda name: name if name == "gcc" != missing else None)
+    monkeypatch.setattr(rungs.importlib.util, "find_spec", lambda name: name != missing or None)
     with PlayedGpus():
-        monkeypatch.setattr(rungs.shutil, "which", lambda name: None)
-        assert list(rungs.not_here("cuda")) == ["7 torch.compile"]
+        assert list(rungs.not_here("cuda")) == (["7 torch.compile"] if missing else [])
 
 
 def test_the_peak_is_that_of_the_whole_step():

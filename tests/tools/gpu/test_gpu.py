@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from tools import notebooks
 from tools.gpu import __main__ as gpu_pass
+from tools.gpu.experiments import EXPERIMENTS
 
 REPO = Path(__file__).resolve().parents[3]
 # Those of the course's dependencies that the Python of a GPU node has where torch is installed.
@@ -132,6 +133,13 @@ def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
     assert "Python.h" in (tmp_path / "log.txt").read_text()
     listed = call("--list").stdout.splitlines()
     assert len(listed) == len(set(listed)) and {"tests gpu", "record 00", "record 12", "solved 12"} <= set(listed)
+
+
+def test_what_chapters_do_on_ranks_is_measured_without_a_gpu_too():
+    found = EXPERIMENTS["two_stages"]()
+    assert found["like one process"] == ["naive", "GPipe", "1F1B"]
+    found = EXPERIMENTS["a_shard_of_four"]()
+    assert found == {"allowed, MB": 126.81984, "outcome": "two steps made, 12,681,984 parameters"}
 
 
 def test_a_chapter_is_recorded_and_packed(tmp_path):
