@@ -126,6 +126,12 @@ y.backward(grad_y)
 mlp = SplitMLP(group, up, down)
 ys, grad_xs = mlp.forward(group.broadcast(x)), mlp.backward(group.broadcast(grad_y))
 assert_equal([ys[3].to(first), grad_xs[3].to(first)], [y.detach(), whole.grad])
+tokens = torch.randn(8, 4, device=first, dtype=torch.float64)
+sequence_parallel(mlp, copies_of(nn.LayerNorm(4).double().to(first)), group.scatter(tokens), group.scatter(tokens))
+masks = [[torch.ones(3, width, device=device) for device in group.devices] for width in (2, 4)]
+pair_with_dropout(mlp, x, grad_y, *masks)
+x = torch.randn(2, 3, 8, device=first, dtype=torch.float64)
+run_split(split_by_heads(Attention(8, 2, num_kv_heads=2).double().to(first), 2), x, x)
 images, labels = digits.images[:8].flatten(1).double().to(first), digits.labels[:8].to(first)
 for kind in (SplitMLP, ForgetfulMLP):
     net = make_network(kind)

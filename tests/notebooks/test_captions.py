@@ -92,7 +92,7 @@ def test_such_a_figure_would_be_found(code, complaint):
     assert [complaint in each for each in found] == [True] * (complaint is not None)
 
 
-ON_THE_CPU = {"00": "gloo", "07": "gloo", "10": "auto", "12": "gloo", "14": "gloo"}  # by chapter: the backend of launch
+ON_THE_CPU = {"00": "gloo", "10": "auto", "12": "gloo", "14": "gloo"}  # by chapter: the backend of launch
 
 
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])

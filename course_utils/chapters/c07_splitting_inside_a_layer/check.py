@@ -1,9 +1,10 @@
-"""Checks of chapter 07: linear layers by columns and by rows, a convolution by input channels, bytes moved."""
+"""Checks of chapter 07: linear layers by columns and by rows, a convolution by input channels, bytes, a split loss."""
 
 import contextlib
 import warnings
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from ...checks.expect import EQUAL, Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, unchanged
@@ -364,3 +365,141 @@ def _explain_bytes(name, given, truth, N, suspects, otherwise):
         "how many bytes has a float32?": truth * 2,
     }
     explain(given, truth, usual | suspects, said=told, otherwise=otherwise, close=0)
+
+
+# ---- 7.5 ----------------------------------------------------------------------------------------------------------
+
+_VOCABULARIES = (  # devices, tokens, words of a device, largest logit, dtype
+    (3, 5, 30, 2, torch.float64),
+    (1, 4, 40, 3, torch.float64),
+    (4, 7, 32, 1000, torch.float64),
+    (2, 6, 25, -1000, torch.float64),
+    (5, 3, 40, 4, torch.float32),
+)
+
+
+def check_7_5(split_cross_entropy):
+    """`split_cross_entropy(group, logits, targets)` returns losses, grad_logits."""
+    run(_judge_losses, split_cross_entropy)
+    return "on 1 to 5 devices, loss and gradient are those of all logits, and no device sent its logits."
+
+
+def _judge_losses(split_cross_entropy):
+    torch.manual_seed(75)
+    for N, B, num_words, largest, dtype in _VOCABULARIES:
+        logits = torch.randn(B, N * num_words, dtype=dtype)
+        if largest < 0:  # all logits are far below zero
+            logits += largest
+        else:  # the largest of a token stands on another device than its target
+            logits[torch.arange(B), torch.arange(B) * num_words % logits.shape[1]] = float(largest)
+        targets = (torch.arange(B) * num_words + num_words * (N - 1) + torch.arange(B) % 2 * (num_words - 1)) % (
+            N * num_words
+        )
+        kind = ", in float32" if dtype == torch.float32 else ""
+        with case(
+            f"on {N} device{'s' * (N > 1)}, {B} tokens, {N * num_words} words, "
+            f"logits {'around' if largest < 0 else 'up to'} {largest}{kind}"
+        ):
+            _judge_loss(split_cross_entropy, PlacedGroup(N), logits, targets)
+
+    def on_gpus(group, new):
+        logits = [torch.ones(4, 6, **new | {"device": device}) for device in group.devices]
+        targets = [torch.ones(4, dtype=torch.int64, device=device) for device in group.devices]
+        split_cross_entropy(group, logits, targets)
+
+    try_with_group(on_gpus)
+
+
+def _judge_loss(split_cross_entropy, group, whole, targets):
+    N, B, close = len(group), len(whole), 1e-5 if whole.dtype == torch.float32 else EQUAL
+    leaf = whole.clone().requires_grad_()
+    loss = F.cross_entropy(leaf, targets)
+    loss.backward()
+    given = {"logits": [part.clone() for part in whole.chunk(N, 1)], "targets": [targets.clone() for _ in range(N)]}
+    for parts in given.values():
+        for number, tensor in enumerate(parts):
+            group.places.put(tensor, number)
+    with unchanged(**given), group.places:
+        results = split_cross_entropy(group, *given.values())
+    losses, grads = expect_row(results, 2, "what came back", of="losses, grad_logits")
+    losses = expect_row(losses, N, "losses", of="one tensor from each device")
+    for i, got in enumerate(losses):
+        _expect_no_overflow(got, f"losses[{i}]")
+        _judge(f"losses[{i}]", got, loss.detach(), _loss_suspects(whole, targets, N, i), _LOSS_QUESTION, close)
+    grads = expect_row(grads, N, "grad_logits", of="one tensor from each device")
+    for i, (got, truth) in enumerate(zip(grads, leaf.grad.chunk(N, 1))):
+        _expect_no_overflow(got, f"grad_logits[{i}]")
+        suspects = _loss_gradient_suspects(whole, targets, leaf.grad, N, i)
+        _judge(f"grad_logits[{i}]", got, truth, suspects, _LOSS_GRADIENT_QUESTION, close)
+    group.expect_through(2 * (N - 1) * B * whole.itemsize)
+    group.expect_at(losses=losses, grad_logits=grads)
+    _expect_few_bytes(group, whole, N, B)
+
+
+_LOSS_QUESTION = "which sum of exponentials, which maximum and which target's logit are in it?"
+_LOSS_GRADIENT_QUESTION = "is it the softmax over all words, minus 1 at the target, of a mean?"
+
+
+def _expect_no_overflow(got, name):
+    is_number = isinstance(got, torch.Tensor) and got.is_floating_point()
+    expect(
+        not is_number or bool(got.isfinite().all()),
+        f"{name} holds inf or nan: exp of a large logit overflows, and the log of a sum that became 0 is −inf; the "
+        "formula subtracts something first",
+    )
+
+
+def _loss_suspects(whole, targets, N, i):
+    parts, rows = whole.chunk(N, 1), torch.arange(len(whole))
+    here = targets % parts[0].shape[1]
+    exact, picked = whole.logsumexp(1), whole[rows, targets]
+    of_part = [part.logsumexp(1) for part in parts]
+    largest = torch.stack([part.amax(1) for part in parts])
+    mixed = (torch.stack(of_part) - largest).exp().sum(0).log() + largest[i]
+    everywhere = sum(part[rows, here] for part in parts)
+    own = torch.where(targets // parts[0].shape[1] == i, picked, 0)
+    return {
+        "it is the sum over the tokens": (exact - picked).sum(),
+        f"the sum of exponentials is over device {i}'s own words": (of_part[i] - picked).mean(),
+        "the devices' sums of exponentials belong to different maxima, and were added as they are": (
+            mixed - picked
+        ).mean(),
+        "the target's logit is missing": exact.mean(),
+        "every device has put in a logit of its own, and one of them has the target": (exact - everywhere).mean(),
+        f"only targets among device {i}'s own words have their logit in it": (exact - own).mean(),
+        "the maximum was subtracted and not added again": (exact - largest.amax(0) - picked).mean(),
+    }
+
+
+def _loss_gradient_suspects(whole, targets, grad, N, i):
+    parts, B = whole.chunk(N, 1), len(whole)
+    number = parts[0].shape[1]
+    one_hot = F.one_hot(targets % number, number)
+    share = whole.softmax(1).chunk(N, 1)[i]
+    is_mine = (targets // number == i).unsqueeze(1)
+    others = {f"it is device {j}'s part": part for j, part in enumerate(grad.chunk(N, 1)) if j != i}
+    return {
+        "it is of the tokens' sum, and the loss is a mean": B * grad.chunk(N, 1)[i],
+        "it is the softmax alone; what does the target change?": share / B,
+        "1 is taken off on every device, and one of them has the target": (share - one_hot) / B,
+        f"the softmax is over device {i}'s own words": (parts[i].softmax(1) - one_hot * is_mine) / B,
+        "its sign is the other one": -grad.chunk(N, 1)[i],
+        **others,
+    }
+
+
+def _expect_few_bytes(group, whole, N, B):
+    """Expect that no message was as large as a device's logits, and no more bytes than three all-reduces send."""
+    longest = max((len(message) for messages in group.arrived for message in messages), default=0)
+    num_logits = whole.numel() // N
+    expect(
+        longest < num_logits,
+        f"a message had {longest} numbers, and a device has {num_logits} logits: neither they nor what has their "
+        "size may be sent",
+    )
+    most = 6 * (N - 1) * B * whole.itemsize
+    expect(
+        group.total_bytes <= most,
+        f"the devices sent {group.total_bytes:,} bytes, and {most:,} are allowed: who needs the maximum, the sum and "
+        "the target's logit of each token, and how often?",
+    )

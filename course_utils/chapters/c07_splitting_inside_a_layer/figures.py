@@ -1,11 +1,11 @@
-"""Figures of chapter 07: layers split over devices, with a lane per device and the sums between lanes.
+"""Figures of chapter 07: layers split over devices, with a lane per device and the messages between lanes.
 
-All but `winners` are ideas, not measurements.
+All are ideas, not measurements.
 """
 
 from ...plots.drawings import draw_part
 from ...plots.passes import PASSES, arrow_keys, draw_arrow
-from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 # gap between items; between lanes; space above a panel's first lane; space left of a lane
 _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3
@@ -28,19 +28,75 @@ def pair_and_attention(alt):
     start, heads = ("$X$", 3, 3, None, "backward"), [(f"$W_{part}$", 3, 4, "columns", "", 4) for part in "QKV"]
     lanes({
         "an MLP: columns, then rows": [
-            start, "·", wide, "=", ("$H$", 3, 6, "columns"), "ReLU", "·", tall, "=", *summed],
+            start, "·", wide, "ReLU\n→", ("$H$", 3, 6, "columns"), "·", tall, "=", *summed],
         "attention with four heads, two on each device": [
-            start, "·", *heads, "each\nhead", ("heads", 3, 4, "columns", "", 4), "·",
+            start, "·", *heads, "each\nhead\n→", ("heads", 3, 4, "columns", "", 4), "·",
             ("$W_O$", 4, 3, "rows"), "=", *summed],
     }, alt)  # fmt: skip
+
+
+def split_tokens(alt):
+    """Draw a pair whose input and output are split by rows, which are tokens, and the messages between the devices."""
+    lanes({
+        "tokens are rows; between two pairs, each device holds some of them": [
+            ("$X$", 4, 4, "rows"), "Layer-\nNorm\n→", ("$Z$", 4, 4, "rows", "forward", 1, "all-\ngather"), "→",
+            ("$Z$", 4, 4, None, "backward", 1, "reduce-\nscatter"), "the pair\n→",
+            ("summand of $Y$", 4, 4, "partial", "forward", 1, "reduce-\nscatter"), "→",
+            ("$Y$", 4, 4, "rows", "backward", 1, "all-\ngather")],
+    }, alt)  # fmt: skip
+
+
+def channels(alt, num_devices=4):
+    """Draw a convolution by output channels: every device slides its kernels over all of x, for its channels of y."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 3.4), layout="constrained")
+        maps = {"facecolor": "0.92"}
+        for i in reversed(range(8)):  # the input's channels, one behind the other
+            draw_part(axes, 0.25 * i, 6.2 - 0.25 * i, 4, 4, **maps)
+        _draw_window(axes, 0.8, 7.6)
+        axes.text(2.5, 11.9, "x: 8 channels,\non every device", ha="center", fontsize=8)
+        for device in range(num_devices):
+            top, look = 0.6 + 4.2 * device, {"facecolor": pale(COLOURS[device]), "hatch": HATCHES[device]}
+            for i in reversed(range(4)):
+                draw_part(axes, 10 + 0.3 * i, top + 0.9 - 0.3 * i, 1.8, 1.8, edgecolor="white", **look)
+                draw_part(axes, 19 + 0.3 * i, top + 0.9 - 0.3 * i, 2.6, 2.6, edgecolor="white", **look)
+            axes.add_patch(Rectangle((19.9, top + 1.9), 0.45, 0.45, facecolor="black"))
+            for i in (1, 2):
+                axes.plot([10, 11.8], [top + 0.9 + 0.6 * i] * 2, color="0.4", linewidth=0.6)
+                axes.plot([10 + 0.6 * i] * 2, [top + 0.9, top + 2.7], color="0.4", linewidth=0.6)
+            begin = 6.2, 7.6
+            draw_arrow(axes, begin, (9.7, top + 1.8), {"color": "0.4"})
+            draw_arrow(axes, (13, top + 1.8), (18.7, top + 1.8), {"color": "0.4"})
+            axes.text(15.8, top + 1.6, "slides over x", ha="center", va="bottom", fontsize=7.5)
+            axes.text(22.8, top + 1.8, f"device {device}: 16 channels", va="center", fontsize=8)
+        axes.text(11.2, 0.1, "16 × 8 kernels\neach, 3 × 3", ha="center", va="bottom", fontsize=8)
+        axes.text(20.8, 0.1, "y: 64 channels", ha="center", va="bottom", fontsize=8)
+        axes.set_xlim(-0.3, 28)
+        axes.set_ylim(17.4, -1.6)
+        axes.set_aspect("equal")
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _draw_window(axes, left, top):
+    """Draw the 3 × 3 numbers of a map that a kernel multiplies at one position."""
+    from matplotlib.patches import Rectangle
+
+    for i in range(3):
+        for j in range(3):
+            axes.add_patch(Rectangle((left + 0.45 * i, top + 0.45 * j), 0.45, 0.45, fill=False, linewidth=0.8))
 
 
 def lanes(panels, alt, num_devices=2):
     """Draw {title: items} in one panel each, with a lane for every device.
 
-    An item is text, or a matrix (name, rows, columns, split[, sum[, number of blocks]]), sized in units of the drawing
-    and split as for `matrices`. A device's shard is filled, the rest of the matrix an empty outline. `sum` is the pass,
-    "forward" or "backward", in which the devices' versions are summed; an arrow between the lanes shows it.
+    An item is text, or a matrix (name, rows, columns, split[, pass[, number of blocks[, message]]]), sized in units of
+    the drawing and split as for `parts`. A device's shard is filled, the rest of the matrix an empty outline. `pass`
+    is "forward" or "backward": in it, the devices exchange the matrix by an all-reduce, or by `message`; an arrow
+    between the lanes shows it.
     """
     import matplotlib.pyplot as plt
 
@@ -69,7 +125,7 @@ def _legend(num_devices):
 
     handles = keys([f"device {i}" for i in range(num_devices)], pale)
     handles.append(Patch(facecolor="0.92", edgecolor="0.5", label="on every device"))
-    return handles + arrow_keys("sum in the {} pass")
+    return handles + arrow_keys("sent in the {} pass")
 
 
 def _lane(items):
@@ -95,7 +151,7 @@ def _draw_lane(axes, items, x, middle, device, num_devices):
                 axes.text(
                     x + item[2] / 2 + 0.3,
                     (middle + item[1] / 2 + end) / 2,
-                    "all-reduce",
+                    item[6] if item[6:] else "all-reduce",
                     fontsize=7.5,
                     va="center",
                     color=PASSES[item[4]]["color"],
@@ -103,7 +159,7 @@ def _draw_lane(axes, items, x, middle, device, num_devices):
         x += _width(item) + _GAP
 
 
-def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, split, summed="", num_blocks=1):
+def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, split, summed="", num_blocks=1, message=""):
     from matplotlib.patches import Rectangle
 
     top = middle - rows / 2
@@ -122,102 +178,12 @@ def _draw_matrix(axes, x, middle, device, num_devices, name, rows, columns, spli
     axes.text(x + columns / 2, top - 0.12, name, ha="center", va="bottom", fontsize=8)
 
 
-def winners(x, y, values, xlabel, ylabel, alt, title="", *, source):
-    """Draw a map: each cell (x[i], y[j]) shows the method with the smallest `values[method][j][i]`.
-
-    Colour and hatch stand for the method. `source` says where the values come from.
-    """
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Rectangle
-
-    names = list(values)
-    best = [
-        [min(range(len(names)), key=lambda k: values[names[k]][j][i]) for i in range(len(x))] for j in range(len(y))
-    ]
-    with new_figure(xlabel, ylabel, title, height=3.2, source=source) as (figure, axes):
-        axes.pcolormesh(
-            best,
-            cmap=ListedColormap([pale(COLOURS[k % 7]) for k in range(len(names))]),
-            vmin=0,
-            vmax=max(1, len(names) - 1),
-        )
-        for j, row in enumerate(best):
-            for i, k in enumerate(row):
-                axes.add_patch(
-                    Rectangle((i, j), 1, 1, fill=False, hatch=HATCHES[k % 7], edgecolor="white", linewidth=0)
-                )
-        figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=min(3, len(names)))
-        axes.set_xticks(
-            [i + 0.5 for i in range(len(x))], [f"{value:g}" for value in x], rotation=45 if len(x) > 10 else 0
-        )
-        axes.set_yticks([j + 0.5 for j in range(len(y))], [f"{value:g}" for value in y])
-        axes.grid(visible=False)
-        show(figure, alt)
-
-
-def matrices(rows, alt, title="", num_devices=2):
-    """Draw matrices and which device holds which part: an idea, not a measurement.
-
-    A row is a list of operators, strings such as "·" and "=", and matrices (name, number of rows, number of columns,
-    split), sized in units of the drawing. `split` is None (every device holds all of it), "columns" or "rows" (a part
-    each), or "partial" (each holds a partial sum of full size).
-    """
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
-
-    # gap between items; offset between sheets of partial sums; space between rows
-    gap, depth, between = 0.9, 0.45, 1.4
-    widths, heights = zip(*(_extent(row, gap, depth * (num_devices - 1)) for row in rows))
-    wide, high = max(widths) + 0.4, sum(heights) + between * len(rows) + 0.3
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(6.8, 0.7 + high * min(0.3, 6.7 / wide)), layout="constrained")
-        y = 0
-        for row, height in zip(rows, heights):
-            x, middle = 0, y + height / 2
-            for item in row:
-                if isinstance(item, str):
-                    axes.text(x + 0.16 * len(item), middle, item, ha="center", va="center", fontsize=10)
-                    x += 0.32 * len(item) + gap
-                    continue
-                name, num_rows, num_columns, split = item
-                behind = depth * (num_devices - 1) if split == "partial" else 0
-                top = middle - (num_rows + behind) / 2
-                for left, down, part_wide, part_high, device in parts(num_rows, num_columns, split, num_devices, depth):
-                    look = {"facecolor": "0.92"}
-                    if device is not None:
-                        look = {
-                            "facecolor": pale(COLOURS[device % 7]),
-                            "edgecolor": "white",
-                            "hatch": HATCHES[device % 7],
-                        }
-                    draw_part(axes, x + left, top + down, part_wide, part_high, **look)
-                axes.text(x + (num_columns + behind) / 2, top - 0.15, name, ha="center", va="bottom", fontsize=8)
-                x += num_columns + behind + gap
-            y += height + between
-        devices = keys([f"device {i}" for i in range(num_devices)], pale)
-        everywhere = Patch(facecolor="0.92", edgecolor="0.5", label="on every device")
-        figure.legend(handles=[*devices, everywhere], loc="outside lower left", ncols=num_devices + 1)
-        axes.set_xlim(-0.2, wide - 0.2)
-        axes.set_ylim(high - between, -between)
-        axes.set_aspect("equal")
-        axes.set_title(title)
-        axes.axis("off")
-        show(figure, alt)
-
-
-def _extent(row, gap, behind):
-    """Return width and height of a row of `matrices`; partial sums take `behind` more in each."""
-    items = [
-        (0.32 * len(item), 0)
-        if isinstance(item, str)
-        else (item[2] + behind * (item[3] == "partial"), item[1] + behind * (item[3] == "partial"))
-        for item in row
-    ]
-    return sum(width for width, _ in items) + gap * (len(row) - 1), max(height for _, height in items)
-
-
 def parts(num_rows, num_columns, split, num_devices, depth):
-    """Return one matrix's rectangles (left, down, width, height, device or None), in drawing order."""
+    """Return one matrix's rectangles (left, down, width, height, device or None), in drawing order.
+
+    `split` is None (every device holds all of it), "columns" or "rows" (a part each), or "partial" (each holds a
+    partial sum of full size; the sheets are offset by `depth`).
+    """
     if split is None:
         return [(0, 0, num_columns, num_rows, None)]
     if split == "columns":

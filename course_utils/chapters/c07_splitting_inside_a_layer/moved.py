@@ -3,8 +3,6 @@
 Placing shards and samples does not count. All tensors are float32; their values do not matter.
 """
 
-import itertools
-
 import torch
 
 
@@ -24,25 +22,6 @@ def by_data(group, parameters):
     group.reset()
     for p in parameters:
         group.all_reduce(_on_each(group, *p.shape))
-    return group.total_bytes
-
-
-def by_layers(group, *shape):
-    """Return the bytes of a stage per device: activations of `shape` cross every boundary, gradients return."""
-    group.reset()
-    for i, j in itertools.pairwise(range(len(group))):
-        group.send(torch.zeros(shape, device=group.devices[i]), i, j)
-        group.send(torch.zeros(shape, device=group.devices[j]), j, i)
-    return group.total_bytes
-
-
-def alone(group, batch_size, summed, gathered):
-    """Return the bytes of one layer: per sample, `summed` features all-reduced and `gathered` all-gathered."""
-    group.reset()
-    group.all_reduce(_on_each(group, batch_size, summed))
-    parts = _on_each(group, batch_size, gathered // len(group))
-    for i, j in itertools.permutations(range(len(group)), 2):
-        group.send(parts[i], i, j)
     return group.total_bytes
 
 

@@ -3,9 +3,9 @@
 # %% wrong (sends the whole weight): numbers in the weight, and computes with
 # group.scatter(conv.weight, dim=1, equal=True) → [w.chunk(len(group), 1)[i] for i, w in enumerate(group.broadcast(conv.weight))]
 # %% wrong (adds the bias on every device): the bias is in it 2 times
-# ys[0] += conv.bias.detach().view(-1, 1, 1) → ys = [y + b.view(-1, 1, 1) for y, b in zip(ys, group.broadcast(conv.bias))]
+# conv.bias.detach().view(-1, 1, 1) + sum(group.send(s, i, 0) for i, s in enumerate(summands)) → sum(group.send(s + b.view(-1, 1, 1), i, 0) for i, (s, b) in enumerate(zip(summands, group.broadcast(conv.bias))))
 # %% wrong (sums the input gradient): whose gradient was added up?
-# return ys[0], grad_x → return ys[0], grad_x * len(group)
+# return y, grad_x → return y, grad_x * len(group)
 # %% wrong (joins the input gradient in reverse): joined in order
 # for x_i in xs], dim=1 → for x_i in xs[::-1]], dim=1
 # %% right (by hand)

@@ -1,15 +1,10 @@
-"""What chapter 07 draws, counts and times of layers split over devices."""
-
-import time
+"""What chapter 07 draws and counts of layers split over devices."""
 
 import matplotlib
 import pytest
 import torch
-import torch.distributed as dist
 
-from course_utils import launch
-from course_utils.chapters.c07_splitting_inside_a_layer import figures, hidden, moved
-from course_utils.measure import overlap
+from course_utils.chapters.c07_splitting_inside_a_layer import figures, moved
 from course_utils.parallel.device_group import DeviceGroup
 
 matplotlib.use("agg")
@@ -19,7 +14,7 @@ matplotlib.use("agg")
     ("draw", "texts", "num_sums"),
     [
         (figures.columns_and_rows, ["by columns", "by rows", "device 1", "summand of $Y$"], 2),
-        (figures.pair_and_attention, ["an MLP: columns, then rows", "ReLU", "$W_Q$", "heads"], 4),
+        (figures.pair_and_attention, ["an MLP: columns, then rows", "ReLU\n→", "$W_Q$", "heads"], 4),
     ],
 )
 def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, shown, capsys):
@@ -27,6 +22,20 @@ def test_what_is_drawn_of_a_split_layer(draw, texts, num_sums, shown, capsys):
     written = [text.get_text() for text in shown[0].axes[0].texts]
     assert set(texts) <= set(written)
     assert written.count("all-reduce") == num_sums
+    assert "What is to be seen." in capsys.readouterr().out
+
+
+def test_split_tokens_are_gathered_and_scattered_in_both_passes(shown, capsys):
+    figures.split_tokens("What is to be seen.")
+    written = [text.get_text() for text in shown[0].axes[0].texts]
+    assert [written.count(message) for message in ("all-\ngather", "reduce-\nscatter", "all-reduce")] == [2, 2, 0]
+    assert "What is to be seen." in capsys.readouterr().out
+
+
+def test_every_device_has_its_channels_of_a_convolution(shown, capsys):
+    figures.channels("What is to be seen.")
+    written = [text.get_text() for text in shown[0].axes[0].texts]
+    assert {f"device {i}: 16 channels" for i in range(4)} <= set(written)
     assert "What is to be seen." in capsys.readouterr().out
 
 
@@ -57,36 +66,3 @@ def test_bytes_are_those_of_the_messages():
     group = DeviceGroup(["cpu"] * 4)
     assert moved.inside_layers(Echo(group), torch.ones(5, 3)) == 2 * 2 * 3 * 4 * 15
     assert moved.by_data(group, [torch.ones(5, 3), torch.ones(2)]) == 2 * 3 * 4 * 17
-    assert moved.by_layers(group, 5, 3) == 2 * 3 * 4 * 15
-    assert moved.alone(group, batch_size=5, summed=3, gathered=8) == 2 * 3 * 4 * 15 + 3 * 4 * 40
-
-
-def order_both_ways():
-    tensor = torch.ones(1000)
-
-    def at_once(span, all_reduce):
-        all_reduce(tensor.clone()).wait()
-        with span("computing"):
-            time.sleep(0.05)
-
-    def at_the_end(span, all_reduce):
-        message = all_reduce(summed := tensor.clone())
-        with span("computing"):
-            time.sleep(0.05)
-        message.wait()
-        assert summed.eq(dist.get_world_size()).all()
-
-    return hidden.typical({"at once": at_once, "at the end": at_the_end}, overlap.Link(4000 / 0.05), num_rounds=3)
-
-
-def test_a_message_hides_behind_what_is_computed_meanwhile():
-    found = launch(order_both_ways, world_size=2, backend="gloo")[0]
-    lengths = {name: hidden.length(spans) for name, spans in found.items()}
-    assert lengths["at once"] >= 100 > lengths["at the end"] >= 50
-    exposed = {name: hidden.exposed(spans) for name, spans in found.items()}
-    assert exposed["at once"] >= 50 > exposed["at the end"]
-    rows = hidden.rows(found)
-    assert list(rows) == ["at once: computes", "at once: sends", "at the end: computes", "at the end: sends"]
-    ((begin, end, _),) = rows["at the end: sends"]
-    ((computes, _, _),) = rows["at the end: computes"]
-    assert begin <= computes < end and end - begin >= 50
