@@ -103,6 +103,9 @@ def in_turn(
     once. Numbers may differ by step, as {name: number}. In a worker every rank must call it, without `block_s`. The
     ranks meet before each turn, so a rank whose step does nothing stays idle while the others work.
     """
+    if block_s:
+        for step in steps.values():
+            step()  # the first call is slower, and would make the blocks too short
     blocks = {name: block_length(step, block_s) if block_s else 1 for name, step in steps.items()}
     seconds: dict[Any, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):

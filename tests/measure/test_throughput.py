@@ -46,15 +46,18 @@ def test_ratios_are_taken_turn_by_turn():
         throughput.ratio(slow, throughput.Timing((1.0,)))
 
 
-def played(monkeypatch, **seconds):
-    """Return ({name: step}, the names in the order of the calls); steps take so many seconds of a played clock."""
+def played(monkeypatch, first=1, **seconds):
+    """Return ({name: step}, the names in the order of the calls); steps take so many seconds of a played clock.
+
+    Each step's first call takes `first` times as long.
+    """
     clock, called = [0.0], []
     monkeypatch.setattr(throughput, "now", lambda: clock[0])
 
     def make_step(name):
         def step():
+            clock[0] += seconds[name] * (1 if name in called else first)
             called.append(name)
-            clock[0] += seconds[name]
 
         return step
 
@@ -73,9 +76,9 @@ def test_steps_take_turns_in_every_round(monkeypatch):
 
 
 def test_a_turn_may_be_a_block_whose_length_is_found_once(monkeypatch):
-    steps, called = played(monkeypatch, quick=0.01, slow=0.03)
+    steps, called = played(monkeypatch, first=10, quick=0.01, slow=0.03)
     found = throughput.in_turn(steps, 2, warmup=0, block_s=0.02)
-    assert called == ["quick", "slow", *2 * ["quick", "quick", "slow"]]
+    assert called == ["quick", "slow", "quick", "slow", *2 * ["quick", "quick", "slow"]]
     assert [each.block for each in found.values()] == [2, 1]
     assert [each.median_s for each in found.values()] == pytest.approx([0.01, 0.03])
 
