@@ -64,7 +64,7 @@ for n in (2, 3):
     found = train_parallel(some)
     assert [p[0].device for p in found[1]] == some.devices
     assert_equal(some, found, train_alone(), rtol=1e-9, atol=1e-12)
-for name, step in make_steps(LectureNet, 2).items():
+for name, step in (make_steps(LectureNet, 2) | make_rest(LectureNet, 2)).items():
     step()
 model = make_model()
 optimizer = torch.optim.SGD(model.parameters(), lr=LR)

@@ -29,8 +29,6 @@ def the_claim(chapter, words, names):
         # A machine on which threads are started at once.
         ("05", "new threads take over twice as long", {"new": 0.15, "ready": 0.1},
          "10 operations: new threads take over twice as long, × 1.5."),
-        ("05", "a thread keeps less than a process", {"thread": 1.0, "process": 1.0},
-         "Small operations: a thread keeps less than a process: 1.00 of its speed, a process 1.00."),
         ("03", "over a tenth faster", {"kept": 100.0, "returned": 100.0, "before": 100.0},
          "With batch 256, keeping memory is over a tenth faster: 100 images/s, not 100."),
         # A copy that takes half as long as the layers: the claim is true, and nothing is denied.
