@@ -46,3 +46,12 @@ def batchnorm_gaps(layer, x, sizes):
     of_outputs = (torch.cat(outputs) - whole(x)).abs().max()
     of_means = (replicas[0].running_mean - whole.running_mean).abs().max()
     return of_outputs.item(), of_means.item()
+
+
+# %%
+# Exercise 5.5
+def when_done(ready_ms, sum_ms):
+    free_ms = 0.0
+    for ready, duration in sorted(zip(ready_ms, sum_ms)):
+        free_ms = max(free_ms, ready) + duration
+    return free_ms, max(ready_ms) + sum(sum_ms)

@@ -1,4 +1,4 @@
-"""Checks of chapter 05: split a batch, sum tensors, average unequal parts, BatchNorm on parts of a batch."""
+"""Checks of chapter 05: split a batch, sum tensors, average unequal parts, BatchNorm on parts, overlap."""
 
 import copy
 
@@ -359,3 +359,72 @@ def _run_split(layer, x, sizes):
 
 def _largest(difference):
     return difference.abs().max().item()
+
+
+# ---- 5.5 ----------------------------------------------------------------------------------------------------------
+
+_PASSES = (  # ready_ms, sum_ms
+    ((27.0, 40.0, 3.0, 1.0), (22.0, 6.0, 4.0, 20.0)),  # each mistake below gives another time
+    ((30.0, 20.0, 10.0), (1.0, 2.0, 3.0)),
+    ((30.0, 20.0, 10.0), (5.0, 20.0, 15.0)),
+    ((9.0, 2.0, 7.0, 1.0), (1.0, 4.0, 0.5, 6.0)),
+    ((5.0,), (3.0,)),
+    ((6.0, 6.0, 6.0), (1.0, 2.0, 4.0)),
+    ((40.0, 3.0), (0.0, 90.0)),
+    ((2.5, 40.0, 3.0, 1.0), (8.0, 1.0, 4.0, 30.0)),
+    ((4e-4, 3e-4, 1e-4), (2e-4, 5.5e-4, 1e-4)),
+)
+
+
+def check_5_5(when_done):
+    """`when_done(ready_ms, sum_ms)` returns the time of the last sum, with overlap and without."""
+    run(_judge_when_done, when_done)
+    return f"{len(_PASSES)} backward passes: their last sums were done when you said, with overlap and without."
+
+
+def _judge_when_done(when_done):
+    for ready, sums in _PASSES:
+        ready_ms, sum_ms = list(ready), list(sums)
+        with case(f"ready_ms {ready_ms}, sum_ms {sum_ms}"), unchanged(ready_ms=ready_ms, sum_ms=sum_ms):
+            found = expect_row(when_done(ready_ms, sum_ms), 2, of="two times")
+        names = ("the time with overlap", "the time without overlap")
+        with case(f"ready_ms {ready_ms}, sum_ms {sum_ms}"):
+            _judge_times(*map(expect_number, found, names), ready, sums)
+
+
+def _judge_times(overlapped, after, ready, sums):
+    in_order = sorted(zip(ready, sums))
+    truth, all_after = _last_end(in_order), max(ready) + sum(sums)
+    where = in_order[-1]
+    swapped = (overlapped, after) == (all_after, truth) != (truth, all_after)
+    expect(not swapped, "the two times are there in the other order: overlap comes first")
+    explain(overlapped, truth, {
+        "that is the time without overlap: none of these sums waits for the last gradient": all_after,
+        "the link carries one sum at a time, and here some travel at once": max(a + b for a, b in zip(ready, sums)),
+        "the sums leave in the order of the lists, and not in that in which gradients become complete":
+            _last_end(zip(ready, sums)),
+        "the sums leave from the end of the lists to their beginning": _last_end(list(zip(ready, sums))[::-1]),
+        "the sum of the last gradient begins as if the link were free": where[0] + where[1],
+        "the link is never idle there, even when no gradient is complete": min(ready) + sum(sums),
+        "that is the time of the sums alone: when is the first gradient complete?": sum(sums),
+        "that is the end of the backward pass: is the last sum done then?": max(ready),
+    }, said=f"with overlap {overlapped:.7g} ms", otherwise="when does each of the sums begin, and when does it end?"
+    )  # fmt: skip
+    explain(after, all_after, {
+        "that is the time with overlap": truth,
+        "the link carries one sum at a time, and here all travel at once": max(ready) + max(sums),
+        "the sums begin when the list's last gradient is complete, and others come later": ready[-1] + sum(sums),
+        "the sums begin when the list's first gradient is complete, and others come later": ready[0] + sum(sums),
+        "the gradients become complete during one backward pass, and here one after another's end":
+            sum(ready) + sum(sums),
+        "that is the time of the sums alone: when do they begin?": sum(sums),
+    }, said=f"without overlap {after:.7g} ms",
+        otherwise="when is the last gradient complete, and how long does the link take for all sums?")  # fmt: skip
+
+
+def _last_end(messages):
+    """Return the time at which a link that carries one after the other has carried all (ready, duration)."""
+    free = 0.0
+    for ready, duration in messages:
+        free = max(free, ready) + duration
+    return free

@@ -40,18 +40,25 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
 
 def table(cases):
     """Return the table of {case: (parts of device 0, parts of each other device)} as text."""
-    parts = next(iter(cases.values()))[0]
-    rows = [f"{'MB':28s}device 0  each other   on device 0: {' / '.join(parts)}"]
+    rows = [f"{'MB':28s}device 0  each other   of device 0's: outputs and loss  optimizer state"]
     for name, (zero, other) in cases.items():
-        held = " / ".join(f"{num_bytes / 1e6:.1f}" for num_bytes in zero.values())
-        rows.append(f"{name:26s}{sum(zero.values()) / 1e6:10.1f}{sum(other.values()) / 1e6:12.1f}   {held}")
+        held = sum(zero.values()), sum(other.values()), zero["outputs, loss"], zero["optimizer state"]
+        whole, others, outputs, state = (num_bytes / 1e6 for num_bytes in held)
+        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:35.1f}{state:17.1f}")
     return "\n".join(rows)
 
 
 def by_device(zero, other, num_devices):
-    """Return {device: {part: MB}}."""
+    """Return {device: {part: MB}}, with the activations, which may be too few to be seen, among the outputs."""
     held = [zero] + [other] * (num_devices - 1)
-    return {f"device {i}": {part: num_bytes / 1e6 for part, num_bytes in parts.items()} for i, parts in enumerate(held)}
+    return {f"device {i}": _merged(parts) for i, parts in enumerate(held)}
+
+
+def _merged(parts):
+    merged = {part: num_bytes / 1e6 for part, num_bytes in parts.items()}
+    outputs = merged.pop("activations") + merged.pop("outputs, loss")
+    state = {"optimizer state": merged.pop("optimizer state")} if "optimizer state" in merged else {}
+    return merged | {"activations, outputs, loss": outputs} | state
 
 
 def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
@@ -68,9 +75,7 @@ def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
             torch.cuda.reset_peak_memory_stats(i)
         step()
     most = [(torch.cuda.max_memory_allocated(i) - old) / 1e6 for i, old in enumerate(before)]
-    counted = [
-        sum(parts.values())
-        for parts in by_device(*count(make_net, batch_size, num_gpus, numbers_kept), num_gpus).values()
-    ]
+    held = by_device(*count(make_net, batch_size, num_gpus, numbers_kept), num_gpus)
+    counted = [sum(parts.values()) for parts in held.values()]
     rows = zip(counted, most)
     return "\n".join(f"cuda:{i}: counted {a:.1f} MB, max_memory_allocated {b:.1f} MB" for i, (a, b) in enumerate(rows))

@@ -1,8 +1,8 @@
-"""Figures of chapter 05: three ways to split training over devices, and a data-parallel step: ideas."""
+"""Figures of chapter 05: three ways to split training, a data-parallel step, and overlap, as an idea and measured."""
 
-from ...plots.drawings import diagram, draw_part
+from ...plots.drawings import draw_part
 from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_arrow
-from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 _DEVICES = range(4)
 _WIDE, _PITCH = 8.0, 11.0  # a network's width; the distance between two networks
@@ -37,17 +37,121 @@ def three_ways(alt):
         show(figure, alt)
 
 
-def data_parallel_step(alt):
-    """Draw a step of two replicas, from the batch to equal parameters."""
-    boxes = {"batch": (0, 0.5, "batch\nx, y"), "sum": (4.9, 0.5, "sum\n$g_0 + g_1$")}
-    arrows = []
-    for i in range(2):
-        boxes[f"part {i}"] = (1.5, 1 - i, f"part {i}")
-        boxes[f"net {i}"] = (3.2, 1 - i, f"replica {i}: $w$\ngradient $g_{i}$")
-        boxes[f"new {i}"] = (6.7, 1 - i, f"replica {i}:\n$w - \\eta\\,(g_0 + g_1)$")
-        path = ("batch", f"part {i}", f"net {i}", "sum", f"new {i}")
-        arrows += [(start, end, "") for start, end in zip(path, path[1:])]
-    diagram(boxes, arrows, alt, height=1.8)
+def data_parallel_step(alt, library=False):
+    """Draw a step of two replicas, from the batch to the new parameters; with `library`, nn.DataParallel's below it."""
+    import matplotlib.pyplot as plt
+
+    panels = {"our step: replicas stay, each updates itself": (_OURS, _OUR_MESSAGES)}
+    if library:
+        panels["nn.DataParallel: replicas live for one step"] = _LIBRARY, _LIBRARY_MESSAGES
+    with plt.rc_context(STYLE):
+        figure, all_axes = plt.subplots(len(panels), figsize=(6.8, 1.9 * len(panels)), layout="constrained")
+        for axes, (title, (texts, messages)) in zip(all_axes if library else [all_axes], panels.items()):
+            if library:
+                axes.set_title(title, fontsize=9, fontweight="bold")
+            _draw_lanes(axes, texts, messages)
+        show(figure, alt)
+
+
+# {phase: texts on device 0 and on device 1}; messages from (phase, device) to (phase, device).
+_OURS = {
+    "": ("batch\nreplica 0: $w$", "replica 1: $w$"),
+    "scatter": ("part 0", "part 1"),
+    "apply": ("forward,\nloss", "forward,\nloss"),
+    " ": ("", ""),
+    "backward": ("gradient\n$g_0$", "gradient\n$g_1$"),
+    "all-reduce": ("$g_0 + g_1$", "$g_0 + g_1$"),
+    "update": ("new $w$", "new $w$"),
+}
+_OUR_MESSAGES = ((0, 0, 1, 1), (4, 1, 5, 0), (5, 0, 5, 1))
+_LIBRARY = {
+    "": ("batch\nmodel: $w$", ""),
+    "scatter,\nreplicate": ("part 0\nreplica 0", "part 1\nreplica 1"),
+    "apply": ("forward", "forward"),
+    "gather": ("all outputs,\nloss", ""),
+    "backward": ("gradient\n$g_0$", "gradient\n$g_1$"),
+    "reduce": ("$g_0 + g_1$", ""),
+    "update": ("new $w$", ""),
+}
+_LIBRARY_MESSAGES = ((0, 0, 1, 1), (2, 1, 3, 0), (3, 0, 4, 1), (4, 1, 5, 0))
+
+
+def _draw_lanes(axes, texts, messages):
+    """Draw boxes in a lane per device, joined along the lanes, and messages between the lanes."""
+    for i, (phase, of_devices) in enumerate(texts.items()):
+        axes.text(i, -0.5, phase, ha="center", va="bottom", fontsize=8, fontstyle="italic", color="0.35")
+        for device, text in enumerate(of_devices):
+            if text:
+                look = {"boxstyle": "round,pad=0.35", "facecolor": pale(COLOURS[device]), "edgecolor": "0.5"}
+                axes.text(i, device, text, ha="center", va="center", fontsize=7.5, zorder=3, bbox=look)
+    for device in range(2):
+        held = [i for i, of_devices in enumerate(texts.values()) if of_devices[device]]
+        axes.text(-0.62, device, f"device {device}", ha="right", va="center", fontsize=8)
+        axes.plot((held[0], held[-1]), (device, device), color="0.6", linewidth=1.0, zorder=1)
+    for start, source, end, target in messages:
+        shrink = {"shrinkA": 15, "shrinkB": 15 if start == end else 19, "color": COLOURS[1], "linewidth": 1.4}
+        axes.annotate("", (end, target), (start, source), arrowprops={"arrowstyle": "->", **shrink}, zorder=4)
+    axes.set_xlim(-1.25, 6.5)
+    axes.set_ylim(1.5, -1.05)
+    axes.axis("off")
+
+
+def overlap(alt):
+    """Draw a backward pass of four layers and the sums of their gradients: all at the end, and as soon as ready."""
+    import matplotlib.pyplot as plt
+
+    backward, sums = {3: 1.0, 2: 1.0, 1: 2.0, 0: 3.0}, {3: 1.6, 2: 1.2, 1: 1.2, 0: 1.1}
+    ready, at = {}, 0.0
+    for layer, spent in backward.items():
+        ready[layer] = at = at + spent
+    ends = []
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 2.5), layout="constrained")
+        for row, begins in ((0, dict.fromkeys(ready, at)), (2.6, ready)):
+            free = 0.0
+            for layer, spent in backward.items():
+                _draw_span(axes, row, ready[layer] - spent, spent, layer)
+                free = max(free, begins[layer])
+                _draw_span(axes, row + 1, free, sums[layer], layer)
+                free += sums[layer]
+            ends.append(free)
+            axes.plot((free, free), (row - 0.4, row + 1.4), color="0.2", linestyle="--", linewidth=1.2)
+        axes.text(ends[1] + 0.1, 3.1, "done", va="center", fontsize=8)
+        axes.text(ends[0] + 0.1, 0.5, "done", va="center", fontsize=8)
+        axes.set_yticks(
+            (0, 1, 2.6, 3.6), ("backward pass", "sums, all at the end", "backward pass", "sums, overlapped")
+        )
+        axes.set_ylim(4.1, -0.5)
+        axes.set_xlim(0, ends[0] + 1.2)
+        axes.set_xticks([])
+        axes.set_xlabel("time →")
+        axes.grid(visible=False)
+        show(figure, alt)
+
+
+def ready_times(times, alt, title="", *, placement):
+    """Draw `overlapped.times_ms`: a row for each parameter, with its gradients and their sum as points in time."""
+    look = {"linestyle": "", "markersize": 6, "fillstyle": "none"}
+    with new_figure("ms since the first gradient was complete", "", title, 3.4, placement=placement) as (figure, axes):
+        rows = range(len(times))
+        for replica in range(2):
+            marks = {"marker": "ov"[replica], "color": COLOURS[replica]}
+            complete = [of_replicas[replica] for of_replicas, _ in times.values()]
+            axes.plot(complete, rows, label=f"gradient complete on device {replica}", **marks, **look)
+        ends = [end for _, end in times.values()]
+        axes.plot(ends, rows, "k+", markersize=8, markeredgewidth=1.6, label="sum done")
+        last = max(max(of_replicas) for of_replicas, _ in times.values())
+        axes.axvline(last, color="0.2", linestyle="--", linewidth=1.2, label="last gradient complete")
+        axes.set_yticks(rows, list(times))
+        axes.invert_yaxis()
+        figure.legend(loc="outside upper right", ncols=2)
+        show(figure, alt)
+
+
+def _draw_span(axes, row, begin, length, layer):
+    look = {"color": pale(COLOURS[layer]), "hatch": HATCHES[layer], "edgecolor": "white", "linewidth": 0.8}
+    axes.barh(row, length, 0.8, begin, **look)
+    axes.text(begin + length / 2, row, f"layer {layer}", ha="center", va="center", fontsize=7.5)
 
 
 def _by_layers(axes, left):

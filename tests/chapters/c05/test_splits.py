@@ -1,14 +1,11 @@
-"""Chapter 05's counts and timings: three ways to split, what DataParallel's devices hold, and the parts of a step."""
-
-import time
-from concurrent.futures import ThreadPoolExecutor
+"""Chapter 05's counts and drawings: three ways to split, what DataParallel's devices hold, and when sums run."""
 
 import matplotlib
 import pytest
 import torch
 from torch import nn
 
-from course_utils.chapters.c05_data_parallelism import account, device_zero, figures, splits
+from course_utils.chapters.c05_data_parallelism import device_zero, figures, overlapped, splits
 from course_utils.measure import memory
 from course_utils.models import LectureNet
 
@@ -68,43 +65,34 @@ def test_remedies_spread_outputs_then_state():
     assert len(device_zero.table(cases).splitlines()) == 5
     held = device_zero.by_device(zero, other, 4)
     assert list(held) == ["device 0", "device 1", "device 2", "device 3"]
-    assert held["device 3"] == {part: num_bytes / 1e6 for part, num_bytes in other.items()}
+    assert sum(held["device 0"].values()) == pytest.approx(sum(zero.values()) / 1e6)
+    assert list(held["device 3"]) == ["weights", "gradients", "activations, outputs, loss"]
+    assert held["device 3"]["activations, outputs, loss"] == (other["activations"] + other["outputs, loss"]) / 1e6
     assert "count stands alone" in device_zero.measured(None, wide, 64, num_gpus=1)
 
 
-def spin(_):
-    begin = time.thread_time()
-    while time.thread_time() < begin + 0.02:
-        pass
-
-
-@pytest.mark.alone
-def test_every_second_of_a_step_is_put_down_to_a_cause():
-    def step(each):
-        with each("messages"):
-            time.sleep(0.01)
-        with each.threads() as watch, ThreadPoolExecutor(2) as threads:
-            list(threads.map(watch(spin), [0, 1]))
-        with each("messages"):
-            time.sleep(0.01)
-
-    begin = time.perf_counter()
-    found = account.typical(step, repeats=1, warmup=0)
-    in_all = time.perf_counter() - begin
-    assert list(found.seconds) == ["messages", account.COMPUTING, account.WAITING, account.STARTING]
-    assert found.seconds["messages"] >= 0.02
-    assert 0.02 <= found.seconds[account.COMPUTING] < 0.03
-    assert found.seconds[account.WAITING] > 0.01  # one interpreter, two threads in Python
-    assert found.total_s <= in_all
-    assert sum(found.milliseconds.values()) == pytest.approx(1e3 * found.total_s)
-    assert "+0.00" in account.compared(found, found).splitlines()[-1]
+def test_what_an_overlapped_step_did_and_when(shown):
+    group, ready = overlapped.NotedGroup(["cpu", "cpu"]), overlapped.NotedQueue()
+    for i in (1, 0):
+        for replica in (0, 1):
+            ready.put((replica, i))
+        group.all_reduce([torch.ones(3), torch.ones(3)])
+    assert [ready.get() for _ in range(4)] == [(0, 1), (1, 1), (0, 0), (1, 0)]
+    times = overlapped.times_ms(ready, group, ["first", "last"])
+    assert list(times) == ["last", "first"] and times["last"][0][0] == 0
+    assert all(max(complete) <= end for complete, end in times.values())
+    figures.ready_times(times, "What is to be seen.", placement=torch.device("cpu"))
+    assert [text.get_text() for text in shown[0].axes[0].get_yticklabels()] == ["last", "first"]
+    assert group.total_bytes == 2 * 2 * 12
 
 
 @pytest.mark.parametrize(
     ("draw", "texts"),
     [
         (figures.three_ways, ["by layers", "inside layers", "by data", "layer 3"]),
-        (figures.data_parallel_step, ["part 0", "part 1", "sum\n$g_0 + g_1$"]),
+        (figures.data_parallel_step, ["part 0", "part 1", "$g_0 + g_1$", "all-reduce"]),
+        (lambda alt: figures.data_parallel_step(alt, library=True), ["part 0", "forward,\nloss"]),
+        (figures.overlap, ["layer 0", "layer 3", "done"]),
     ],
 )
 def test_what_is_drawn_of_a_split(draw, texts, shown, capsys):
