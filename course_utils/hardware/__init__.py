@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import nvml
-from .cuda import full_precision, gpus_are_well, gpus_in_use, wait_for_gpus
+from .cuda import full_precision, gpus_are_well, gpus_in_use, num_of_cuda, wait_for_gpus
 from .description import count, full_lines, gib, memory_of
 from .host import cpu_name, memory_bytes, num_cores, torch_version
 from .nvml import GPU, gpus
@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, so not at run time
 
 __all__ = [
     "GPU", "Placement", "choose_backend", "cpu_unless_gpus", "default_world_size", "describe", "devices",
-    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device",
-    "torch_version", "used", "wait_for_gpus",
+    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "num_of_cuda",
+    "rank_device", "torch_version", "used", "wait_for_gpus",
 ]  # fmt: skip
 
 # GPU memory per worker that shares it: CUDA's context alone takes half a GiB.

@@ -18,6 +18,7 @@ from course_utils.hardware import host, nvml
 from course_utils.plots import style
 from tests.helpers import machines
 from tests.helpers.machines import A100, H200, P100, T4
+from tests.helpers.played_gpus import PlayedGpus
 
 REPO = Path(__file__).resolve().parents[2]
 SHARED = ": right answers, not speed"
@@ -92,6 +93,14 @@ seen["current"] = torch.cuda.current_device() if count else None
 print(json.dumps(seen))
 """
     return json.loads(run_python(code))
+
+
+def test_only_gpus_that_cuda_gives_are_asked_for_work():
+    """In MIG mode torch 2.11 counts all GPUs, also once CUDA is initialised; CUDA gives a slice of one."""
+    with PlayedGpus({"cards": [H200] * 2, "slices": {0: 2, 1: 2}}):
+        hardware.wait_for_gpus()
+        assert hardware.gpus_in_use() == [torch.device("cuda", 0)]
+        assert hardware.gpus_are_well()
 
 
 def test_nothing_initialises_cuda(seen):
