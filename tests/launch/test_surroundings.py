@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from torch.distributed import distributed_c10d as c10d
 
 from tests.helpers.kernel import REPOSITORY
 
@@ -321,6 +322,19 @@ os.sched_setaffinity(0, {min(cores)})
         notebook.run("del os.environ['PYTORCH_JIT'], os.environ['OMP_NUM_THREADS']\nos.sched_setaffinity(0, cores)")
     assert changed == [(False, 1, 1)]
     assert notebook.run("launch(look, world_size=1).results == usual[:1]").value
+
+
+@pytest.mark.skipif(not hasattr(c10d, "ProcessGroupNCCL2"), reason="this torch has one implementation of NCCL's groups")
+def test_the_implementation_of_nccl_that_a_cell_asks_for(notebook):
+    """torch reads the variable when it registers its backends, which the forkserver does for all workers."""
+    notebook.run("def look(): return dist.Backend._plugins['NCCL'].creator_fn.__name__")
+    usual = notebook.run("launch(look, world_size=1)[0]").value
+    try:
+        notebook.run("os.environ['TORCH_DIST_USE_NCCL2'] = '0'")
+        assert notebook.run("launch(look, world_size=1)[0]").value == "_create_nccl_process_group" != usual
+    finally:
+        notebook.run("del os.environ['TORCH_DIST_USE_NCCL2']")
+    assert notebook.run("launch(look, world_size=1)[0]").value == usual
 
 
 def test_the_address_that_tutorials_set(notebook):
