@@ -326,7 +326,7 @@ os.sched_setaffinity(0, {min(cores)})
 
 @pytest.mark.skipif(not hasattr(c10d, "ProcessGroupNCCL2"), reason="this torch has one implementation of NCCL's groups")
 def test_the_implementation_of_nccl_that_a_cell_asks_for(notebook):
-    """torch reads the variable when it registers its backends, which the forkserver does for all workers."""
+    """Torch reads the variable when it registers its backends, which the forkserver does for all workers."""
     notebook.run("def look(): return dist.Backend._plugins['NCCL'].creator_fn.__name__")
     usual = notebook.run("launch(look, world_size=1)[0]").value
     try:

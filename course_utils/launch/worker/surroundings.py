@@ -30,7 +30,9 @@ from . import settings
 # This environment variable marks all descendants of a forkserver, even in sessions of their own.
 MARK = "COURSE_FORKSERVER"
 # Variables that libraries read once, at import: for workers, those with which the forkserver began count.
-_READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST(?!_USE_NCCL2$)|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_")
+_READ_AT_IMPORT = re.compile(
+    "(PY)?TORCH(?!ELASTIC|_DIST(?!_USE_NCCL2$)|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_"
+)
 
 
 @dataclass(frozen=True)
