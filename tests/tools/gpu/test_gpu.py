@@ -15,8 +15,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from packaging.requirements import Requirement
 
+from course_utils import launch
 from tools import notebooks
 from tools.gpu import __main__ as gpu_pass
+from tools.gpu import experiments
 
 REPO = Path(__file__).resolve().parents[3]
 # Those of the course's dependencies that the Python of a GPU node has where torch is installed.
@@ -132,6 +134,11 @@ def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
     assert "Python.h" in (tmp_path / "log.txt").read_text()
     listed = call("--list").stdout.splitlines()
     assert len(listed) == len(set(listed)) and {"tests gpu", "record 00", "record 12", "solved 12"} <= set(listed)
+
+
+def test_a_profile_names_an_all_reduce_between_two_ranks():
+    """With gloo, on the CPU: NCCL's part is the same function."""
+    assert ("CPU", "gloo:all_reduce") in launch(experiments.names_of_an_all_reduce, world_size=2, backend="gloo")[0]
 
 
 def test_a_chapter_is_recorded_and_packed(tmp_path):
