@@ -10,6 +10,7 @@ import psutil
 import pytest
 from torch.distributed import distributed_c10d as c10d
 
+from course_utils.processes.network import loopback
 from tests.helpers.kernel import REPOSITORY
 
 WORKER_FILE = """
@@ -216,6 +217,21 @@ def worker():
     assert not outcome.error, outcome.shown
     assert len(during - kernel_alone) >= 2  # the store's, gloo's
     assert {address for address, _ in during} == {"127.0.0.1"}
+
+
+def test_nccl_listens_on_loopback_alone(notebook):
+    """Left to itself it takes a network card, and another where the notebook's environment names one."""
+    value = notebook.run(
+        """
+from course_utils import Nodes
+os.environ["NCCL_SOCKET_IFNAME"] = "eth0"
+def look(): return os.environ["NCCL_SOCKET_IFNAME"]
+run, on_nodes = launch(look, world_size=1), launch(look, world_size=2, on=Nodes(2))
+del os.environ["NCCL_SOCKET_IFNAME"]
+[*run, *on_nodes]
+""".strip()
+    ).value
+    assert value == [loopback()] * 3
 
 
 def test_metrics_arrive_while_the_run_goes_on(notebook):
