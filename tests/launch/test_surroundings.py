@@ -44,7 +44,8 @@ if __name__ == "__main__":
 def test_environment(notebook):
     values = notebook.run(
         """
-os.environ["CUDA_VISIBLE_DEVICES"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "3"  # which may be there
+os.environ["COURSE_DEVICE"] = "cpu"
 os.environ["MY_SETTING"] = "é"
 sys.path.append("/a/path/of/the/notebook")
 def worker():
@@ -53,7 +54,7 @@ def worker():
             os.getcwd(), sys.path, torch.get_num_threads(), sys.stdin.read(),
             int(os.environ["MASTER_PORT"]) > 0, os.getpid() == os.getpgid(0))
 run = launch(worker, world_size=2)
-del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["MY_SETTING"]
+del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["COURSE_DEVICE"], os.environ["MY_SETTING"]
 os.environ["PATH"], path = "/elsewhere", os.environ["PATH"]  # which the forkserver began with
 seen = launch(lambda: (os.environ["PATH"], "MY_SETTING" in os.environ), world_size=1)[0]
 assert seen == ("/elsewhere", False), seen
