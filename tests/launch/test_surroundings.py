@@ -220,6 +220,11 @@ def worker():
     assert {address for address, _ in during} == {"127.0.0.1"}
 
 
+def test_torch_does_not_warn_of_messages_that_are_no_fault(notebook):
+    name = "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING"
+    assert notebook.run(f"launch(lambda: os.environ[{name!r}], world_size=1)[0]").value == "false"
+
+
 def test_nccl_listens_on_loopback_alone(notebook):
     """Left to itself it takes a network card, and another where the notebook's environment names one."""
     value = notebook.run(

@@ -24,14 +24,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from course_utils import WorkerError, checkpoint, launch, log, models, train
+from course_utils import WorkerError, checkpoint, hardware, launch, log, models, train
 from course_utils.data import batches, load_images
 from course_utils.launch import warm
 from course_utils.train import program, strategies
 from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
 from tests.helpers.machines import H200
-from tests.helpers.played_gpus import PlayedGpus
+from tests.helpers.played_gpus import PlayedGpus, played
 from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -418,6 +418,15 @@ def test_every_strategy_is_resumed_with_any_momentum(resumed, tmp_path):
         for name in MOMENTA:
             ours = checkpoint.load(tmp_path / strategy / name / "last.pt")["model"]
             torch.testing.assert_close(ours, resumed[name], **EXACT)
+
+
+def backends_here():
+    return program.backend_of(hardware.rank_device()), program.backend_of(torch.device("cpu"))
+
+
+def test_the_backend_that_is_said_is_the_devices():
+    assert launch(played, 2, backends_here, world_size=2, backend="gloo").results == [("nccl", "gloo")] * 2
+    assert launch(backends_here, world_size=2, backend="gloo").results == [("gloo", "gloo")] * 2
 
 
 def test_dp_takes_the_gpus_that_cuda_gives():
