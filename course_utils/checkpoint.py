@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from . import hardware
+
 _FORMAT = "course_utils.checkpoint 2"
 _PARTS = ("states", "classes", "values", "random")  # each a dict
 
@@ -143,7 +145,7 @@ def _random_states():
         "numpy": (torch.from_numpy(key.astype(np.int64)), position, has_gauss, cached_gauss),
         "torch": torch.get_rng_state(),
         # If CUDA is not initialised, nothing was drawn there, and asking would initialise it.
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": [torch.cuda.get_rng_state(i) for i in range(_num_gpus())] if torch.cuda.is_initialized() else [],
     }
 
 
@@ -153,7 +155,7 @@ def _set_random_states(states):
     np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(states["torch"])
     saved = states["cuda"]
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    num_gpus = _num_gpus()
     for i in range(min(len(saved), num_gpus)):
         torch.cuda.set_rng_state(saved[i], i)
     if len(saved) > num_gpus or (torch.cuda.is_initialized() and not saved):
@@ -161,6 +163,11 @@ def _set_random_states(states):
             f"Random states of GPUs: {len(saved)} in the checkpoint, {num_gpus} GPUs here; what is drawn on a GPU "
             "where the other has none, such as dropout, goes on with other numbers."
         )
+
+
+def _num_gpus():
+    # Not get_rng_state_all(), nor device_count(): both may count GPUs that CUDA does not give.
+    return hardware.num_of_cuda() if torch.cuda.is_available() else 0
 
 
 def _followed(path):

@@ -725,6 +725,20 @@ def test_random_states_of_gpus_that_are_not_here(tmp_path, capsys):
     assert "Random states of GPUs: 2 in the checkpoint, 0 GPUs here" in capsys.readouterr().out
 
 
+def test_gpus_that_torch_counts_and_cuda_does_not_give(tmp_path, capsys):
+    """In MIG mode torch 2.11 counts all GPUs, and CUDA gives a slice of one: only that one has a random state."""
+    from tests.helpers.machines import H200  # not above: run as a file, this one finds no tests.helpers
+    from tests.helpers.played_gpus import PlayedGpus
+
+    with PlayedGpus({"cards": [H200] * 2, "slices": {0: 2, 1: 2}}):
+        drawn = torch.cuda.default_generators[0].get_state()
+        checkpoint.save(tmp_path / "a.pt", model=make_net())
+        torch.cuda.default_generators[0].manual_seed(1)
+        checkpoint.load(tmp_path / "a.pt", model=make_net())
+        assert torch.equal(torch.cuda.default_generators[0].get_state(), drawn)
+    assert not capsys.readouterr().out
+
+
 @pytest.mark.gpu
 def test_saved_on_a_gpu(tmp_path, capsys):
     def parts(device):

@@ -55,16 +55,7 @@ def gloo(lines):
         )
     else:
         yield Line("launch", OK, f"two workers with gloo, {run.seconds:.1f} s")
-    open_to_all = sorted({address for result in run for address in result[1] if not is_loopback(address)})
-    if open_to_all:
-        yield Line(
-            "addresses",
-            WARN,
-            f"workers listen on {', '.join(open_to_all)}, where other machines reach them",
-            "report this line to the course",
-        )
-    else:
-        yield Line("addresses", OK, "workers listen on 127.0.0.1 only")
+    yield _about_addresses("workers", set().union(*(addresses for _, addresses in run)))
 
 
 def cuda(_):
@@ -91,9 +82,9 @@ def nccl(_):
         return
     pairs = list(itertools.combinations(range(len(gpus)), 2))
     try:
-        measured = _launch(
-            pair_bandwidths, pairs, NUM_BYTES, world_size=len(gpus), backend="nccl", timeout=60 + 2 * len(pairs)
-        )[0]
+        run = _launch(
+            measure_and_listen, pairs, NUM_BYTES, world_size=len(gpus), backend="nccl", timeout=60 + 2 * len(pairs)
+        )
     except Exception as error:
         yield Line(
             "NCCL",
@@ -102,7 +93,8 @@ def nccl(_):
             "fix the line CUDA first, if it fails; NCCL_P2P_DISABLE=1 works around a broken link",
         )
         return
-    yield from judge(gpus, table, measured)
+    yield from judge(gpus, table, run[0][0])
+    yield _about_addresses("workers with NCCL", set().union(*(addresses for _, addresses in run)))
 
 
 def judge(gpus, table, measured):
@@ -132,6 +124,15 @@ def judge(gpus, table, measured):
             OK,
             f"all-reduce between {count(len(well), 'pair')} of GPUs, {min(well):.0f} to {max(well):.0f} GB/s",
         )
+
+
+def _about_addresses(who, addresses):
+    """Return a Line about the `addresses` that workers listen on."""
+    open_to_all = sorted(address for address in addresses if not is_loopback(address))
+    if open_to_all:
+        said = f"{who} listen on {', '.join(open_to_all)}, where other machines reach them"
+        return Line("addresses", WARN, said, "report this line to the course")
+    return Line("addresses", OK, f"{who} listen on 127.0.0.1 only")
 
 
 def _launch(*arguments, **options):
@@ -166,16 +167,31 @@ def _add_on_gpu():
 
 def _sum_and_listen():
     """Return the sum of all ranks, and the addresses that this worker listens on."""
-    import psutil
     import torch
     import torch.distributed as dist
 
     total = torch.tensor(float(dist.get_rank()))
     dist.all_reduce(total)
-    connections = psutil.Process().net_connections("inet")
-    listening = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+    listening = _listening()
     dist.barrier()
     return total.item(), listening
+
+
+def measure_and_listen(pairs, num_bytes):
+    """Return `pair_bandwidths(pairs, num_bytes)`, and the addresses that this worker then listens on."""
+    import torch.distributed as dist
+
+    measured = pair_bandwidths(pairs, num_bytes)
+    listening = _listening()
+    dist.barrier()
+    return measured, listening
+
+
+def _listening():
+    import psutil
+
+    connections = psutil.Process().net_connections("inet")
+    return {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def pair_bandwidths(pairs, num_bytes):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import nvml
-from .cuda import full_precision, gpus_are_well, gpus_in_use, wait_for_gpus
+from .cuda import full_precision, gpus_are_well, gpus_in_use, num_of_cuda, wait_for_gpus
 from .description import count, full_lines, gib, memory_of
 from .host import cpu_name, memory_bytes, num_cores, torch_version
 from .nvml import GPU, gpus
@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, so not at run time
 
 __all__ = [
     "GPU", "Placement", "choose_backend", "cpu_unless_gpus", "default_world_size", "describe", "devices",
-    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "rank_device",
-    "torch_version", "used", "wait_for_gpus",
+    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "num_of_cuda",
+    "rank_device", "torch_version", "used", "wait_for_gpus",
 ]  # fmt: skip
 
 # GPU memory per worker that shares it: CUDA's context alone takes half a GiB.
@@ -71,6 +71,7 @@ def default_world_size() -> int:
 class Placement:
     """Where the workers of one launch run; `note` is the line that announces it.
 
+    The note says which GPUs workers can use: whether they will, is known only to the function that they run.
     `is_here` is false where they run on other machines.
     """
 
@@ -114,20 +115,20 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
         )
     if backend == "auto":
         backend = "nccl" if num_gpus >= world_size else "gloo"
-    means = {"nccl": " with NCCL", "gloo": " with gloo", None: ""}[backend]
+    means = {"nccl": ", with NCCL for GPU tensors", "gloo": ", with gloo", None: ""}[backend]
     workers = count(world_size, "worker")
     too_small = _too_small_to_share(world_size)
     if too_small:
         num_gpus = 0
     if num_gpus == 0:
-        note = f"{workers} on the CPU{means}{_sharing_of_cores(world_size)}{too_small}"
+        note = f"{workers} on the CPU{means.lstrip(',')}{_sharing_of_cores(world_size)}{too_small}"
     elif world_size == 1:
-        note = f"{workers} on one GPU{means}"
+        note = f"{workers} that can use one GPU{means}"
     elif num_gpus >= world_size:
-        note = f"{workers}, one GPU each{',' if means else ''}{means}"
+        note = f"{workers} that can use one GPU each{means}"
     else:
         shared = "one GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
-        note = f"{workers} share {shared}{means}: right answers, not speed"
+        note = f"{workers} that can share {shared}{means}: right answers, not speed"
     if backend is None:
         note += "; the worker calls init_process_group itself"
     return Placement(backend, "cuda" if num_gpus else "cpu", note, world_size)

@@ -2,6 +2,8 @@
 
 import sys
 
+from . import nvml
+
 
 def full_precision():
     """Make GPUs compute float32 with all 24 bits of precision in this process.
@@ -27,8 +29,19 @@ def gpus_in_use():
     if torch is None or not torch.cuda.is_initialized():
         return []
     # torch has no public API for this; the allocator's memory_reserved takes a tenth of a millisecond.
-    indices = range(torch.cuda.device_count())
-    return [torch.device("cuda", i) for i in indices if torch._C._cuda_hasPrimaryContext(i)]
+    return [torch.device("cuda", i) for i in range(num_of_cuda()) if torch._C._cuda_hasPrimaryContext(i)]
+
+
+def num_of_cuda():
+    """Return the number of GPUs that CUDA gives this process, or would give it.
+
+    torch.cuda.device_count() is larger where GPUs are in MIG mode: it counts NVML's GPUs, of which CUDA enumerates one
+    slice. torch 2.15 does so until CUDA is initialised, torch 2.11 also afterwards.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return len(nvml.gpus())
+    return torch._C._cuda_getDeviceCount()
 
 
 def gpus_are_well():

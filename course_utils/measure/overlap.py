@@ -49,6 +49,18 @@ def waiting(spans_of_ranks: Iterable[list[tuple[float, float, str]]]) -> list[tu
     return [(max(begins) - min(begins), end - max(begins)) for begins, end in calls]
 
 
+def num_hidden(spans: Iterable[tuple[float, float, str]]) -> int:
+    """The number of all-reduces during which the rank computes, with more to compute later, from `backward_spans`.
+
+    The last all-reduce does not count on a CPU either, where it begins inside the function that completes its bucket.
+    """
+    spans = list(spans)
+    computing = [(begin, end) for begin, end, kind in spans if kind == "computing"]
+    sending = [(begin, end) for begin, end, kind in spans if kind == "all-reduce"]
+    last = max((begin for begin, _ in computing), default=0.0)
+    return sum(begin < last and any(b < end and begin < e for b, e in computing) for begin, end in sending)
+
+
 class Link:
     """A link of `bytes_per_s` that carries one message after the other: the state of `average_over`."""
 

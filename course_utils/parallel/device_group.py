@@ -8,6 +8,8 @@ from collections import Counter
 
 import torch
 
+from .. import hardware
+
 
 class DeviceGroup:
     """Messages between the `devices` of one process, given as a list of `torch.device` or names such as "cuda:0".
@@ -25,7 +27,7 @@ class DeviceGroup:
                 "a DeviceGroup needs at least one device, and the list is empty: hardware.devices(2) gives two"
             )
         times = Counter(device for device in self.devices if device.type == "cuda")
-        num_gpus = torch.cuda.device_count() if times else 0
+        num_gpus = len(hardware.gpus()) if times else 0
         free = [gpu for gpu in (torch.device("cuda", i) for i in range(num_gpus)) if gpu not in times]
         if free and max(times.values()) > 1:
             twice = times.most_common(1)[0][0]
@@ -149,7 +151,7 @@ def _existing(device):
         return torch.device("cpu")
     if device.type != "cuda":
         raise ValueError(f"device {device} is neither the CPU nor an NVIDIA GPU, the two that the course runs on")
-    num_gpus = torch.cuda.device_count()
+    num_gpus = len(hardware.gpus())  # those that this torch can use: torch.cuda also counts others
     index = device.index or 0
     if index >= num_gpus:
         there = f"has {num_gpus} GPU{'s' * (num_gpus > 1)}, cuda:0 to cuda:{num_gpus - 1}" if num_gpus else "has no GPU"

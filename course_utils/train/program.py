@@ -234,6 +234,12 @@ def load_data(options, place):
     return images, test
 
 
+def backend_of(device):
+    """Return the name of the backend that carries tensors of this device: a group with NCCL has gloo for the CPU."""
+    has_nccl = "nccl" in dist.get_backend_config()
+    return ("nccl" if device.type == "cuda" else "gloo") if has_nccl else dist.get_backend()
+
+
 def start(options, place):
     """Choose the device, load the data, make the Run and load its checkpoint; rank 0 prints what is trained."""
     device = choose_device(options, place)
@@ -242,7 +248,7 @@ def start(options, place):
     run = Run(options, place, device, *load_data(options, place))
     if place.rank == 0:
         ranks = f"{place.world_size} ranks" if place.world_size > 1 else "one process"
-        means = f", {dist.get_backend()}" if dist.is_initialized() else ""
+        means = f", {backend_of(device)}" if dist.is_initialized() else ""
         print(
             f"{options.strategy}: {ranks} on {device.type}{means}; {options.model}, {run.num_parameters:,} parameters; "
             f"{run.data}, {len(run.labels):,} images, {options.batch_size} a step",

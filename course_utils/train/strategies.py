@@ -16,7 +16,7 @@ from torch.distributed.tensor import Replicate  # TP
 from torch.distributed.tensor import parallel as tp  # TP
 from torch.nn.parallel import DistributedDataParallel  # DDP
 
-from .. import models
+from .. import hardware, models
 
 MAKERS = {
     "digits": models.DigitsNet,
@@ -40,7 +40,7 @@ def single(model, run):
 
 
 def dp(model, run):
-    gpus = list(range(torch.cuda.device_count())) if run.device.type == "cuda" else []  # DP
+    gpus = list(range(len(hardware.gpus()))) if run.device.type == "cuda" else []  # DP
     return nn.DataParallel(model, gpus) if gpus else model  # DP: in each step it copies the model, and cuts the batch
 
 

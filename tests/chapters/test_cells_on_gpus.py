@@ -170,6 +170,10 @@ assert set(on_gpus(use_one_layer, True, world_size=2)) == {"two steps went throu
 SIZES, BATCH, BLOCK = (1, 2), 8, 2
 cases = [("no DDP", 1), ("strong", 1), ("weak", 2)]
 assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [6, 6, 6]
+nn = types.SimpleNamespace(DataParallel=lambda model, gpus: model)  # which copies a model in C++
+num_used, timing = on_gpus(time_data_parallel, world_size=1)[0]
+nn = torch.nn
+assert (num_used, len(timing.seconds)) == (3 if own(3) else 1, 6)  # as many as it sees: one, on a shared node
 """),
     "10": ("digits images labels ROUNDS", """
 images, labels = images[:128], labels[:128]
@@ -239,7 +243,7 @@ def test_workers(chapter, num_gpus):
     names = workers_names(chapter)
     names["on_gpus"] = functools.partial(on_machine, num_gpus)
     names["own"] = lambda world_size: num_gpus >= world_size
-    exec(compile(WORKERS[chapter][1], f"chapter {chapter}", "exec"), names)
+    exec(compile("import types\n" + WORKERS[chapter][1], f"chapter {chapter}", "exec"), names)
 
 
 def not_on_its_own_gpu():
@@ -436,7 +440,12 @@ def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys
     (path,) = notebooks.notebook_paths([chapter])
     lines = [line for cell in notebooks.read(path).cells for line in cell.source.splitlines()]
     (line,) = [line for line in lines if line.startswith("hardware.cpu_unless_gpus(")]
-    for num_gpus, where in ((1, "on the CPU"), (3, "on the CPU"), (4, "one GPU each"), (8, "one GPU each")):
+    for num_gpus, where in (
+        (1, "on the CPU"),
+        (3, "on the CPU"),
+        (4, "can use one GPU each"),
+        (8, "can use one GPU each"),
+    ):
         with PlayedGpus(num_gpus):
             exec(line, {"hardware": hardware, "WORLD_SIZE": 4})
             assert where in hardware.choose_backend(4).note

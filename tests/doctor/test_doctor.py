@@ -378,8 +378,12 @@ def test_a_slow_link_is_named():
 def test_every_pair_is_measured():
     """With gloo, on the CPU: NCCL's part is the same function."""
     pairs = [(0, 1), (0, 2), (1, 2)]
-    measured = launch(workers.pair_bandwidths, pairs, 2**20, world_size=3, backend="gloo")
-    assert all(set(result) == set(pairs) and all(0 < value < 1000 for value in result.values()) for result in measured)
+    run = launch(workers.measure_and_listen, pairs, 2**20, world_size=3, backend="gloo")
+    for measured, addresses in run:
+        assert set(measured) == set(pairs) and all(0 < value < 1000 for value in measured.values())
+        assert addresses == {"127.0.0.1"}
+    assert workers._about_addresses("workers with NCCL", addresses).said == "workers with NCCL listen on 127.0.0.1 only"
+    assert workers._about_addresses("workers with NCCL", {"10.0.0.7"} | addresses).status == WARN
 
 
 def test_a_user_without_a_name_and_a_home(tmp_path):

@@ -18,6 +18,7 @@ from course_utils.hardware import host, nvml
 from course_utils.plots import style
 from tests.helpers import machines
 from tests.helpers.machines import A100, H200, P100, T4
+from tests.helpers.played_gpus import PlayedGpus
 
 REPO = Path(__file__).resolve().parents[2]
 SHARED = ": right answers, not speed"
@@ -92,6 +93,14 @@ seen["current"] = torch.cuda.current_device() if count else None
 print(json.dumps(seen))
 """
     return json.loads(run_python(code))
+
+
+def test_only_gpus_that_cuda_gives_are_asked_for_work():
+    """In MIG mode torch 2.11 counts all GPUs, also once CUDA is initialised; CUDA gives a slice of one."""
+    with PlayedGpus({"cards": [H200] * 2, "slices": {0: 2, 1: 2}}):
+        hardware.wait_for_gpus()
+        assert hardware.gpus_in_use() == [torch.device("cuda", 0)]
+        assert hardware.gpus_are_well()
 
 
 def test_nothing_initialises_cuda(seen):
@@ -321,7 +330,9 @@ ON_CPU = {
     4: "4 workers" + ON_2 + "two workers share each core",
     8: "8 workers" + ON_2 + "four workers share each core",
 }
-ON_GPU = {1: "1 worker on one GPU with NCCL"} | {n: f"{n} workers share one GPU with gloo{SHARED}" for n in (2, 4, 8)}
+ON_GPU = {1: "1 worker that can use one GPU, with NCCL for GPU tensors"} | {
+    n: f"{n} workers that can share one GPU, with gloo{SHARED}" for n in (2, 4, 8)
+}
 TOO_SMALL = " (they would share 4.0 GiB of GPU memory, and each needs 1.5 GiB)"
 FOUND = {  # machine: its caption, where 1, 2, 4 and 8 workers run, and what else is said
     "no GPU": ("", ON_CPU, None),
@@ -329,7 +340,7 @@ FOUND = {  # machine: its caption, where 1, 2, 4 and 8 workers run, and what els
     "4 GB laptop": ("NVIDIA GeForce RTX 3050 Laptop GPU", ON_GPU | {n: ON_CPU[n] + TOO_SMALL for n in (4, 8)}, None),
     "8 A100": (
         "8 × NVIDIA A100-SXM4-80GB",
-        ON_GPU | {n: f"{n} workers, one GPU each, with NCCL" for n in (2, 4, 8)},
+        ON_GPU | {n: f"{n} workers that can use one GPU each, with NCCL for GPU tensors" for n in (2, 4, 8)},
         None,
     ),
     "H200": ("NVIDIA H200", ON_GPU, None),
@@ -403,12 +414,12 @@ def test_a_bad_cap_is_refused(monkeypatch, cap):
         (0, 3, "gloo", ("gloo", "cpu", "3 workers" + ON_2 + "up to two workers share a core")),
         (0, 4, "auto", ("gloo", "cpu", "4 workers" + ON_2 + "two workers share each core")),
         (0, 2, None, (None, "cpu", "2 workers on the CPU, one core each" + OWN)),
-        (1, 1, "auto", ("nccl", "cuda", "1 worker on one GPU with NCCL")),
-        (1, 4, "auto", ("gloo", "cuda", "4 workers share one GPU with gloo" + SHARED)),
-        (2, 3, "auto", ("gloo", "cuda", "3 workers share 2 GPUs with gloo" + SHARED)),
-        (8, 8, "auto", ("nccl", "cuda", "8 workers, one GPU each, with NCCL")),
-        (8, 2, "gloo", ("gloo", "cuda", "2 workers, one GPU each, with gloo")),
-        (8, 8, None, (None, "cuda", "8 workers, one GPU each" + OWN)),
+        (1, 1, "auto", ("nccl", "cuda", "1 worker that can use one GPU, with NCCL for GPU tensors")),
+        (1, 4, "auto", ("gloo", "cuda", "4 workers that can share one GPU, with gloo" + SHARED)),
+        (2, 3, "auto", ("gloo", "cuda", "3 workers that can share 2 GPUs, with gloo" + SHARED)),
+        (8, 8, "auto", ("nccl", "cuda", "8 workers that can use one GPU each, with NCCL for GPU tensors")),
+        (8, 2, "gloo", ("gloo", "cuda", "2 workers that can use one GPU each, with gloo")),
+        (8, 8, None, (None, "cuda", "8 workers that can use one GPU each" + OWN)),
     ],
 )
 def test_choose_backend(node, monkeypatch, num_gpus, world_size, backend, expected):

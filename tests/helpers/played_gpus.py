@@ -45,7 +45,7 @@ def normal(device):
 class PlayedGpus(TorchFunctionMode):
     """Within this block torch has the GPUs of a machine, in all threads that begin in it.
 
-    `machine` is one of `helpers.machines` by name, or the number of its A100s.
+    `machine` is one of `helpers.machines` by name or its parts, or the number of its A100s.
     """
 
     def __init__(self, machine="8 A100"):
@@ -56,11 +56,13 @@ class PlayedGpus(TorchFunctionMode):
         self._patch = pytest.MonkeyPatch()
         for name in ("CUDA_VISIBLE_DEVICES", "COURSE_DEVICE"):
             self._patch.delenv(name, raising=False)
-        is_number = isinstance(self._machine, int)
-        a100s = {"cards": [machines.A100] * self._machine, "linked": True} if is_number else {}
-        parts = a100s or machines.MACHINES[self._machine]
+        parts = self._machine
+        if isinstance(parts, int):
+            parts = {"cards": [machines.A100] * parts, "linked": True}
+        elif isinstance(parts, str):
+            parts = machines.MACHINES[parts]
         machines.play(self._patch, **parts)
-        play_torch_cuda(self._patch, len(parts["cards"]))
+        play_torch_cuda(self._patch, 1 if parts.get("slices") else len(parts["cards"]), len(parts["cards"]))
         run, mode = threading.Thread.run, self
 
         def run_within(thread):
@@ -167,8 +169,11 @@ def common_device(name, tensors):
     return devices[0] if devices else None
 
 
-def play_torch_cuda(patch, num_gpus):
-    """What the course asks torch.cuda, answered for `num_gpus` A100s on each of which a library holds 512 bytes."""
+def play_torch_cuda(patch, num_gpus, num_of_nvml):
+    """What the course asks torch.cuda, answered for `num_gpus` A100s on each of which a library holds 512 bytes.
+
+    `device_count` answers as in torch 2.11: with NVML's number, which in MIG mode is larger than CUDA's.
+    """
     state = threading.local()
 
     def current():
@@ -187,7 +192,7 @@ def play_torch_cuda(patch, num_gpus):
         name=machines.A100[0], multi_processor_count=108, max_threads_per_multi_processor=2048, total_memory=80 * GIB
     )
     answers = {
-        "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: num_gpus,
+        "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: num_of_nvml,
         "current_device": current, "set_device": set_device, "synchronize": check, "empty_cache": lambda: None,
         "memory_allocated": lambda device=None: 512, "max_memory_allocated": lambda device=None: 512,
         "reset_peak_memory_stats": check,
@@ -203,8 +208,16 @@ def play_torch_cuda(patch, num_gpus):
     for name, answer in answers.items():
         assert hasattr(torch.cuda, name)
         patch.setattr(torch.cuda, name, answer)
-    patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index == current())
     patch.setattr(torch.nn.parallel.comm, "scatter", scatter)
+
+    def has_context(index):
+        assert 0 <= index < num_gpus, f"hasPrimaryContext expects a valid device index, but got device_index={index}"
+        return index == current()
+
+    patch.setattr(torch._C, "_cuda_hasPrimaryContext", has_context)
+    patch.setattr(torch._C, "_cuda_getDeviceCount", lambda: num_gpus)
+    patch.setattr(torch.cuda.random, "device_count", torch.cuda.device_count)  # which it took by name
+    patch.setattr(torch.cuda, "default_generators", tuple(torch.Generator() for _ in range(num_gpus)))
     patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     patch.setattr(torch.accelerator, "current_stream", lambda device=None: Stream(device))
     autocast = torch.amp.autocast_mode.autocast
@@ -230,6 +243,9 @@ class Stream:
 
     def wait_stream(self, other):
         pass
+
+    def query(self):
+        return True
 
     def is_capturing(self):
         return False

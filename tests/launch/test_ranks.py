@@ -15,8 +15,11 @@ IMPORT = "from course_utils import Ranks\nfrom course_utils.launch import RanksE
 
 @pytest.fixture(scope="module")
 def _with_ranks(new_notebook):
-    """A notebook of these tests alone, whose ranks go from test to test: what one breaks, the next one finds."""
-    notebook = new_notebook()
+    """A notebook of these tests alone, whose ranks go from test to test: what one breaks, the next one finds.
+
+    Its ranks talk with gloo, also on a machine with GPUs: with NCCL all of them start again if one does.
+    """
+    notebook = new_notebook(COURSE_DEVICE="cpu")
     notebook.run(IMPORT)
     with notebook.leaving_nothing():
         notebook.run("ranks = Ranks(3)")

@@ -280,7 +280,7 @@ def test_a_rank_whose_gpu_waits_for_a_message_that_nobody_sends(notebook):
     outcome = notebook.fail("""
 def worker():
     if dist.get_rank() == 0:
-        torch.cuda.is_initialized, torch.cuda.device_count = lambda: True, lambda: 1
+        torch.cuda.is_initialized, torch._C._cuda_getDeviceCount = lambda: True, lambda: 1
         torch._C._cuda_hasPrimaryContext = lambda i: True
         exec(compile("import time\\ndef synchronize(gpu): time.sleep(1000)", torch.cuda.__file__, "exec"), here := {})
         torch.cuda.synchronize = here["synchronize"]

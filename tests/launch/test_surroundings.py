@@ -8,7 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from torch.distributed import distributed_c10d as c10d
 
+from course_utils.processes.network import loopback
 from tests.helpers.kernel import REPOSITORY
 
 WORKER_FILE = """
@@ -42,7 +44,8 @@ if __name__ == "__main__":
 def test_environment(notebook):
     values = notebook.run(
         """
-os.environ["CUDA_VISIBLE_DEVICES"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "3"  # which may be there
+os.environ["COURSE_DEVICE"] = "cpu"
 os.environ["MY_SETTING"] = "é"
 sys.path.append("/a/path/of/the/notebook")
 def worker():
@@ -51,7 +54,7 @@ def worker():
             os.getcwd(), sys.path, torch.get_num_threads(), sys.stdin.read(),
             int(os.environ["MASTER_PORT"]) > 0, os.getpid() == os.getpgid(0))
 run = launch(worker, world_size=2)
-del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["MY_SETTING"]
+del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["COURSE_DEVICE"], os.environ["MY_SETTING"]
 os.environ["PATH"], path = "/elsewhere", os.environ["PATH"]  # which the forkserver began with
 seen = launch(lambda: (os.environ["PATH"], "MY_SETTING" in os.environ), world_size=1)[0]
 assert seen == ("/elsewhere", False), seen
@@ -230,6 +233,26 @@ def worker():
     assert {address for address, _ in during} == {"127.0.0.1"}
 
 
+def test_torch_does_not_warn_of_messages_that_are_no_fault(notebook):
+    name = "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING"
+    assert notebook.run(f"launch(lambda: os.environ[{name!r}], world_size=1)[0]").value == "false"
+
+
+def test_nccl_listens_on_loopback_alone(notebook):
+    """Left to itself it takes a network card, and another where the notebook's environment names one."""
+    value = notebook.run(
+        """
+from course_utils import Nodes
+os.environ["NCCL_SOCKET_IFNAME"] = "eth0"
+def look(): return os.environ["NCCL_SOCKET_IFNAME"]
+run, on_nodes = launch(look, world_size=1), launch(look, world_size=2, on=Nodes(2))
+del os.environ["NCCL_SOCKET_IFNAME"]
+[*run, *on_nodes]
+""".strip()
+    ).value
+    assert value == [loopback()] * 3
+
+
 def test_metrics_arrive_while_the_run_goes_on(notebook):
     notebook.run(
         """
@@ -334,6 +357,19 @@ os.sched_setaffinity(0, {min(cores)})
         notebook.run("del os.environ['PYTORCH_JIT'], os.environ['OMP_NUM_THREADS']\nos.sched_setaffinity(0, cores)")
     assert changed == [(False, 1, 1)]
     assert notebook.run("launch(look, world_size=1).results == usual[:1]").value
+
+
+@pytest.mark.skipif(not hasattr(c10d, "ProcessGroupNCCL2"), reason="this torch has one implementation of NCCL's groups")
+def test_the_implementation_of_nccl_that_a_cell_asks_for(notebook):
+    """Torch reads the variable when it registers its backends, which the forkserver does for all workers."""
+    notebook.run("def look(): return dist.Backend._plugins['NCCL'].creator_fn.__name__")
+    usual = notebook.run("launch(look, world_size=1)[0]").value
+    try:
+        notebook.run("os.environ['TORCH_DIST_USE_NCCL2'] = '0'")
+        assert notebook.run("launch(look, world_size=1)[0]").value == "_create_nccl_process_group" != usual
+    finally:
+        notebook.run("del os.environ['TORCH_DIST_USE_NCCL2']")
+    assert notebook.run("launch(look, world_size=1)[0]").value == usual
 
 
 def test_the_address_that_tutorials_set(notebook):

@@ -45,6 +45,15 @@ def test_what_a_gpu_computes_and_sends_is_told_by_its_kernels(monkeypatch):
     assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]
 
 
+def test_an_all_reduce_is_hidden_if_computing_goes_on_meanwhile():
+    """With torch 2.15's NCCL, what DDP computes after a bucket waits for the bucket's sum; with 2.11's it does not."""
+    sent = [(2, 5, "all-reduce"), (6, 8, "all-reduce"), (9, 11, "all-reduce")]
+    goes_on = [(0, 2.1, "computing"), (2.5, 6.1, "computing"), (8, 9.1, "computing")]
+    waits = [(0, 2, "computing"), (5, 6, "computing"), (8, 9, "computing")]
+    assert overlap.num_hidden(sorted(sent + goes_on)) == 2
+    assert overlap.num_hidden(sorted(sent + waits)) == 0
+
+
 def test_ranks_that_share_a_gpu_send_with_gloo(monkeypatch):
     events = [event("backward", "CPU", 0, 1), event("sgemm", "CUDA", 2, 4), event("gloo:all_reduce", "CPU", 3, 8)]
     assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]

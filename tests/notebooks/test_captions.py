@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import re
+import types
 
 import pytest
 
@@ -90,6 +91,17 @@ def test_every_figure_of_a_chapter_names_the_origin_of_its_values(path):
 def test_such_a_figure_would_be_found(code, complaint):
     found = list(complaints([code], {"plots.bars": {"source", "placement"}}))
     assert [complaint in each for each in found] == [True] * (complaint is not None)
+
+
+def test_the_sweep_that_computes_on_the_cpu_does_not_name_a_gpu(monkeypatch):
+    """Chapter 03's two workers time steps on the CPU, also where `launch` gives each a GPU and NCCL."""
+    monkeypatch.delenv("COURSE_DEVICE", raising=False)
+    machines.play(monkeypatch, machines.A100)
+    cells = [cell.source for cell in notebooks.read(notebooks.notebook_paths(["03"])[0]).cells]
+    (code,) = (source for source in cells if "freed memory is returned, or kept" in source)
+    (given,) = re.findall(r"placement=(\[.*\]),", code)
+    run = types.SimpleNamespace(placement=hardware.choose_backend(1))
+    assert "A100" not in hardware.used(*eval(given, {"runs": {"": run}}))
 
 
 ON_THE_CPU = {"00": "gloo", "10": "auto", "12": "gloo", "14": "gloo"}  # by chapter: the backend of launch

@@ -5,6 +5,8 @@ import torch
 
 from course_utils import hardware
 from course_utils.parallel.device_group import DeviceGroup
+from tests.helpers.machines import A100, H200, P100
+from tests.helpers.played_gpus import PlayedGpus
 
 
 def cpu_group(num_devices):
@@ -130,6 +132,15 @@ def test_a_group_says_which_devices_it_has():
     assert str(cpu_group(3)) == "the CPU, 3 times"
 
 
+@pytest.mark.parametrize("machine", [{"cards": [H200] * 2, "slices": {0: 2, 1: 2}}, {"cards": [A100, P100]}])
+def test_a_gpu_that_torch_counts_and_cannot_use_is_not_free(machine):
+    """In MIG mode torch counts GPUs of which CUDA gives one slice, and it counts GPUs too old for its kernels."""
+    with PlayedGpus(machine):
+        assert str(DeviceGroup(hardware.devices(4))) == "cuda:0, 4 times"
+        with pytest.raises(ValueError, match="there is no cuda:1: this machine has 1 GPU"):
+            DeviceGroup(["cuda:0", "cuda:1"])
+
+
 @pytest.mark.gpu
 def test_on_gpus_the_sum_is_the_same_and_a_gpu_is_not_named_twice_while_another_is_free():
     group = DeviceGroup(hardware.devices(3))
@@ -137,6 +148,6 @@ def test_on_gpus_the_sum_is_the_same_and_a_gpu_is_not_named_twice_while_another_
     group.all_reduce(tensors)
     assert all(tensor.device == device and tensor.eq(6).all() for tensor, device in zip(tensors, group.devices))
     assert group.total_bytes == 2 * 2 * 20
-    if torch.cuda.device_count() > 1:
+    if len(hardware.gpus()) > 1:
         with pytest.raises(ValueError, match="cuda:0 stands in the list of devices 2 times although cuda:1 is free"):
             DeviceGroup(["cuda:0", "cuda:0"])

@@ -4,6 +4,7 @@ Workers come from `launch`, which starts them in a tenth of a second. Command-li
 once as a reader would run it: a Python that imports torch takes two seconds.
 """
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -23,13 +24,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from course_utils import WorkerError, checkpoint, launch, log, models, train
+from course_utils import WorkerError, checkpoint, hardware, launch, log, models, train
 from course_utils.data import batches, load_images
 from course_utils.launch import warm
 from course_utils.train import program, strategies
 from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
-from tests.helpers.played_gpus import PlayedGpus
+from tests.helpers.machines import H200
+from tests.helpers.played_gpus import PlayedGpus, played
 from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -425,6 +427,26 @@ def test_every_strategy_is_resumed_with_any_momentum(resumed, tmp_path):
         for name in MOMENTA:
             ours = checkpoint.load(tmp_path / strategy / name / "last.pt")["model"]
             torch.testing.assert_close(ours, resumed[name], **EXACT)
+
+
+def backends_here():
+    return program.backend_of(hardware.rank_device()), program.backend_of(torch.device("cpu"))
+
+
+def test_the_backend_that_is_said_is_the_devices():
+    assert launch(played, 2, backends_here, world_size=2, backend="gloo").results == [("nccl", "gloo")] * 2
+    assert launch(backends_here, world_size=2, backend="gloo").results == [("gloo", "gloo")] * 2
+
+
+def test_dp_takes_the_gpus_that_cuda_gives():
+    """In MIG mode torch counts all GPUs, and CUDA gives a slice of one."""
+    run = argparse.Namespace(device=torch.device("cuda", 0))
+    with PlayedGpus({"cards": [H200] * 2, "slices": {0: 2, 1: 2}}):
+        taken = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(strategies.nn, "DataParallel", lambda model, gpus: taken.extend(gpus))
+            strategies.dp(None, run)
+    assert taken == [0]
 
 
 def test_what_differs_from_the_checkpoint_is_said_in_one_line(tmp_path, capsys):

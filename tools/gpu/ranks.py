@@ -194,22 +194,24 @@ def hung_nccl():
 
 @on_a_gpu
 def names_in_a_profile():
-    """The names of an all-reduce in a profile, for chapter 09's figure."""
+    """The names of an all-reduce in a profile, for chapter 09's figure, between two GPUs or two ranks on one."""
+    has_two = hardware.choose_backend(2).backend == "nccl"
+    run = launch(names_of_an_all_reduce, not has_two, world_size=2, backend="nccl" if has_two else None, timeout=60)
+    return {"names": run[0], "NCCL2": os.environ.get("TORCH_DIST_USE_NCCL2", "not set")}
 
-    def work():
-        from torch.profiler import profile
 
-        x = torch.ones(MIB, device=rank_device())
+def names_of_an_all_reduce(joins=False):
+    """Return the names, in a worker. Two ranks or more: in a group of one rank NCCL launches no kernel."""
+    from torch.profiler import profile
+
+    if joins:
+        join_nccl_as_a_host_of_its_own()
+    x = torch.ones(MIB, device="cuda:0" if joins else rank_device())
+    dist.all_reduce(x)
+    with profile() as trace:
         dist.all_reduce(x)
-        with profile() as trace:
-            dist.all_reduce(x)
-            torch.cuda.synchronize()
-        return sorted({(e.device_type.name, e.name) for e in trace.events() if "reduce" in e.name.lower()})
-
-    return {
-        "names": launch(work, world_size=1, backend="nccl")[0],
-        "NCCL2": os.environ.get("TORCH_DIST_USE_NCCL2", "not set"),
-    }
+        hardware.wait_for_gpus()
+    return sorted({(e.device_type.name, e.name) for e in trace.events() if "reduce" in e.name.lower()})
 
 
 @on_a_gpu

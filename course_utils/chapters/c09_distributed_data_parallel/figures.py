@@ -1,5 +1,6 @@
 """Figures of data parallelism: a step of the replicas, and when their gradients are sent, in theory and measured."""
 
+from ...measure import overlap
 from ...plots.charts import timeline
 from ...plots.style import COLOURS, HATCHES, MARKERS, STYLE, keys, pale, show
 
@@ -124,6 +125,17 @@ def ways_to_send(alt, latency=3.0):
         axes.set_xticks([])
         axes.grid(visible=False)
         show(figure, alt)
+
+
+def what_is_hidden(three):
+    """Return in words how many of the all-reduces of three buckets hide behind computing; `three`: spans of two ranks.
+
+    With some versions of NCCL's groups a backward pass waits for each of them, and none does.
+    """
+    during = [overlap.num_hidden(spans) for spans in three]
+    if during == [2, 2]:
+        return "Of three all-reduces, only the last comes after the computing."
+    return f"Of three all-reduces, {during[0]} on rank 0 and {during[1]} on rank 1 hide behind computing."
 
 
 def backward_passes(passes, alt, title="", *, placement):

@@ -30,7 +30,9 @@ from . import settings
 # This environment variable marks all descendants of a forkserver, even in sessions of their own.
 MARK = "COURSE_FORKSERVER"
 # Variables that libraries read once, at import: for workers, those with which the forkserver began count.
-_READ_AT_IMPORT = re.compile("(PY)?TORCH(?!ELASTIC|_DIST|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_")
+_READ_AT_IMPORT = re.compile(
+    "(PY)?TORCH(?!ELASTIC|_DIST(?!_USE_NCCL2$)|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_"
+)
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ def capture(
     if "inline" in environment.get("MPLBACKEND", ""):
         environment["MPLBACKEND"] = "module://course_utils.launch.worker.no_screen"
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler reports a missing GPU
+    # Else torch 2.11 warns at the first message between two GPUs, in words about its implementation.
+    environment.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
     if placement.device_type == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""  # else DataParallel, for one, would use every GPU
     if debug:

@@ -24,6 +24,16 @@ def test_a_message_leaves_when_its_gradients_are_ready_and_the_link_is_free(buck
     assert figures.schedule(LAYERS, buckets, waits, latency=1) == ([(0, 1, "last"), (1, 5, "first")], sending)
 
 
+def test_the_caption_says_what_was_measured_to_hide():
+    """Where a backward pass waits for each sum, as with torch 2.15's NCCL, nothing does."""
+    sent = [(2, 4, "all-reduce"), (5, 7, "all-reduce"), (9, 11, "all-reduce")]
+    goes_on, waits = [(at, at + 3, "computing") for at in (0, 3, 6)], [(at, at + 1, "computing") for at in (1, 4, 8)]
+    said = figures.what_is_hidden([sorted(sent + goes_on)] * 2)
+    assert said == "Of three all-reduces, only the last comes after the computing."
+    said = figures.what_is_hidden([sorted(sent + goes_on), sorted(sent + waits)])
+    assert said == "Of three all-reduces, 2 on rank 0 and 0 on rank 1 hide behind computing."
+
+
 def test_drawings_say_what_they_show(capsys):
     figures.replicas("One step of four replicas.")
     figures.ways_to_send("Two buckets are first.")

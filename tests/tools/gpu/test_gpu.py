@@ -15,8 +15,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from packaging.requirements import Requirement
 
+from course_utils import launch
 from tools import notebooks
 from tools.gpu import __main__ as gpu_pass
+from tools.gpu import ranks
 from tools.gpu.experiments import EXPERIMENTS
 
 REPO = Path(__file__).resolve().parents[3]
@@ -140,6 +142,11 @@ def test_what_chapters_do_on_ranks_is_measured_without_a_gpu_too():
     assert found["like one process"] == ["naive", "GPipe", "1F1B"]
     found = EXPERIMENTS["a_shard_of_four"]()
     assert found == {"allowed, MB": 126.81984, "outcome": "two steps made, 12,681,984 parameters"}
+
+
+def test_a_profile_names_an_all_reduce_between_two_ranks():
+    """With gloo, on the CPU: NCCL's part is the same function."""
+    assert ("CPU", "gloo:all_reduce") in launch(ranks.names_of_an_all_reduce, world_size=2, backend="gloo")[0]
 
 
 def test_a_chapter_is_recorded_and_packed(tmp_path):
