@@ -22,7 +22,7 @@ def test_zb_h1_is_as_short_as_three_tasks_of_equal_length_allow(num_stages, num_
 
 @pytest.mark.parametrize("costs", [(1, 2, 1), (2, 2, 1), (1, 1, 0.5)])
 def test_zb_h1_loses_what_the_paper_says(costs):
-    forward_s, input_s, weight_s = costs  # no gradient of the weights takes longer than the input's
+    forward_s, input_s, weight_s = costs  # the gradients of the weights take no longer than the other two
     spans = pipeline.place(pipeline.zb_h1(4, 8), forward_s, input_s=input_s, weight_s=weight_s)
     assert pipeline.length(spans) == 8 * sum(costs) + 3 * (forward_s + input_s - weight_s)
 
