@@ -1,9 +1,11 @@
 """The look of forward and backward passes in every figure: arrows, boxes of scheduled tasks, legends."""
 
-from .style import COLOURS, HATCHES, keys, pale
+from .style import COLOURS, HATCHES, pale
 
 FORWARD, BACKWARD = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
 PASSES = {"forward": FORWARD, "backward": BACKWARD}
+_BOXES = {"forward": 0, "backward": 1, "input": 4, "weight": 2}  # what a task does: its colour and its hatch
+_NAMES = {"input": "gradient of the input", "weight": "gradients of the weights"}
 
 
 def draw_arrow(axes, begin, end, look, linewidth=1.2, heads="->"):
@@ -26,7 +28,7 @@ def draw_tasks(axes, spans, whole):
     A box shows the number of its micro-batch if it fits; `whole` is the length of the axis.
     """
     first = min(span[3] for span in spans)
-    looks = {phase: {"color": pale(COLOURS[i]), "hatch": HATCHES[i]} for i, phase in enumerate(PASSES)}
+    looks = {phase: {"color": pale(COLOURS[i]), "hatch": HATCHES[i]} for phase, i in _BOXES.items()}
     for stage, micro_batch, phase, begin, end in spans:
         axes.barh(stage, end - begin, 0.8, begin - first, edgecolor="white", linewidth=0.8, **looks[phase])
         text = str(micro_batch)
@@ -43,7 +45,15 @@ def draw_stages(axes, spans, whole):
     axes.grid(visible=False)
 
 
-def name_tasks(figure):
-    """Add the boxes of `draw_tasks` to the figure's legend."""
-    names = [f"{phase} of micro-batch 0, 1, …" for phase in PASSES]
-    figure.legend(handles=keys(names, pale), loc="outside upper right", ncols=2)
+def name_tasks(figure, phases=tuple(PASSES)):
+    """Add the boxes of `draw_tasks` for these phases to the figure's legend."""
+    from matplotlib.patches import Patch
+
+    looks = {
+        phase: {"facecolor": pale(COLOURS[i]), "hatch": HATCHES[i], "edgecolor": "white"}
+        for phase, i in _BOXES.items()
+        if phase in phases
+    }
+    words = "{} of micro-batch 0, 1, …" if len(looks) == 2 else "{}"
+    handles = [Patch(label=words.format(_NAMES.get(phase, phase)), **look) for phase, look in looks.items()]
+    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))

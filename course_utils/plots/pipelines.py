@@ -33,7 +33,7 @@ def gantts(charts, alt, title="", xlabel="time", scale=1, source="", placement=N
             panels[-1].legend(loc="upper right", fontsize=8)
             panels[-1].set_ylabel(ylabel)
             panels[-1].set_ylim(bottom=0)
-        name_tasks(figure)
+        name_tasks(figure, {span[2] for spans in charts.values() for span in spans} | {"forward", "backward"})
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         panels[-1].set_xlabel(xlabel)
         panels[-1].set_xlim(0, whole)

@@ -18,7 +18,7 @@ def forward_with_skip(x, first, second, third, fourth, device0, device1):
 # Exercise 6.2
 def accumulate(model, x, y, num_micro_batches):
     num_labels, whole = (y != -100).sum(), 0.0
-    for micro_x, micro_y in zip(x.tensor_split(num_micro_batches), y.tensor_split(num_micro_batches)):
+    for micro_x, micro_y in zip(x.chunk(num_micro_batches), y.chunk(num_micro_batches)):
         logits = model(micro_x)
         loss = F.cross_entropy(logits, micro_y.to(logits.device), reduction="sum") / num_labels
         loss.backward()
@@ -42,6 +42,23 @@ def emit_1f1b(num_stages, num_micro_batches):
 
 # %%
 # Exercise 6.4
+def emit_zb_h1(num_stages, num_micro_batches):
+    schedule = []
+    for stage in range(num_stages):
+        first = num_stages - 1 - stage  # forwards before the first input task
+        schedule += [(stage, m, "forward") for m in range(first)]
+        for m in range(num_micro_batches + stage):
+            if first + m < num_micro_batches:
+                schedule.append((stage, first + m, "forward"))
+            if m < num_micro_batches:
+                schedule.append((stage, m, "input"))
+            if m >= stage:
+                schedule.append((stage, m - stage, "weight"))
+    return schedule
+
+
+# %%
+# Exercise 6.5
 import itertools
 
 
@@ -50,8 +67,8 @@ def balance(costs, num_stages):
     if num_stages > num_layers:
         raise ValueError(f"{num_layers} layers cannot be cut into {num_stages} stages: each needs a layer at least")
 
-    def dearest(places):
+    def slowest(places):
         return max(sum(costs[a:b]) for a, b in itertools.pairwise(places))
 
     ways = [(0, *inner, num_layers) for inner in itertools.combinations(range(1, num_layers), num_stages - 1)]
-    return [b - a for a, b in itertools.pairwise(min(ways, key=dearest))]
+    return [b - a for a, b in itertools.pairwise(min(ways, key=slowest))]

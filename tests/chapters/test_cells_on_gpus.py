@@ -100,18 +100,19 @@ for module in (*branches, head):
 plain = branched_results(lambda: plain_step(x.double()))
 for each in (map, pool.map):
     torch.testing.assert_close(branched_results(lambda: branched_step(each, x.double())), plain, rtol=1e-9, atol=1e-12)
-stages, where = make_stages([2, 2, 2, 3], torch.float64)
-parts = list(zip(pipeline.split_batch(x.double(), 2), pipeline.split_batch(y, 2)))
-loss, num_bytes = run_schedule(gpipe(4, 2), stages, where, parts)
-torch.testing.assert_close(loss, truth[0], rtol=1e-9, atol=1e-12)
-assert len({p.device for stage in stages for p in stage.parameters()}) == 4
-assert len(num_bytes) == 4 and min(num_bytes) > 0
+interleaved = pipeline.interleaved_1f1b(2, 2, 2)
+ways = (gpipe(4, 2), Executor, 4), (pipeline.zb_h1(4, 2), ZeroBubble, 4), (interleaved, Executor, 2)
+for schedule, kind, num_devices in ways:
+    found, num_bytes, sent_bytes = run_schedule(schedule, [2, 2, 2, 3], 2, torch.float64, kind, num_devices)
+    torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-12)
+    assert len(num_bytes) == 4 and min(num_bytes) > 0 and sent_bytes == 2 * 3 * 8 * 512 * 8
 net = Net(device0, device1)
 found = stage_costs.held_bytes([net.part0, net.part1], [device0, device1], x, y)
 assert found["device 1"]["optimizer state"] > 0
 assert stage_costs.call_ms(lambda: net(x), repeats=1)[0] > 0
-stage_costs.measure([stages[0].float().to(device0)], x.to(device0), y.to(device0), [4, 8], rounds=1)
-stage_costs.account(net.part0, x.to(device0), y.to(device0), [4], rounds=1)
+stages = [net.part0, net.part1.to(device0)]
+costs = stage_costs.measure(stages, x.to(device0), y.to(device0), [4, 8], rounds=1)
+assert stage_costs.account(costs, stage_costs.adding_ms(net, repeats=1))["4 samples"]["input gradients"] > 0
 """),
     "07": ("two group first digits num_gpus", """
 assert num_gpus == 4

@@ -163,16 +163,16 @@ def _judge_skip_values(forward_with_skip, x):
 # ---- 6.2 ----------------------------------------------------------------------------------------------------------
 
 _UNLABELLED = -100
-_BATCHES = (  # samples, micro-batches, samples without a label
-    (12, 3, ()), (10, 4, ()), (10, 6, ()), (10, 4, (0, 7, 8, 9)), (9, 2, (1, 2, 3, 4)), (7, 7, (2, 5)), (8, 1, (3,)),
-    (6, 3, (0, 1)), (5, 5, (0, 1, 2, 4)), (1, 1, ()), (11, 4, (9, 10)),
+_BATCHES = (  # samples, micro-batches, samples without a label; every micro-batch has one, neighbours or strided
+    (12, 3, ()), (10, 5, ()), (12, 6, (1, 5)), (12, 4, (0, 7, 8)), (9, 3, (1, 2, 3, 4)), (7, 7, ()), (8, 1, (3,)),
+    (6, 3, (0,)), (8, 2, (0, 1, 2)), (1, 1, ()), (12, 2, (9, 10)), (16, 4, (0, 1, 2, 5)),
 )  # fmt: skip
 
 
 def check_6_2(accumulate):
     """`accumulate(model, x, y, num_micro_batches)` leaves the whole batch's gradient in `p.grad`, returns its loss."""
     run(_judge_micro_batches, accumulate)
-    return f"{len(_BATCHES)} batches, also with missing labels or a rest, give the whole batch's loss and gradient."
+    return f"{len(_BATCHES)} batches, also with missing labels, give the whole batch's loss and gradient."
 
 
 def _judge_micro_batches(accumulate):
@@ -261,13 +261,10 @@ def _judge_gradient(got, truth, model, x, y, sizes):
         return explain(got, truth, said=said, otherwise=question, close=close)
     pieces, B, M, parameters = list(zip(x.split(sizes), y.split(sizes))), len(y), len(sizes), list(model.parameters())
     sums = [torch.autograd.grad(F.cross_entropy(model(a), b, reduction="sum"), parameters) for a, b in pieces]
-    labels = [max(1, int((b != _UNLABELLED).sum())) for _, b in pieces]  # 1 if there are none: their sum is 0 anyway
+    labels = [max(1, int((b != _UNLABELLED).sum())) for _, b in pieces]  # 1 if an odd cut leaves a piece without any
     weights = {
         f"it is a sum of {M} means": [1 / n for n in labels],
         "every micro-batch counts alike, though they differ in how many labels they have": [1 / n / M for n in labels],
-        "micro-batches are weighted by samples, of which not all count": [
-            size / n / B for size, n in zip(sizes, labels)
-        ],
         "it is a sum over samples, and the loss is a mean": [1] * M,
         "the sum is divided by the number of samples, of which not all count": [1 / B] * M,
         "": [1 / int((y != _UNLABELLED).sum())] * M,
@@ -290,7 +287,6 @@ def _judge_loss(loss, truth, model, x, y, sizes):
     expect(is_single or isinstance(loss, (int, float)), f"{said} {short(loss)}, and not the loss")
     loss = loss.reshape(()).item() if is_single else loss
     said = f"the gradients are right; the loss that came back is {loss:.6g}"
-    expect(not math.isnan(loss), f"{said}: what is the mean over a micro-batch without any label?")
     losses = F.cross_entropy(model(x), y, reduction="none").split(sizes) if sum(sizes) == len(y) else []
     sums, num_labels = [part.sum().item() for part in losses], int((y != _UNLABELLED).sum())
     means = [total / max(1, int((b != _UNLABELLED).sum())) for total, b in zip(sums, y.split(sizes))] if sums else []
@@ -344,6 +340,73 @@ def _task(task):
 
 # ---- 6.4 ----------------------------------------------------------------------------------------------------------
 
+_SPLIT_PIPELINES = ((4, 8), (1, 1), (1, 3), (2, 2), (2, 5), (3, 3), (3, 7), (4, 4), (5, 9), (6, 6), (8, 16))
+
+
+def check_6_4(emit_zb_h1):
+    """`emit_zb_h1(num_stages, num_micro_batches)` returns a schedule with ZB-H1's length and memory."""
+    run(_judge_split_schedules, emit_zb_h1)
+    return f"{len(_SPLIT_PIPELINES)} sizes: complete, without deadlock, and with ZB-H1's memory and length."
+
+
+def _judge_split_schedules(emit_zb_h1):
+    for K, M in _SPLIT_PIPELINES:
+        with case(f"{K} stage{'s' * (K > 1)}, {M} micro-batch{'es' * (M > 1)}"):
+            with forbid(pipeline.__name__, instead="how does the order of the tasks come about?"):
+                answer = emit_zb_h1(K, M)
+            schedule = [_task(task) for task in expect_row(answer, None, of="tasks")]
+            for task in schedule:
+                said = (
+                    f"{short(tuple(task))} is in the schedule, and here a backward is two tasks, 'input' and 'weight'"
+                )
+                expect(task.phase != "backward", said)
+            expect(any(task.phase != "forward" for task in schedule), "there are only forwards in the schedule")
+            try:
+                pipeline.validate(schedule, K, M)
+            except ValueError as error:
+                raise Wrong(str(error)) from None
+            for stage in range(K):
+                _judge_memory([task for task in schedule if task.stage == stage], stage, K)
+            _judge_length(pipeline.place(schedule), K, M)
+
+
+def _judge_memory(tasks, stage, most):
+    held = {"forward": 0, "input": 0, "weight": 0}
+    for task in tasks:
+        held[task.phase] += 1
+        if held["forward"] - held["weight"] > most:
+            raise Wrong(
+                f"stage {stage} holds {most + 1} micro-batches at once, and at most {most} are allowed: by then it has "
+                f"begun {held['forward']} forwards and done {held['input']} input and {held['weight']} weight tasks"
+            )
+
+
+def _judge_length(spans, K, M):
+    length, best = pipeline.length(spans), 3 * M + K - 1
+    if length <= best:
+        return
+    said = f"memory is right, but the step takes {length:g} units, and {best} are possible"
+    own = [[span for span in spans if span.stage == stage] for stage in range(K)]
+    for stage, tasks in enumerate(own):
+        num_ahead = [span.phase for span in tasks].index("input")
+        expect(
+            num_ahead >= K - stage, f"{said}: stage {stage} has only {num_ahead} forwards before its first input task"
+        )
+    for tasks, later in itertools.pairwise(own):
+        first = {after: before for before, after in itertools.pairwise(later)}  # what the next stage did before it
+        sent = {span.micro_batch: first.get(span) for span in later if span.phase == "input"}
+        for before, span in itertools.pairwise(tasks):
+            delay = sent[span.micro_batch] if span.phase == "input" and before.end < span.begin else None
+            if delay and delay.phase == "weight":
+                raise Wrong(
+                    f"{said}: stage {span.stage} waits for the input task of micro-batch {span.micro_batch} on stage "
+                    f"{delay.stage}, which does the weight task of micro-batch {delay.micro_batch} first"
+                )
+    raise Wrong(f"{said}: each stage is idle for {length - 3 * M:g} units, and {K - 1} are enough")
+
+
+# ---- 6.5 ----------------------------------------------------------------------------------------------------------
+
 _COSTS = (  # costs of the layers, number of stages
     ([3, 1, 1, 1, 3], 2), ([1, 1, 1, 1, 1, 1], 3), ([9, 1, 1, 1], 2), ([1, 1, 1, 9], 3), ([5.5], 1), ([2, 7, 4], 1),
     ([6, 4, 4, 8, 5], 3), ([4, 3, 2, 1], 4), ([0.0, 0.0, 5.0, 0.0, 5.0, 0.0], 3), ([1, 2, 3, 4, 5, 6, 7, 8, 9], 3),
@@ -354,7 +417,7 @@ _COSTS = (  # costs of the layers, number of stages
 _DRAWN = ((12, 4, 1), (11, 5, 0.37), (10, 3, 1), (12, 6, 0.01), (7, 6, 1), (12, 2, 1.5), (12, 11, 1), (9, 4, 1e-6))
 
 
-def check_6_4(balance):
+def check_6_5(balance):
     """`balance(costs, num_stages)` returns stage sizes whose most expensive stage is as cheap as possible."""
     run(_judge_balance, balance)
     return f"{len(_COSTS) + len(_DRAWN)} networks, none can be cut better, and too many stages are refused."
@@ -382,9 +445,9 @@ def _judge_sizes(sizes, costs, num_stages):
     expect(all(size >= 1 for size in sizes), f"{said}, and every stage needs a layer at least")
     expect(sum(sizes) == len(costs), f"{said}: these are {sum(sizes)} layers, and there are {len(costs)}")
     ends = list(itertools.accumulate(sizes))
-    dearest = max(sum(costs[end - size : end]) for end, size in zip(ends, sizes))
+    slowest = max(sum(costs[end - size : end]) for end, size in zip(ends, sizes))
     best = _cheapest(tuple(costs), num_stages)
-    expect(dearest <= best * (1 + EQUAL), f"{said}: its dearest stage costs {dearest:.4g}, and {best:.4g} is possible")
+    expect(slowest <= best * (1 + EQUAL), f"{said}: its slowest stage takes {slowest:.4g}, and {best:.4g} is possible")
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """Figures of chapter 06: a network cut in two, pipeline schedules, and the three phases of 1F1B."""
 
-from ...plots.passes import BACKWARD, FORWARD, arrow_keys, draw_stages, draw_tasks, name_tasks
+from ...plots.passes import BACKWARD, FORWARD, PASSES, arrow_keys, draw_stages, draw_tasks, name_tasks
 from ...plots.pipelines import draw_layer, named_arrow
-from ...plots.style import COLOURS, DASHES, OWN_COLOURS, STYLE, new_figure, show
+from ...plots.style import COLOURS, DASHES, HATCHES, OWN_COLOURS, STYLE, new_figure, show
 
 PHASES = ("warm-up", "steady state", "cool-down")
 _SHADES = ("0.65", "0.3", "0.65")  # greys, since colours stand for passes and schedules
@@ -111,6 +111,46 @@ def held(spans, stage=0):
     changes = [(span.begin, 1) if span.phase == "forward" else (span.end, -1) for span in spans if span.stage == stage]
     times = sorted({0.0, *(time for time, _ in changes)})
     return [(now, sum(more for time, more in changes if time <= now)) for now in times]
+
+
+def interleaved(spans, num_devices, alt, title="", *, source):
+    """Draw spans with two stages per device, a row per device: boxes of its second stage are darker.
+
+    `spans` are as `pipeline.place` returns them for `num_devices`.
+    """
+    from matplotlib.patches import Patch
+
+    whole = max(span.end for span in spans)
+    looks = {
+        (phase, chunk): {"facecolor": _shade(look["color"], (0.3, 0.65)[chunk]), "hatch": HATCHES[phase == "backward"]}
+        for phase, look in PASSES.items()
+        for chunk in range(2)
+    }
+    with new_figure("units of time", "", title, height=1.6 + 0.36 * num_devices, source=source) as (figure, axes):
+        for span in spans:
+            chunk, device = divmod(span.stage, num_devices)
+            axes.barh(
+                device, span.end - span.begin, 0.8, span.begin, edgecolor="white", linewidth=0.8,
+                **looks[span.phase, chunk],
+            )  # fmt: skip
+            middle, look = (span.begin + span.end) / 2, {"ha": "center", "va": "center", "fontsize": 7}
+            axes.text(middle, device, span.micro_batch, **look)
+        words = ("{}, first stage", "{}, second stage")
+        handles = [
+            Patch(label=words[chunk].format(phase), edgecolor="white", **look) for (phase, chunk), look in looks.items()
+        ]
+        figure.legend(handles=handles, loc="outside upper right", ncols=2, fontsize=8)
+        axes.set_yticks(range(num_devices), [f"device {device}" for device in range(num_devices)])
+        axes.set_ylim(num_devices - 0.5, -0.5)
+        axes.set_xlim(0, whole)
+        axes.grid(visible=False)
+        show(figure, alt)
+
+
+def _shade(colour, strength):
+    from matplotlib.colors import to_rgb
+
+    return tuple(1 - strength + strength * part for part in to_rgb(colour))
 
 
 def gantt(spans, alt, title="", xlabel="units of time", num_stages=None, source="", placement=None):

@@ -5,6 +5,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from ...measure import memory
 from ...measure.throughput import now
@@ -92,36 +93,79 @@ def time_passes(stages, x, y):
     return forward, backward
 
 
-def measure(stages, x, y, sizes, rounds=12):
-    """Return {size: (forward seconds, backward seconds)} of one micro-batch of each size, a value per stage.
+def time_split(stages, x, y):
+    """Run the stages on x's device with the backward pass in two parts; return two lists of seconds, one per stage.
 
-    Every round takes all `sizes` (in samples) in turn; one untimed round comes first. Each value is the median over the
-    rounds.
+    The first is for the gradient of the stage's input, the second for the gradients of its weights. Each layer of a
+    stage has its own graph, so that the second part does not repeat the first.
     """
-    found = _rounds(lambda size: time_passes(stages, x[:size], y[:size]), sizes, rounds)
+    graphs, h, input_s, weight_s = [], x, [], []
+    for stage in stages:
+        graphs.append([])
+        for layer in stage if isinstance(stage, nn.Sequential) else [stage]:
+            cut = h.detach().requires_grad_(h is not x)
+            h = layer(cut)
+            graphs[-1].append((layer, cut, h))
+    logits = h.detach().requires_grad_()
+    F.cross_entropy(logits, y).backward()
+    gradient = logits.grad
+    for graph in reversed(graphs):
+        begin, waiting = now(x.device), []
+        for layer, cut, output in reversed(graph):
+            waiting.append((list(layer.parameters()), output, gradient))
+            if cut.requires_grad:
+                (gradient,) = torch.autograd.grad(output, cut, gradient, retain_graph=True)
+        middle = now(x.device)
+        for parameters, output, pull in waiting:
+            if parameters:
+                output.backward(pull, inputs=parameters)
+        input_s.insert(0, middle - begin)
+        weight_s.insert(0, now(x.device) - middle)
+    return input_s, weight_s
+
+
+def measure(stages, x, y, sizes, rounds=12):
+    """Return {size: {"forward_s": […], "backward_s": […], "input_s": […], "weight_s": […]}}, a value per stage.
+
+    These are the seconds of one micro-batch of each size (in samples), named as `pipeline.place` names them. Every
+    round takes all `sizes` in turn; one untimed round comes first. Each value is the median over the rounds.
+    """
+    names = "forward_s", "backward_s", "input_s", "weight_s"
+
+    def measure_one(size):
+        batch = stages, x[:size], y[:size]
+        return *time_passes(*batch), *time_split(*batch)
+
+    found = _rounds(measure_one, sizes, rounds)
     return {
-        size: tuple([statistics.median(each) for each in zip(*one_way)] for one_way in zip(*runs))
+        size: {name: [statistics.median(each) for each in zip(*way)] for name, way in zip(names, zip(*runs))}
         for size, runs in found.items()
     }
 
 
-def account(model, x, y, sizes, rounds=12):
-    """Split the time of one micro-batch: return {"4 samples": {part: milliseconds}, …}, medians as in `measure`.
+def account(costs, adding_ms):
+    """Return {"4 samples": {part: milliseconds}, …} of all stages together, for `table`; `costs` are `measure`'s.
 
-    "forward" is the forward pass, "input gradients" the backward pass with frozen weights, "weight gradients" the extra
-    time of the full backward pass. "of that, adding" is only adding a gradient to every `p.grad`.
+    `adding_ms` is only adding a gradient to every `p.grad`, which is the same for every size.
     """
-    found = _rounds(lambda size: _parts_of_step(model, x[:size].detach(), y[:size]), sizes, rounds)
-    parts = {}
-    for size, runs in found.items():
-        forward, frozen, backward, adding = (1e3 * statistics.median(each) for each in zip(*runs))
-        parts[f"{size} samples"] = {
-            "forward": forward,
-            "input gradients": frozen,
-            "weight gradients": backward - frozen,
-            "of that, adding": adding,
-        }
-    return parts
+    parts = {"forward": "forward_s", "input gradients": "input_s", "weight gradients": "weight_s"}
+    return {
+        f"{size} samples": {part: 1e3 * sum(cost[name]) for part, name in parts.items()}
+        | {"of that, adding": adding_ms}
+        for size, cost in costs.items()
+    }
+
+
+def adding_ms(model, repeats=15):
+    """Return the median milliseconds of adding a gradient to every `p.grad` of `model`."""
+    parameters = list(model.parameters())
+    sums, others = [torch.zeros_like(p) for p in parameters], [torch.ones_like(p) for p in parameters]
+
+    def add():
+        for total, other in zip(sums, others):
+            total += other
+
+    return call_ms(add, repeats)[1]
 
 
 def _rounds(measure_one, sizes, rounds):
@@ -134,21 +178,3 @@ def _rounds(measure_one, sizes, rounds):
         for size in sizes:
             found[size].append(measure_one(size))
     return {size: runs[1:] for size, runs in found.items()}
-
-
-def _parts_of_step(model, x, y):
-    """Return seconds: forward pass, backward pass with frozen weights, full backward pass, adding to `p.grad`."""
-    parameters, backward_s = list(model.parameters()), []
-    for trains in (False, True):
-        for p in parameters:
-            p.requires_grad_(trains)
-        begin = now(x.device)
-        loss = F.cross_entropy(model(x.detach().requires_grad_()), y)
-        middle = now(x.device)
-        loss.backward()
-        backward_s.append(now(x.device) - middle)
-    others = [torch.ones_like(p) for p in parameters]
-    start = now(x.device)
-    for p, other in zip(parameters, others):
-        p.grad += other
-    return middle - begin, *backward_s, now(x.device) - start

@@ -1,7 +1,7 @@
 """Schedules as text, and the three phases of 1F1B: warm-up, steady state, cool-down."""
 
 from .measured import length
-from .schedules import by_stage, peak_activations
+from .schedules import by_device, peak_activations
 from .spans import bubble_fraction, place
 
 
@@ -11,7 +11,7 @@ def phases_1f1b(schedule):
     The warm-up has one forward per later stage, the cool-down as many backwards; in between, forwards and backwards
     alternate. With too few micro-batches there is no steady state.
     """
-    stages = by_stage(schedule)
+    stages = by_device(schedule)
     phases = []
     for stage, tasks in enumerate(stages):
         ahead = min(len(stages) - 1 - stage, len(tasks) // 2)
@@ -26,5 +26,8 @@ def summary(schedule):
 
 
 def words(tasks):
-    """Return "F0 F1 B0 …", a letter and a micro-batch for each task; "–" for no tasks."""
+    """Return "F0 F1 B0 …", a letter and a micro-batch for each task; "–" for no tasks.
+
+    I and W are the two parts of a split backward, "input" and "weight".
+    """
     return " ".join(f"{task.phase[0].upper()}{task.micro_batch}" for task in tasks) or "–"

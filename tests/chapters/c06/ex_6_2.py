@@ -8,9 +8,9 @@ import numpy as np
 # %% wrong (adds means): it is a sum of 3 means
 # , reduction="sum") / num_labels → )
 # %% wrong (counts pieces alike): every micro-batch counts alike
-# , reduction="sum") / num_labels → ).nan_to_num(0) / num_micro_batches
-# %% wrong (weighs by samples): weighted by samples, of which not all count
-# , reduction="sum") / num_labels → ).nan_to_num(0) * len(micro_y) / len(y)
+# , reduction="sum") / num_labels → ) / num_micro_batches
+# %% wrong (weighs by samples, the text's formula): every micro-batch counts alike, though they differ in how many
+# , reduction="sum") / num_labels → ) * len(micro_y) / len(y)
 # %% wrong (adds sums): it is a sum over samples
 # reduction="sum") / num_labels → reduction="sum")
 # %% wrong (keeps only the last): only the last micro-batch's is left
@@ -36,8 +36,12 @@ import numpy as np
 # whole += loss.item() → whole += loss.item() * num_labels / len(y)
 # %% wrong (returns a mean of means): is that a mean of means?
 # whole += loss.item() → whole += loss.item() * num_labels / max(1, (micro_y != -100).sum()) / num_micro_batches
-# %% wrong (weighs an empty mean): the loss that came back is nan
+# %% right (weighs means by labels)
 # , reduction="sum") / num_labels → ) * (micro_y != -100).sum() / num_labels
+# %% wrong (takes M for the size): there should be 3 of them
+# x.chunk(num_micro_batches), y.chunk( → x.split(num_micro_batches), y.split(
+# %% wrong (forgets the last one): never went through the model
+# x.chunk(num_micro_batches) → x.chunk(num_micro_batches)[:-1]
 # %% wrong (returns nothing): what came back is None, and not the loss
 # return whole → return None
 # %% right (cuts indices, in the other order)
@@ -49,14 +53,10 @@ def accumulate(model, x, y, num_micro_batches):
         total += loss.detach().numpy()
     return total
 
-# %% wrong (cuts with chunk): there should be 6 of them
-# tensor_split(num_micro_batches) → chunk(num_micro_batches)
-# %% wrong (drops the rest): never went through the model
-# torch.arange(len(x)) → torch.arange(len(x) // num_micro_batches * num_micro_batches)
-# %% wrong (begins again at the end): some samples went through it more than once
-# torch.arange(len(x)) → (torch.arange(-(-len(x) // num_micro_batches) * num_micro_batches) % len(x))
-# %% wrong (has empty pieces): none may be empty
-# tensor_split(num_micro_batches) → tensor_split([-(-len(x) // num_micro_batches) * i for i in range(1, num_micro_batches)])
+# %% wrong (cuts once too often): none may be empty
+# tensor_split(num_micro_batches) → tensor_split([len(x) // num_micro_batches * i for i in range(1, num_micro_batches + 1)])
+# %% wrong (fills up with labelled samples): some samples went through it more than once
+# torch.arange(len(x)) → (y != -100).nonzero().flatten()[torch.arange(len(x)) % (y != -100).sum()]
 
 # %% right (goes back once, through each sample's layers)
 def accumulate(model, x, y, num_micro_batches):

@@ -26,3 +26,9 @@ def test_the_pictures_are_drawn(capsys):
         )
     said = capsys.readouterr().out
     assert all(f"Figure: {alt}" in said for alt in ("the cut", "three charts", "the phases, 8", "the phases, 2"))
+
+
+def test_two_stages_of_a_device_are_drawn(capsys):
+    spans = pipeline.place(pipeline.interleaved_1f1b(2, 4, 2), 0.5, 1, num_devices=2)
+    figures.interleaved(spans, 2, "two stages per device", source="computed")
+    assert "Figure: two stages per device" in capsys.readouterr().out

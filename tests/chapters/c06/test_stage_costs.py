@@ -43,15 +43,27 @@ def test_what_crosses_is_seen_both_ways():
 def test_every_stage_and_size_is_timed():
     found = stage_costs.measure(make_stages(), *make_batch(), sizes=[8, 2], rounds=3)
     assert list(found) == [8, 2]
-    for forward, backward in found.values():
-        assert len(forward) == len(backward) == 2 and min(*forward, *backward) > 0
+    for costs in found.values():
+        assert list(costs) == ["forward_s", "backward_s", "input_s", "weight_s"]
+        assert all(len(each) == 2 and min(each) > 0 for each in costs.values())
+        pipeline.place(pipeline.zb_h1(2, 4), **costs)
 
 
-def test_an_account_leaves_weights_that_train():
+def test_both_parts_of_the_backward_pass_are_the_whole():
+    stages, (x, y) = [*make_stages(), nn.Flatten()], make_batch()
+    stage_costs.time_passes(stages, x, y)
+    whole = [p.grad.clone() for stage in stages for p in stage.parameters()]
+    stage_costs.time_split(stages, x, y)
+    twice = [p.grad for stage in stages for p in stage.parameters()]
+    torch.testing.assert_close(twice, [2 * gradient for gradient in whole])
+
+
+def test_an_account_adds_up_over_the_stages():
+    costs = {2: {"forward_s": [1.0, 2.0], "backward_s": [9.0, 9.0], "input_s": [3.0, 0.5], "weight_s": [0.25, 0.25]}}
+    found = stage_costs.account(costs, adding_ms=7)["2 samples"]
+    assert found == {"forward": 3000, "input gradients": 3500, "weight gradients": 500, "of that, adding": 7}
     model = nn.Sequential(*make_stages())
-    found = stage_costs.account(model, *make_batch(), sizes=[8, 2], rounds=3)["2 samples"]
-    assert list(found) == ["forward", "input gradients", "weight gradients", "of that, adding"]
-    assert found["forward"] > 0 and all(p.requires_grad for p in model.parameters())
+    assert stage_costs.adding_ms(model, repeats=3) > 0 and all(p.grad is None for p in model.parameters())
 
 
 def test_a_call_has_returned_when_its_work_is_done():
