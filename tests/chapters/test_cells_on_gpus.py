@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import WorkerError, hardware, launch, rank_device
+from course_utils import WorkerError, hardware, rank_device
 from course_utils.parallel import messages
-from tests.helpers.played_gpus import PlayedGpus, played
+from tests.helpers.played_gpus import PlayedGpus, on_machine
 from tools import notebooks
 
 # By chapter: names whose assignments the functions need, and what is to be run in one process.
@@ -57,71 +57,6 @@ bright = torch.rand(2, 64, device=device)
 brighten(torch.float32, num_steps=1)
 brighten(torch.bfloat16, num_steps=1)
 """),
-    "05": ("group digits num_gpus two NETS BATCHES train test", """
-assert num_gpus == 4
-for n in (2, 3):
-    some = DeviceGroup(hardware.devices(n))
-    found = train_parallel(some)
-    assert [p[0].device for p in found[1]] == some.devices
-    assert_equal(some, found, train_alone(), rtol=1e-9, atol=1e-12)
-for name, step in make_steps(LectureNet, 2).items():
-    step()
-model = make_model()
-optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-data_parallel_step(group, model, optimizer, *make_batches()[4])
-assert steps_per_second("small layers", 2, lambda: None, two.devices[1]) > 0
-assert account_for("small layers", 1, 2, parallel_apply).total_s > 0
-assert "waiting, and backward calls" in account_for("small layers", 1, 1, map).seconds  # autograd has its own thread
-train.images, train.labels = train.images[:16], train.labels[:16]
-next(train_digits(2, 16, lr=0.02))
-"""),
-    "06": ("BARS device0 device1 group digits x y devices branches head pool truth", """
-x, y = x[:8], y[:8]
-assert (device0.index, device1.index) == (0, 1)
-truth = on_one_device(torch.float64)
-net = Net(device0, device1).double()
-torch.testing.assert_close(loss_and_gradients(net, x.double(), y), truth, rtol=1e-9, atol=1e-12)
-timed_step(Net(device0, device1), x)
-for module in (*branches, head):
-    module.to(torch.float64)
-plain = branched_results(lambda: plain_step(x.double()))
-for each in (map, pool.map):
-    torch.testing.assert_close(branched_results(lambda: branched_step(each, x.double())), plain, rtol=1e-9, atol=1e-12)
-stages, where = make_stages([2, 2, 2, 3], torch.float64)
-parts = list(zip(pipeline.split_batch(x.double(), 2), pipeline.split_batch(y, 2)))
-loss, num_bytes = run_schedule(gpipe(4, 2), stages, where, parts)
-torch.testing.assert_close(loss, truth[0], rtol=1e-9, atol=1e-12)
-assert len({p.device for stage in stages for p in stage.parameters()}) == 4
-assert len(num_bytes) == 4 and min(num_bytes) > 0
-net = Net(device0, device1)
-found = stage_costs.held_bytes([net.part0, net.part1], [device0, device1], x, y)
-assert found["device 1"]["optimizer state"] > 0
-assert stage_costs.call_ms(lambda: net(x), repeats=1)[0] > 0
-stage_costs.measure([stages[0].float().to(device0)], x.to(device0), y.to(device0), [4, 8], rounds=1)
-stage_costs.account(net.part0, x.to(device0), y.to(device0), [4], rounds=1)
-"""),
-    "07": ("two group first digits num_gpus", """
-assert num_gpus == 4
-up, down = make_pair(4, 8, torch.float64)
-x, grad_y = torch.randn(2, 3, 4, device=first, dtype=torch.float64)
-(whole,) = leaves([x])
-y = down(F.relu(up(whole)))
-y.backward(grad_y)
-mlp = SplitMLP(group, up, down)
-ys, grad_xs = mlp.forward(group.broadcast(x)), mlp.backward(group.broadcast(grad_y))
-assert_equal([ys[3].to(first), grad_xs[3].to(first)], [y.detach(), whole.grad])
-images, labels = digits.images[:8].flatten(1).double().to(first), digits.labels[:8].to(first)
-for kind in (SplitMLP, ForgetfulMLP):
-    net = make_network(kind)
-    train(net, num_epochs=1)
-    reassemble(net)
-"""),
-    "11": ("digits test", """
-net = make_net(seed=0)
-digits.images, digits.labels = digits.images[:64], digits.labels[:64]
-train(net, 32, [0.1] * 4, seed=0)
-assert next(net.parameters()).is_cuda
-"""),
 }  # fmt: skip
 
 # By chapter: the same for workers, started by `on_gpus(worker, *arguments, world_size=)`, once for each machine. Where
@@ -152,11 +87,6 @@ SIZES, BATCH, BLOCK = (1, 2), 8, 2
 cases = [("no DDP", 1), ("strong", 1), ("weak", 2)]
 assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [6, 6, 6]
 """),
-    "10": ("digits images labels ROUNDS", """
-images, labels = images[:128], labels[:128]
-stages = Replica, Stage1, Stage2, Stage3
-on_gpus(lambda: [train(stage, images, labels) for stage in stages], world_size=4)
-"""),
     "12": ("digits x y SCHEDULES", """
 on_gpus(lambda: (run_split(torch.float64), count_block(3, 5, 32)), world_size=2)
 on_gpus(run_columns, torch.randn(3, 4), torch.randn(8, 4), torch.randn(3, 8), world_size=4)
@@ -176,8 +106,9 @@ for found in on_gpus(hold, "DDP", world_size=2):
 assert all(0 <= share <= 1 for found in on_gpus(ask, 8, world_size=2) for share in found.values())
 """),
 }  # fmt: skip
-# The machines that make a difference to a chapter's launches: fewer GPUs than workers, exactly as many, and more.
-NUM_GPUS = {"00": (1, 2), "08": (1, 3), "09": (1, 3), "10": (4,), "12": (2, 8), "13": (1, 4), "19": (2,)}
+# The machines that make a difference to a chapter's launches: fewer GPUs than workers, exactly as many, and more. On
+# one with four GPUs, test_chapters_on_gpus.py runs chapters 05 to 13.
+NUM_GPUS = {"00": (1, 2), "08": (1, 3), "09": (1,), "12": (2,), "13": (1,), "19": (2,)}
 
 
 def names_of(chapter, assigned):
@@ -196,17 +127,6 @@ def test_functions_of_one_process(chapter):
     with PlayedGpus():
         names = names_of(chapter, assigned)
         exec(compile("import contextlib, io, types\n" + code, f"chapter {chapter}", "exec"), names)
-
-
-def on_machine(num_gpus, worker, *args, world_size, backend="auto", timeout=30, **kwargs):
-    """Launch `worker` on a node with `num_gpus` simulated GPUs, with the backend that `launch` would take there."""
-    kwargs["backend"] = backend
-    joins = "gloo" if backend else None
-    return launch(call_with, num_gpus, worker, args, kwargs, world_size=world_size, backend=joins, timeout=timeout)
-
-
-def call_with(num_gpus, worker, args, kwargs):
-    return played(num_gpus, worker, *args, **kwargs)
 
 
 @pytest.mark.parametrize(("chapter", "num_gpus"), [(each, n) for each in WORKERS for n in NUM_GPUS[each]])
@@ -373,7 +293,7 @@ def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys
 FAILURES = {
     "00": ("", "was given no images\\n.*\\n\\nranks 0, 1 and 3 were in all_reduce"),
     "08": ("", "rank 0 was in all_reduce .*\\nrank 1 was in all_gather"),
-    "09": ("WORLD_SIZE digits batches", "ranks 1–3 had returned while rank 0 was in backward"),
+    "09": ("WORLD_SIZE digits batches", "ranks 1–3 had returned while rank 0 was in \\w*backward"),
     "10": ("WORLD_SIZE digits images labels", "rank 3 was in barrier"),
     "12": ("SIZES digits x y", "ranks 0 and 1 were in recv"),
 }  # fmt: skip
