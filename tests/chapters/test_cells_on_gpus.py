@@ -9,6 +9,12 @@ import functools
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import WorkerError, hardware, rank_device
 from course_utils.parallel import messages
@@ -203,6 +209,43 @@ def message_between_collectives():
         dist.recv(x, 0)
 
 
+def different_units_of_fsdp():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(rank_device())
+    mesh = init_device_mesh("cuda", (2,))
+    for unit in (*model[dist.get_rank() :], model):
+        fully_shard(unit, mesh=mesh)
+    model(torch.ones(2, 4, device=rank_device())).sum().backward()
+
+
+def bucket_beside_another(of_ddp):
+    """An all-reduce that one rank asks for before the backward pass, and the other after it."""
+    x, model = torch.ones(3, device=rank_device()), nn.Linear(2, 2).to(rank_device())
+    if of_ddp:
+        model = DistributedDataParallel(model)
+    else:
+        mesh = init_device_mesh("cuda", (2,))
+        model = parallelize_module(model, mesh, RowwiseParallel(output_layouts=Replicate()))
+    group = None if of_ddp else mesh.get_group()
+    inputs = torch.ones(2, 2 if of_ddp else 1, device=rank_device())
+    if dist.get_rank() == 0:
+        dist.all_reduce(x, group=group, async_op=True)
+    model(inputs).sum().backward()
+    if dist.get_rank() == 1:
+        dist.all_reduce(x, group=group, async_op=True)
+
+
+def barrier_taken_before(barrier):
+    """A function that was sent to the workers is not the one that is watched."""
+    if dist.get_rank() == 0:
+        barrier(async_op=True)
+
+
+def hook_on_two_devices():
+    x = torch.ones(2, device=rank_device(), requires_grad=True)
+    x.register_hook(lambda gradient: torch.ones(2, device="cuda") + torch.ones(2))
+    x.sum().backward()
+
+
 def one_order_after_another():
     """CPU tensors are gloo's, in any order that gloo takes; a batch of messages has no order inside."""
     x, other = torch.full((2,), 1.0 + dist.get_rank(), device=rank_device()), 1 - dist.get_rank()
@@ -232,6 +275,11 @@ def one_order_after_another():
         (different, ("dtype",), "NCCL leaves this undefined: collective 1"),
         (two_orders_of_messages, (), "NCCL would hang or mix up tensors"),
         (message_between_collectives, (), "NCCL would hang or mix up tensors"),
+        (different_units_of_fsdp, (), "NCCL leaves this undefined"),
+        (bucket_beside_another, (True,), "NCCL leaves this undefined"),
+        (bucket_beside_another, (False,), "NCCL leaves this undefined"),
+        (barrier_taken_before, (dist.barrier,), "NCCL would hang or mix up tensors"),
+        (hook_on_two_devices, (), "Expected all tensors to be on the same device"),
     ],
 )
 def test_what_nccl_refuses_or_leaves_undefined(worker, args, words):

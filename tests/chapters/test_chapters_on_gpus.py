@@ -4,8 +4,10 @@ What a chapter proves is proved there too, figures name the GPUs that were used,
 """
 
 import pytest
+import torch
 
-from tests.helpers.played_cells import run_chapter
+from course_utils import hardware, plots
+from tests.helpers.played_cells import played_notebook, run_chapter
 
 # By chapter: numbers made smaller, as {text of a cell: replacement}, and words of cells of which only the definitions
 # run: drawings, arithmetic, what starts programs of its own, and proofs that another cell's launch repeats.
@@ -55,8 +57,8 @@ CELLS = {
         "range(5):\n    if epoch in (0, 1, 4)": "range(1):\n    if True", "num_draws=128": "num_draws=32",
         "rates_of(BOLD, 256, recipe), seed": "rates_of(BOLD, 256, recipe)[:5], seed",
         "rates_of(CAUTIOUS, SIZE, recipe))": "rates_of(CAUTIOUS, SIZE, recipe)[:2])",
-    }, ("figures.large_steps", "figures.outcomes", "class Guard", "print_ladder(", "find_break(table)", "(256, 384, 512, 1024):",
-        "draw_step", "BARS.items()")),
+    }, ("figures.large_steps", "figures.outcomes", "class Guard", "print_ladder(", "find_break(table)",
+        "(256, 384, 512, 1024):", "draw_step", "BARS.items()")),
     "12": ({
         "size=64 if ON_GPUS else 32": "size=8", "MICRO_BATCH, COUNTS = 56": "MICRO_BATCH, COUNTS = 4",
         "range(3), seconds": "range(1), seconds", "2, 128, 512": "2, 8, 128",
@@ -76,3 +78,13 @@ CELLS = {
 def test_cells_on_four_gpus(chapter):
     smaller, left_out = CELLS[chapter]
     run_chapter(chapter, 4, smaller, left_out)
+
+
+@pytest.mark.parametrize(("named", "computes_on"), [(2, "cuda:1"), (1, "cpu"), (1, "cuda:0 cuda:1")])
+def test_a_figure_that_names_other_gpus_is_found(named, computes_on):
+    with played_notebook(4) as (_, used), pytest.raises(AssertionError, match="the caption says: this machine: "):
+        with used.in_cell():
+            for device in computes_on.split():
+                torch.ones(2, device=device) + 1
+        with used.in_cell():
+            plots.bars({"a": 1}, "ms", "Bars.", placement=hardware.devices(named))

@@ -86,7 +86,7 @@ class Used:
 
     def check(self, figure):
         """Of a figure that is complete: raise AssertionError if its caption names others."""
-        caption = " ".join(getattr(figure, "_supxlabel", None).get_text().split()) if figure._supxlabel else ""
+        caption = " ".join(figure.get_supxlabel().split())
         if HERE in caption:
             used = self.now or self._before
             num_gpus = sum(each.startswith("cuda:") for each in used)

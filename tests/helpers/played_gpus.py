@@ -69,6 +69,9 @@ class PlayedGpus(TorchFunctionMode):
         # torch leaves a mode while one of its functions runs: what hooks and autograd functions do has to enter again.
         for owner, name in ((threading.Thread, "run"), (torch.autograd, "_engine_run_backward")):
             self._patch.setattr(owner, name, self._within(getattr(owner, name)))
+        for name in ("from_numpy", "frombuffer"):  # no mode sees them
+            usual = getattr(torch, name)
+            self._patch.setattr(torch, name, lambda *args, usual=usual, **kwargs: put(CPU, usual(*args, **kwargs)))
         make = torch.nn.Parameter.__new__
 
         def make_where_its_data_is(cls, data=None, requires_grad=True):
