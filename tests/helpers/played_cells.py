@@ -20,6 +20,7 @@ from tests.helpers.played_gpus import PlayedGpus, on_machine
 from tools import notebooks
 
 HERE = "this machine: "  # begins what a caption says of a measurement
+SHARED = "GPUs with gloo"
 
 
 def run_chapter(chapter, num_gpus, smaller=None, left_out=()):
@@ -63,10 +64,14 @@ def played_notebook(num_gpus):
 
 
 def placed_on_machine(num_gpus, used, worker, *args, world_size=None, backend="auto", **kwargs):
-    used.now.add("launched")
+    by_launch = set()
     world_size = world_size or hardware.default_world_size()
     placement = hardware.choose_backend(world_size, backend)
-    run = on_machine(num_gpus, worker, *args, world_size=world_size, backend=backend, used=used.now, **kwargs)
+    try:
+        run = on_machine(num_gpus, worker, *args, world_size=world_size, backend=backend, used=by_launch, **kwargs)
+    finally:
+        computed = any(each.startswith("cuda:") for each in by_launch)
+        used.now |= by_launch | {"launched"} | ({SHARED} if computed and placement.backend == "gloo" else set())
     run.placement = placement
     return run
 
@@ -95,3 +100,5 @@ class Used:
             assert fewest <= named <= num_gpus, f"{num_gpus} GPUs were used, and the caption says: {caption}"
             if "workers with" in caption:
                 assert ("with NCCL" in caption) == ("nccl" in used), f"{sorted(used)} were used: {caption}"
+                has_gloo = bool(re.search("NVIDIA[^;]* workers? with gloo", caption))
+                assert has_gloo == (SHARED in used), f"{sorted(used)} were used: {caption}"
