@@ -70,7 +70,7 @@ bright = torch.rand(2, 64, device=device)
 brighten(torch.float32, num_steps=1)
 brighten(torch.bfloat16, num_steps=1)
 """),
-    "06": ("device0 device1 group digits x y branches", """
+    "06": ("device0 device1 group digits x y devices branches", """
 waited = []
 torch._C._cuda_hasPrimaryContext, torch.cuda.synchronize = (lambda index: index < 2), waited.append
 timed_step(Net(device0, device1), x[:8])
