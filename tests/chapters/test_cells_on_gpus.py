@@ -71,12 +71,12 @@ brighten(torch.float32, num_steps=1)
 brighten(torch.bfloat16, num_steps=1)
 """),
     "06": ("device0 device1 group digits x y devices branches", """
-waited = []
+x, y, waited = x[:8], y[:8], []
 torch._C._cuda_hasPrimaryContext, torch.cuda.synchronize = (lambda index: index < 2), waited.append
-timed_step(Net(device0, device1), x[:8])
+timed_step(Net(device0, device1), x)
 assert waited == [device0, device1] * 5  # every reading of the clock waits for both
 waited.clear()
-backward_branch(forward_branch(branches[1], device1, x[:8]), torch.ones(8, 512))
+backward_branch(forward_branch(branches[1], device1, x), torch.ones(8, 512))
 assert waited == [device1] * 2
 """),
 }  # fmt: skip
