@@ -40,14 +40,11 @@ def held_bytes(stages, devices, x, y):
 
 
 def table(columns, unit, digits=0):
-    """Return {column: {row: value}} as text, with the sum of each column.
-
-    Rows named "of that, …" are not added.
-    """
+    """Return {column: {row: value}} as text, with the sum of each column."""
     rows = list(next(iter(columns.values())))
     lines = [f"{unit:18s}" + "".join(f"{name:>13s}" for name in columns)]
     lines += [f"{row:18s}" + "".join(f"{column[row]:13,.{digits}f}" for column in columns.values()) for row in rows]
-    sums = [sum(value for row, value in column.items() if not row.startswith("of that")) for column in columns.values()]
+    sums = [sum(column.values()) for column in columns.values()]
     return "\n".join([*lines, f"{'together':18s}" + "".join(f"{total:13,.{digits}f}" for total in sums)])
 
 
@@ -143,16 +140,11 @@ def measure(stages, x, y, sizes, rounds=12):
     }
 
 
-def account(costs, adding_ms):
-    """Return {"4 samples": {part: milliseconds}, …} of all stages together, for `table`; `costs` are `measure`'s.
-
-    `adding_ms` is only adding a gradient to every `p.grad`, which is the same for every size.
-    """
+def account(costs):
+    """Return {"4 samples": {part: milliseconds}, …} of all stages together, for `table`; `costs` are `measure`'s."""
     parts = {"forward": "forward_s", "input gradients": "input_s", "weight gradients": "weight_s"}
     return {
-        f"{size} samples": {part: 1e3 * sum(cost[name]) for part, name in parts.items()}
-        | {"of that, adding": adding_ms}
-        for size, cost in costs.items()
+        f"{size} samples": {part: 1e3 * sum(cost[name]) for part, name in parts.items()} for size, cost in costs.items()
     }
 
 
