@@ -37,6 +37,7 @@ def test_inside_layers_sums_of_three_tensors():
 def test_by_data_moves_the_gradients_however_large_the_batch():
     small, large = splits.by_data(16, 4), splits.by_data(64, 4)
     assert small.num_bytes == large.num_bytes == 2 * 3 * 4 * NUM_PARAMETERS
+    assert small.num_waits == 10  # an all-reduce for each parameter tensor
     assert large.held == 4 * splits.one_device(16).held
     assert "2.88 MB" in splits.table(64, splits.compare(64, 4, layers=(1, 1, 1, 2)))
 
@@ -80,7 +81,7 @@ def test_what_an_overlapped_step_did_and_when(shown):
     assert [ready.get() for _ in range(4)] == [(0, 1), (1, 1), (0, 0), (1, 0)]
     times = overlapped.times_ms(ready, group, ["first", "last"])
     assert list(times) == ["last", "first"] and times["last"][0][0] == 0
-    assert all(max(complete) <= end for complete, end in times.values())
+    assert all(max(complete) <= begin <= end for complete, begin, end in times.values())
     figures.ready_times(times, "What is to be seen.", placement=torch.device("cpu"))
     assert [text.get_text() for text in shown[0].axes[0].get_yticklabels()] == ["last", "first"]
     assert group.total_bytes == 2 * 2 * 12
