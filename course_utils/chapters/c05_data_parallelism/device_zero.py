@@ -10,8 +10,8 @@ def count(make_net, batch_size, num_devices, numbers_kept):
     """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass.
 
     `make_net()` takes images (B, 3, 32, 32) and returns one column per class. The optimizer keeps `numbers_kept`
-    numbers per parameter. Counted on the meta device, where nothing is computed. Left out: the whole batch of images, and
-    replica 0's own gradients beside the sums while those are made, both on device 0.
+    numbers per parameter. Counted on the meta device, where nothing is computed. Left out, both on device 0: the whole
+    batch of images, and replica 0's own gradients beside the sums while those are made.
     """
     with torch.device("meta"):
         net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
