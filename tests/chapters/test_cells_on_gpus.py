@@ -66,6 +66,7 @@ brighten(torch.bfloat16, num_steps=1)
 """),
     "05": ("group digits num_gpus two NETS BATCHES", """
 assert num_gpus == 4
+assert len(set(parallel_apply(lambda _: threading.get_ident(), range(4)))) == 4  # one thread each, in truth
 for n in (2, 3):
     some = DeviceGroup(hardware.devices(n))
     found = train_parallel(some)
