@@ -70,7 +70,9 @@ class Run:
         self.core = getattr(model, "module", model)  # NEW: without the wrapper, so that parameters keep their names
         self.trained = Staged(model, self) if options.strategy == "pipeline" else EndToEnd(model, self)  # NEW: PIPE
         # Made after the model is cut, since momentum is cut like the parameters.
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum)
+        # TP: on GPUs, SGD would update all parameters at once by default, and refuse DTensors among tensors.
+        at_once = {"foreach": False} if options.strategy == "tensor" else {}
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum, **at_once)
         self.epoch = self.step = 0  # completed: epochs, and steps of the current one
         self.loss_sum, self.figures = 0.0, None  # of those steps' images; of the last completed epoch
 

@@ -34,7 +34,8 @@ if dist.is_initialized():  # TP: in every block the first layer by columns, the 
     plan = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}  # TP
     for block in blocks:  # TP: one all-reduce forward, one backward
         tp.parallelize_module(block, mesh, plan)  # TP
-optimizer = torch.optim.Adam(model.parameters(), lr=0.001)  # after the split, as its state is
+# TP: on GPUs Adam would update all parameters at once, and refuse DTensors among tensors.
+optimizer = torch.optim.Adam(model.parameters(), lr=0.001, foreach=False)  # TP: after the split
 digits = load_images("digits")
 data = TensorDataset(digits.images.double(), digits.labels)
 for epoch in range(3):

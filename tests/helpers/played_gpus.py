@@ -2,21 +2,24 @@
 
 What PyTorch refuses on a GPU is refused here: two devices in one operation, `.numpy()` of a GPU tensor. A tensor made
 by C++ (a gradient in transit, what DDP holds) has no known device and is accepted with any other. Of torch.cuda only
-what the course uses exists. Start such a worker with
-`launch(played, num_gpus, worker, …, backend="gloo")`; its groups follow the rules of `played_nccl`.
+what the course uses exists. `on_machine` launches workers
+there; their groups follow the rules of `played_nccl`.
 """
 
 import contextlib
+import json
 import os
+import tempfile
 import threading
 import types
+from pathlib import Path
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from course_utils import hardware
+from course_utils import hardware, launch
 from tests.helpers import machines
 from tests.helpers.played_nccl import COMBINED, PlayedNccl
 
@@ -26,7 +29,9 @@ GIB = 2**30
 
 def where(tensor):
     """The device that a tensor says it is on, None where it does not."""
-    return getattr(tensor, "played_device", None)
+    known = getattr(tensor, "played_device", None)
+    is_distributed = known is None and hasattr(tensor, "device_mesh")  # a DTensor, whose module is not imported for it
+    return normal(tensor.device_mesh.device_type) if is_distributed else known
 
 
 def put(device, value):
@@ -50,7 +55,7 @@ class PlayedGpus(TorchFunctionMode):
 
     def __init__(self, machine="8 A100"):
         super().__init__()
-        self._machine = machine
+        self._machine, self.used = machine, set()  # `used`: the names of GPUs that have computed
 
     def __enter__(self):
         self._patch = pytest.MonkeyPatch()
@@ -63,13 +68,12 @@ class PlayedGpus(TorchFunctionMode):
             parts = machines.MACHINES[parts]
         machines.play(self._patch, **parts)
         play_torch_cuda(self._patch, 1 if parts.get("slices") else len(parts["cards"]), len(parts["cards"]))
-        run, mode = threading.Thread.run, self
-
-        def run_within(thread):
-            with TorchFunctionModeOf(mode):
-                run(thread)
-
-        self._patch.setattr(threading.Thread, "run", run_within)
+        # torch leaves a mode while one of its functions runs: what hooks and autograd functions do has to enter again.
+        for owner, name in ((threading.Thread, "run"), (torch.autograd, "_engine_run_backward")):
+            self._patch.setattr(owner, name, self._within(getattr(owner, name)))
+        for name in ("from_numpy", "frombuffer"):  # no mode sees them
+            usual = getattr(torch, name)
+            self._patch.setattr(torch, name, lambda *args, usual=usual, **kwargs: put(CPU, usual(*args, **kwargs)))
         make = torch.nn.Parameter.__new__
 
         def make_where_its_data_is(cls, data=None, requires_grad=True):
@@ -83,12 +87,21 @@ class PlayedGpus(TorchFunctionMode):
         self._patch.undo()
         return super().__exit__(*exception)
 
+    def _within(self, function):
+        mode = self
+
+        def within(*args, **kwargs):
+            with TorchFunctionModeOf(mode):
+                return function(*args, **kwargs)
+
+        return within
+
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        return call(function, args, dict(kwargs or {}))
+        return call(function, args, dict(kwargs or {}), self.used)
 
 
 class TorchFunctionModeOf(TorchFunctionMode):
-    """`mode` in another thread."""
+    """`mode` in another thread, or inside one of its own calls."""
 
     def __init__(self, mode):
         super().__init__()
@@ -98,8 +111,10 @@ class TorchFunctionModeOf(TorchFunctionMode):
         return self._mode.__torch_function__(*args, **kwargs)
 
 
-def call(function, args, kwargs):
+def call(function, args, kwargs, used):
     name = getattr(function, "__name__", "")
+    if isinstance(function, torch._ops.OpOverload):  # what is called here has come through a dispatch mode
+        return function(*args, **kwargs)
     if name in ("__get__", "__set__"):
         return attribute(function, args, kwargs)
     if name in ("to", "cpu", "cuda", "pin_memory"):
@@ -109,12 +124,18 @@ def call(function, args, kwargs):
         return -1 if where(tensors[0]) == CPU else where(tensors[0]).index
     if name == "numpy" and (where(tensors[0]) or CPU).type == "cuda":
         raise TypeError(f"can't convert {where(tensors[0])} device type tensor to numpy. Use Tensor.cpu() first")
-    device = kwargs.pop("device", None)
+    device = kwargs.get("device")
     device = None if device is None else normal(device)
     if device is None:
         device = common_device(name, tensors)
+    elif device.type == "meta":
+        return function(*args, **kwargs)
+    else:
+        kwargs["device"] = CPU  # also for one like a tensor on the meta device
     if not tensors and device is None:
         device = CPU  # made by a factory that was told nothing
+    if device is not None:
+        used.add(str(device))
     return put(device, function(*args, **kwargs))
 
 
@@ -199,6 +220,7 @@ def play_torch_cuda(patch, num_gpus, num_of_nvml):
         "mem_get_info": lambda device=None: (40 * GIB, 80 * GIB),
         "get_device_name": lambda device=None: machines.A100[0], "get_device_capability": lambda device=None: (8, 0),
         "get_device_properties": lambda device=None: properties,
+        "get_rng_state": lambda device=None: torch.get_rng_state(), "set_rng_state": lambda state, device=None: None,
         "is_bf16_supported": lambda including_emulation=True: True,
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "CUDAGraph": Graph, "graph": lambda graph: contextlib.nullcontext(),
@@ -218,6 +240,8 @@ def play_torch_cuda(patch, num_gpus, num_of_nvml):
     patch.setattr(torch._C, "_cuda_getDeviceCount", lambda: num_gpus)
     patch.setattr(torch.cuda.random, "device_count", torch.cuda.device_count)  # which it took by name
     patch.setattr(torch.cuda, "default_generators", tuple(torch.Generator() for _ in range(num_gpus)))
+    usual = torch.Generator
+    patch.setattr(torch, "Generator", type("Generator", (), {"__new__": lambda cls, device="cpu": usual()}))
     patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     patch.setattr(torch.accelerator, "current_stream", lambda device=None: Stream(device))
     autocast = torch.amp.autocast_mode.autocast
@@ -235,7 +259,9 @@ def scatter(tensor, gpus, chunk_sizes=None, dim=0, streams=None):
 
 
 class Stream:
-    def __init__(self, device=None):
+    stream_id, device_index, device_type = 0, 0, 1
+
+    def __init__(self, device=None, priority=0):
         self.device = device
 
     def synchronize(self):
@@ -246,6 +272,12 @@ class Stream:
 
     def query(self):
         return True
+
+    def wait_event(self, event):
+        pass
+
+    def record_event(self, event=None):
+        return event or Event()
 
     def is_capturing(self):
         return False
@@ -260,24 +292,55 @@ class Event:
     def __init__(self, enable_timing=False):
         pass
 
-    def record(self):
+    def record(self, stream=None):
+        pass
+
+    def synchronize(self):
         pass
 
     def elapsed_time(self, other):
         return 1.0
 
 
-def played(num_gpus, worker, *args, backend="auto", **kwargs):
+def played(num_gpus, worker, *args, backend="auto", used=None, **kwargs):
     """In a worker of a group of gloo: run `worker` on a node of `num_gpus` A100s; results come back on the CPU.
 
     The course chooses the backend there, as `launch(…, backend=backend)` would. Arguments arrive on the CPU. With NCCL,
-    the group follows NCCL's rules.
+    the group follows NCCL's rules. The names of devices and backends that the worker used are added to `used`.
     """
+    used = set() if used is None else used
     put(CPU, (args, kwargs))
-    with PlayedGpus(num_gpus):
+    with PlayedGpus(num_gpus) as gpus:
+        gpus.used = used
         chosen = hardware.choose_backend(int(os.environ["WORLD_SIZE"]), backend).backend
         bound = hardware.rank_device() if chosen == "nccl" else None
-        with PlayedNccl(where, COMBINED if bound else "gloo", bound):
+        with PlayedNccl(where, COMBINED if bound else "gloo", bound, used):
             return tree_map(
                 lambda each: each.cpu() if isinstance(each, torch.Tensor) else each, worker(*args, **kwargs)
             )
+
+
+def on_machine(num_gpus, worker, *args, world_size=None, backend="auto", timeout=30, on=None, used=None, **kwargs):
+    """Launch `worker` on a node with `num_gpus` simulated GPUs, with the backend that `launch` would take there.
+
+    The ranks on other machines, `on=…`, are ranks of this one. `used`, if given, gains the GPUs and the backends used.
+    """
+    joins = "gloo" if backend else None
+    debug = kwargs.pop("debug", False)
+    with tempfile.TemporaryDirectory() as folder:
+        call = num_gpus, worker, args, kwargs | {"backend": backend}, folder
+        try:
+            return launch(call_with, *call, world_size=world_size, backend=joins, timeout=timeout, debug=debug)
+        finally:
+            for path in Path(folder).iterdir() if used is not None else ():
+                used |= set(json.loads(path.read_text()))
+
+
+def call_with(num_gpus, worker, args, kwargs, folder):
+    """Run `worker`; leave what it used in a file."""
+    used = set()
+    try:
+        return played(num_gpus, worker, *args, used=used, **kwargs)
+    finally:
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            json.dump(sorted(used), file)

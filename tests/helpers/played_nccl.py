@@ -2,8 +2,9 @@
 
 gloo moves the numbers. What NCCL refuses is refused, in torch's or NCCL's words where they have any; what NCCL leaves
 undefined, because the ranks use one communicator in different orders, is an error here. In a group of
-"cpu:gloo,cuda:nccl" the tensor's device decides, so CPU tensors keep gloo's rules. Not seen: what C++ sends (DDP's
-buckets) and what DTensor sends, and work that outlives its tensor.
+"cpu:gloo,cuda:nccl" the tensor's device decides, so CPU tensors keep gloo's rules. What C++ sends (DDP's buckets), what
+DTensor sends, and calls of functions taken before this block began, are seen in torch's dispatcher. Tensors made by C++
+are where the model of the last DDP is, else on this rank's GPU. Not seen: work that outlives its tensor.
 """
 
 import datetime
@@ -14,6 +15,8 @@ import pickle
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 COMBINED, NCCL, GLOO = "cpu:gloo,cuda:nccl", "nccl", "gloo"
@@ -32,11 +35,15 @@ class PlayedNccl:
     or None.
     """
 
-    def __init__(self, where, backend=COMBINED, bound=None):
+    def __init__(self, where, backend=COMBINED, bound=None, used=None):
         self._where, self._default, self._bound = where, backend, bound
+        self._used = set() if used is None else used  # gains "nccl" once something is asked of it
         self._backends = {}  # of groups made in this block, by name
         self._done = {}  # by group name: what this rank has asked of its communicator, in order
         self._batch = None  # the operations of the batch_isend_irecv under way
+        self._is_watched = False  # whether a watched function of torch.distributed is under way
+        self._of_others = bound  # the device of a tensor that says none: C++ made it, for DDP or in a DTensor
+        self._dispatched = _Dispatched(self._ask_dispatched)
 
     def __enter__(self):
         self._patch = pytest.MonkeyPatch()
@@ -46,11 +53,15 @@ class PlayedNccl:
         self._replace("new_group", self._in_gloo(c10d.new_group))
         self._replace("init_process_group", self._in_gloo(dist.init_process_group))
         self._replace("get_backend_config", lambda group=None: self._backend(group or dist.group.WORLD))
+        for name in ("__init__", "_pre_forward"):
+            self._patch.setattr(DistributedDataParallel, name, self._noting(getattr(DistributedDataParallel, name)))
+        self._dispatched.__enter__()
         return self
 
     def __exit__(self, kind, *_):
+        self._dispatched.__exit__(None, None, None)
         try:
-            if kind is None and self._done:
+            if kind is None:
                 self._compare_at_the_end()
         finally:
             self._patch.undo()
@@ -59,6 +70,17 @@ class PlayedNccl:
         for module in (dist, c10d, dist.device_mesh):
             if hasattr(module, name):
                 self._patch.setattr(module, name, function)
+
+    def _noting(self, usual):
+        """A method of DDP, which from now on sends tensors that C++ makes, on its model's device."""
+
+        @functools.wraps(usual)
+        def noting(model, *args, **kwargs):
+            module = args[0] if usual.__name__ == "__init__" else model.module
+            self._of_others = self._where(next(module.parameters()))
+            return usual(model, *args, **kwargs)
+
+        return noting
 
     def _backend(self, group):
         return self._backends.get(group.group_name, self._default)
@@ -88,13 +110,13 @@ class PlayedNccl:
             group = given.get("group") or dist.group.WORLD
             if not isinstance(group, dist.ProcessGroup) or dist.get_rank(group) < 0:  # torch warns
                 return usual(*args, **kwargs)
-            inside, self._watched_now = getattr(self, "_watched_now", False), True  # torch's barrier is an all_reduce
+            inside, self._is_watched = self._is_watched, True  # torch's barrier is an all_reduce
             try:
                 if not inside:
                     self._ask(name, given, group)
                 return usual(*args, **kwargs)
             finally:
-                self._watched_now = inside
+                self._is_watched = inside
 
         return watched
 
@@ -112,11 +134,23 @@ class PlayedNccl:
 
         return batch
 
+    def _ask_dispatched(self, name, args):
+        """As `_ask`, of an operation that no watched function has called."""
+        if not self._is_watched:
+            group = _group(args)
+            if name in MESSAGES:
+                other = "group_dst" if name == "send" else "group_src"
+                self._ask(name, {"tensor": args[0][0], other: args[2]}, group)
+            else:
+                # The root of a gather or scatter has a list, too.
+                tensors = {"gather": args[1:2], "scatter": args[:1], "barrier": ()}.get(name, args)
+                self._ask(name, {"tensors": tensors, "op": [each for each in args if isinstance(each, int)]}, group)
+
     def _ask(self, name, given, group):
         tensors = [each for each in tree_leaves(given) if isinstance(each, torch.Tensor)]
         device = self._barrier_device(given, group) if name == "barrier" else self._device(tensors)
         backend = self._backend(group)
-        if device is None:  # made by C++
+        if device is None:  # made by C++, and this rank has no GPU of its own
             return
         if backend == NCCL and device.type == "cpu":
             raise RuntimeError("No backend type associated with device type cpu")
@@ -124,6 +158,7 @@ class PlayedNccl:
             raise RuntimeError(f"gloo's {name} takes CPU tensors only, and this one is on {device}")
         if NCCL not in backend or device.type == "cpu":
             return
+        self._used.add(NCCL)
         self._require_own_gpu(group, device)
         if name in MESSAGES:
             self._message(name, given, group)
@@ -143,7 +178,7 @@ class PlayedNccl:
         devices = {self._where(each) for each in tensors} - {None}
         if len(devices) > 1:
             raise RuntimeError(f"the tensors of one collective are on several devices: {devices}")
-        return devices.pop() if devices else None
+        return devices.pop() if devices else self._of_others
 
     def _barrier_device(self, given, group):
         """The device that torch's barrier takes: the one given, the one bound, else the current, set or not."""
@@ -192,11 +227,15 @@ class PlayedNccl:
             self._done.setdefault(group.group_name, []).append(frozenset([asked]))
 
     def _compare_at_the_end(self):
-        """Raise RuntimeError if the ranks' orders do not fit together; every rank comes here."""
+        """Raise RuntimeError if orders do not fit together; every rank comes here, and those that sent wait."""
+        if not dist.is_initialized():
+            return
         store, me, num_ranks = self._store(), dist.get_rank(), dist.get_world_size()
         keys = [f"played/done/{rank}" for rank in range(num_ranks)]
         members = {name: dist.get_process_group_ranks(c10d._resolve_process_group(name)) for name in self._done}
         store.set(keys[me], pickle.dumps((self._done, members)))
+        if not self._done:
+            return
         store.wait(keys, datetime.timedelta(seconds=20))
         of_ranks = [pickle.loads(store.get(key)) for key in keys]
         for name in self._done:
@@ -205,6 +244,33 @@ class PlayedNccl:
             )
             if problem:
                 raise RuntimeError(f"NCCL would hang or mix up tensors in group {name}: {problem}")
+
+
+class _Dispatched(TorchDispatchMode):
+    """Calls `ask(name, arguments)` before each operation between ranks that reaches torch's dispatcher."""
+
+    def __init__(self, ask):
+        super().__init__()
+        self._ask = ask
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # else each worker would import the compiler
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace in ("c10d", "_c10d_functional"):
+            name = function._schema.name.partition("::")[2].strip("_")
+            if name not in ("wait_tensor", "wrap_tensor_autograd"):
+                self._ask(name, (*args, *(kwargs or {}).values()))
+        return function(*args, **(kwargs or {}))
+
+
+def _group(args):
+    """The process group among the arguments of an operation: an object of C++, or its name comes last."""
+    for each in args:
+        if isinstance(each, torch.ScriptObject) and each._type().name() == "ProcessGroup":
+            return dist.ProcessGroup.unbox(each)
+    return c10d._resolve_process_group(args[-1])
 
 
 def _signature(name, given, tensors):

@@ -1,8 +1,16 @@
-"""A worker function, in a module of its own that is quick to import, since workers do."""
+"""Worker functions, in a module of its own that is quick to import, since workers do."""
 
 import os
 import runpy
 import sys
+
+
+def update_as_on_gpus():
+    """Let optimizers of this process update all parameters at once, as they do by default where those are on a GPU."""
+    from torch.optim import optimizer
+
+    assert hasattr(optimizer, "_get_foreach_kernels_supported_devices")
+    optimizer._get_foreach_kernels_supported_devices = lambda: ["cpu"]
 
 
 def run_program(program, arguments, is_alone):
@@ -11,5 +19,6 @@ def run_program(program, arguments, is_alone):
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
             del os.environ[name]
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    update_as_on_gpus()
     sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")

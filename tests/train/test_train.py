@@ -32,6 +32,7 @@ from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
 from tests.helpers.machines import H200
 from tests.helpers.played_gpus import PlayedGpus, played
+from tests.helpers.run_program import update_as_on_gpus
 from tests.helpers.slurm_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +128,7 @@ def state_in(folder):
 
 def train_in_ranks(*cases):
     """In workers: train once for each list of arguments; return what `main` returned."""
+    update_as_on_gpus()
     return [train.main(case) for case in cases]
 
 

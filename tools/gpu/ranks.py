@@ -14,7 +14,6 @@ from torch import nn
 from course_utils import hardware, launch, rank_device
 from course_utils.measure import throughput
 from course_utils.models import LectureNet
-from tools import notebooks
 from tools.gpu import on_a_gpu
 
 MIB = 2**20
@@ -129,6 +128,8 @@ def nccl_two_ranks_on_one_gpu():
 
 
 def chapter(number, assigned):
+    from tools import notebooks  # its imports are among the carried wheels, which the pass itself does not have
+
     return notebooks.definitions(notebooks.notebook_paths([number])[0], assigned.split())
 
 
@@ -163,7 +164,9 @@ def a_shard_of_four():
     def work():
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+        import torch.testing._internal.distributed.fake_pg  # noqa: F401  registers the backend
+
+        dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=4)
         return names["train_within"](names["needed"] // 2, names["make_sharded"])
 
     try:

@@ -10,13 +10,14 @@ from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 # gap between items; between lanes; space above a panel's first lane; space left of a lane
 _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3
 _WIDE = 38  # minimal width
+_INPUT = ("$X$", 3, 3, None, "backward", 1, "all-reduce\nof ∂L/∂X")
 
 
 def columns_and_rows(alt):
     """Draw Y = X A over two devices, by columns and by rows: what each holds, and the sum that each needs."""
     summed = [("summand of $Y$", 3, 6, "partial", "forward"), "→", ("$Y$", 3, 6, None)]
     lanes({
-        "by columns": [("$X$", 3, 3, None, "backward"), "·", ("$A$", 3, 6, "columns"), "=", ("$Y$", 3, 6, "columns")],
+        "by columns": [_INPUT, "·", ("$A$", 3, 6, "columns"), "=", ("$Y$", 3, 6, "columns")],
         "by rows": [("$X$", 3, 3, "columns"), "·", ("$A$", 3, 6, "rows"), "=", *summed],
     }, alt)  # fmt: skip
 
@@ -25,12 +26,12 @@ def pair_and_attention(alt):
     """Draw two layers on two devices, by columns and then by rows, and below it attention, by heads."""
     wide, tall = ("$A$", 3, 6, "columns"), ("$C$", 6, 3, "rows")
     summed = [("summand of $Y$", 3, 3, "partial", "forward"), "→", ("$Y$", 3, 3, None)]
-    start, heads = ("$X$", 3, 3, None, "backward"), [(f"$W_{part}$", 3, 4, "columns", "", 4) for part in "QKV"]
+    heads = [(f"$W_{part}$", 3, 4, "columns", "", 4) for part in "QKV"]
     lanes({
         "an MLP: columns, then rows": [
-            start, "·", wide, "ReLU\n→", ("$H$", 3, 6, "columns"), "·", tall, "=", *summed],
+            _INPUT, "·", wide, "ReLU\n→", ("$H$", 3, 6, "columns"), "·", tall, "=", *summed],
         "attention with four heads, two on each device": [
-            start, "·", *heads, "each\nhead\n→", ("heads", 3, 4, "columns", "", 4), "·",
+            _INPUT, "·", *heads, "each\nhead\n→", ("heads", 3, 4, "columns", "", 4), "·",
             ("$W_O$", 4, 3, "rows"), "=", *summed],
     }, alt)  # fmt: skip
 

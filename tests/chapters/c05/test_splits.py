@@ -1,5 +1,7 @@
 """Chapter 05's counts and drawings: three ways to split, what DataParallel's devices hold, and when sums run."""
 
+import threading
+
 import matplotlib
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 from course_utils.chapters.c05_data_parallelism import device_zero, figures, overlapped, splits
 from course_utils.measure import memory
 from course_utils.models import LectureNet
+from tools import notebooks
 
 matplotlib.use("agg")
 NUM_PARAMETERS = 120_078
@@ -100,3 +103,11 @@ def test_what_is_drawn_of_a_split(draw, texts, shown, capsys):
     draw("What is to be seen.")
     assert set(texts) <= {text.get_text() for text in shown[0].axes[0].texts}
     assert "What is to be seen." in capsys.readouterr().out
+
+
+def test_each_device_has_a_thread_of_its_own():
+    """Also where a call ends before the next one begins, as with few operations."""
+    (path,) = notebooks.notebook_paths(["05"])
+    parallel_apply = notebooks.definitions(path)["parallel_apply"]
+    for _ in range(20):
+        assert len(set(parallel_apply(lambda _: threading.get_ident(), range(4)))) == 4

@@ -164,18 +164,30 @@ def test_a_chapter_is_recorded_and_packed(tmp_path):
     assert "42" in recorded and "notebooks/12_pipelines_and_split_layers.ipynb" in names
 
 
-def test_its_tests_need_nothing_but_what_is_carried(tmp_path):
-    """Their modules are imported where all other dependencies of the course are missing."""
+def without(folder, distributions):
+    """An environment in which Python imports nothing of these distributions."""
+    modules = [
+        name for name, found in importlib.metadata.packages_distributions().items() if distributions & set(found)
+    ]
+    code = f"import sys; sys.modules.update(dict.fromkeys({modules}))"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(REPO)])}
+
+
+def test_it_needs_nothing_but_what_a_node_has_and_its_tests_what_is_carried(tmp_path):
+    """All other dependencies of the course are missing."""
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     required = sum(project["optional-dependencies"].values(), project["dependencies"])
-    missing = {Requirement(each).name for each in required} - ON_A_NODE - gpu_pass.closure(gpu_pass.ROOTS)
-    modules = [name for name, found in importlib.metadata.packages_distributions().items() if missing & set(found)]
-    assert {"playwright", "submitit", "jupyterlab"} <= set(modules)
-    (tmp_path / "bare.py").write_text(f"import sys; sys.modules.update(dict.fromkeys({modules}))")
+    missing = {Requirement(each).name for each in required} - ON_A_NODE
+    assert {"playwright", "submitit", "jupyterlab", "jupytext", "nbformat"} <= missing
+    command = [sys.executable, "-m", "tools.gpu", "--list"]
+    done = subprocess.run(command, cwd=REPO, env=without(tmp_path / "node", missing), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     arguments = [each for step in gpu_pass.steps() if "pytest" in step.command for each in step.command]
     tests = [each for each in arguments if each.endswith(".py") or each.partition("/")[0] == "tests"]
     assert {"tests/hardware", "tests/launch"} < set(tests)
-    command = [sys.executable, "-m", "pytest", "-p", "bare", "-p", "no:nbval", "-q", "--collect-only", *tests]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPO)])}
+    env = without(tmp_path / "carried", missing - gpu_pass.closure(gpu_pass.ROOTS))
+    command = [sys.executable, "-m", "pytest", "-p", "no:nbval", "-q", "--collect-only", *tests]
     done = subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

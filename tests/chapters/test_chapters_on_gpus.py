@@ -1,0 +1,87 @@
+"""Chapters 05 to 13, run cell by cell on a node with four simulated GPUs (`helpers.played_cells`).
+
+What a chapter proves is proved there too, figures name the GPUs that were used, and no collective is out of order.
+"""
+
+import pytest
+import torch
+
+from course_utils import hardware, plots
+from tests.helpers.played_cells import played_notebook, run_chapter
+
+# By chapter: numbers made smaller, as {text of a cell: replacement}, and words of cells of which only the definitions
+# run: drawings, arithmetic, what starts programs of its own, and proofs that another cell's launch repeats.
+CELLS = {
+    "05": ({
+        "(4, 16, 64)": "(4, 16)", "block_s=0.02": "block_s=0", "block_s=0.01": "block_s=0",
+        "(2, 3, NUM_DEVICES)": "(3,)", "(32, 13, 10, 5, 4)": "(8, 7, 6, 5, 4)", "(5_000_000)": "(5_000)",
+    }, ("figures.three_ways", "figures.data_parallel_step", "splits.compare",
+        # nn.DataParallel copies in CUDA's C++
+        "wrap(spy)", "library(x)", "device_zero.count", "device_zero.by_device", "device_zero.measured")),
+    "06": ({
+        "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8", "rounds=15": "rounds=1",
+        "range(15)), key=pipeline.length)[7]": "range(3)), key=pipeline.length)[1]",
+        "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
+    }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
+    "07": ({
+        "(64, 28, 28)": "(64, 4, 4)", "(128, 512, 2048)": "(8, 16, 32)", "else 256  # a GPU": "else 2  # a GPU",
+        "rounds=24": "rounds=2", "rounds=15": "rounds=2", "block_s=0.01": "block_s=0", "block_s=0.02": "block_s=0",
+        "num_epochs=6": "num_epochs=1", "range(1, 7), losses": "[1], losses",
+    }, ("figures.columns_and_rows", "figures.matrices", "figures.pair_and_attention", "figures.winners",
+        "sizes = [2**k for k in range(4, 12)]", "[f(4, B, 64, 256)", "Korthikanti 2022: a layer")),
+    "08": ({
+        "2**10, 2**20": "2**6, 2**12", "range(14)]": "range(9)]", "ranks = Ranks(WORLD_SIZE)  #": "#",
+        "    prove_equal(all_reduce_from_halves)\n    all_reduce_ring = all_reduce_from_halves":
+        "    all_reduce_ring = ring.all_reduce",
+        "for name, way in WAYS.items():\n    steps, share, busiest": "for name, way in ():\n    steps, share, busiest",
+    }, ("figures.hops", "figures.tree(8", "draw(\n    broadcast", "draw(all_reduce, reduce_scatter", "debug=True",
+        "step_slider", "plots.holdings", "join_by_hand", "swap()", "pass_along()", "prove_equal(all_reduce_t",
+        "prove_equal(all_reduce_doubling)", "time_gradients")),
+    "09": ({
+        "rounds=30": "rounds=1", "(1, 2, 4, 8)": "(1, 2)", "BATCH = 64  #": "BATCH = 4  #",
+        "BLOCK = 10 if": "BLOCK = 1 if",
+        "digits.images, digits.labels, NUM_EPOCHS,": "digits.images[:64], digits.labels[:64], NUM_EPOCHS,",
+        "(1, WORLD_SIZE)": "(WORLD_SIZE,)", "if on_gpus and num_devices > 1:\n    num_used": "if False:\n    num_used",
+    }, ("figures.replicas", "figures.ways_to_send", "world_size=WORLD_SIZE, **holes", "average=average_gradients,",
+        "proofs =", "480_312", "(False, True):\n    sent", "num_workers = [1, 2, 4", "run_program", "read_text()",
+        "Join([model])")),
+    "10": ({
+        "range(10)": "range(2)", "[:10]": "[:2]", '"FSDP, whole": shard_whole, ': "", "(1, 2, 4, 8)": "(4, 8)",
+        **{f"\nprove({stage})": "" for stage in ("Replica, 0", "Stage1, 1", "Stage2, 2", "Stage3, 3")},
+    }, ("figures.sharded_step", "two_collectives", "keep_gathered", "show_dtypes", "save_twice", "train_within",
+        "weights = held_by", "gpus, tokens =", "read_text()")),
+    "11": ({
+        "range(5):\n    if epoch in (0, 1, 4)": "range(1):\n    if True", "num_draws=128": "num_draws=32",
+        "rates_of(BOLD, 256, recipe), seed": "rates_of(BOLD, 256, recipe)[:5], seed",
+        "rates_of(CAUTIOUS, SIZE, recipe))": "rates_of(CAUTIOUS, SIZE, recipe)[:2])",
+    }, ("figures.large_steps", "figures.outcomes", "class Guard", "print_ladder(", "find_break(table)",
+        "(256, 384, 512, 1024):", "draw_step", "BARS.items()")),
+    "12": ({
+        "size=64 if ON_GPUS else 32": "size=8", "MICRO_BATCH, COUNTS = 56": "MICRO_BATCH, COUNTS = 4",
+        "range(3), seconds": "range(1), seconds", "2, 128, 512": "2, 8, 128",
+        "(2, 4), BARS.items()": "(2,), list(BARS.items())[:1]",
+        "(False, True), (2, 4), BARS": "(False, True), (2,), [torch.float64]",
+        "product(SIZES.items(), schedules, BARS)": "product(list(SIZES.items())[:1], schedules, [torch.float64])",
+        "product(SIZES.items(), BARS.items())": "product(list(SIZES.items())[1:], list(BARS.items())[:1])",
+    }, ("figures.stages_and_shards", "count_block(b", "clocks.compare", "send_to_a_late_receiver",
+        "net = launch(train_whole", "four_stages", "num_layers, t, p", "fail_in_the_middle")),
+    "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
+           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "since_kill", "wait_alone", "essential(", "slurm.Job",
+            "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chapter", CELLS)
+def test_cells_on_four_gpus(chapter):
+    smaller, left_out = CELLS[chapter]
+    run_chapter(chapter, 4, smaller, left_out)
+
+
+@pytest.mark.parametrize(("named", "computes_on"), [(2, "cuda:1"), (1, "cpu"), (1, "cuda:0 cuda:1")])
+def test_a_figure_that_names_other_gpus_is_found(named, computes_on):
+    with played_notebook(4) as (_, used), pytest.raises(AssertionError, match="the caption says: this machine: "):
+        with used.in_cell():
+            for device in computes_on.split():
+                torch.ones(2, device=device) + 1
+        with used.in_cell():
+            plots.bars({"a": 1}, "ms", "Bars.", placement=hardware.devices(named))
