@@ -10,7 +10,8 @@ def count(make_net, batch_size, num_devices, numbers_kept):
     """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass.
 
     `make_net()` takes images (B, 3, 32, 32) and returns one column per class. The optimizer keeps `numbers_kept`
-    numbers per parameter. Counted on the meta device, where nothing is computed.
+    numbers per parameter. Counted on the meta device, where nothing is computed. Left out, both on device 0: the whole
+    batch of images, and replica 0's own gradients beside the sums while those are made.
     """
     with torch.device("meta"):
         net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
@@ -40,11 +41,11 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
 
 def table(cases):
     """Return the table of {case: (parts of device 0, parts of each other device)} as text."""
-    rows = [f"{'MB':28s}device 0  each other   of device 0's: outputs and loss  optimizer state"]
+    rows = [f"{'MB held by':28s}device 0  each other   device 0, for outputs and loss  for optimizer state"]
     for name, (zero, other) in cases.items():
         held = sum(zero.values()), sum(other.values()), zero["outputs, loss"], zero["optimizer state"]
         whole, others, outputs, state = (num_bytes / 1e6 for num_bytes in held)
-        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:35.1f}{state:17.1f}")
+        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:33.1f}{state:21.1f}")
     return "\n".join(rows)
 
 

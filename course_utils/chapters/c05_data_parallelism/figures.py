@@ -16,7 +16,7 @@ def three_ways(alt):
     ways = {
         "by layers": (_by_layers, "holds some of the layers", "at every cut, in both passes"),
         "inside layers": (_inside_layers, "holds a part of each layer", "during both passes: sums"),
-        "by data": (_by_data, "holds the whole network", "once, at the end: gradients"),
+        "by data": (_by_data, "holds the whole network", "once a step: gradients"),
     }
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 3.5), layout="constrained")
@@ -136,11 +136,11 @@ def ready_times(times, alt, title="", *, placement):
         rows = range(len(times))
         for replica in range(2):
             marks = {"marker": "ov"[replica], "color": COLOURS[replica]}
-            complete = [of_replicas[replica] for of_replicas, _ in times.values()]
+            complete = [of_replicas[replica] for of_replicas, *_ in times.values()]
             axes.plot(complete, rows, label=f"gradient complete on device {replica}", **marks, **look)
-        ends = [end for _, end in times.values()]
+        ends = [end for *_, end in times.values()]
         axes.plot(ends, rows, "k+", markersize=8, markeredgewidth=1.6, label="sum done")
-        last = max(max(of_replicas) for of_replicas, _ in times.values())
+        last = max(max(of_replicas) for of_replicas, *_ in times.values())
         axes.axvline(last, color="0.2", linestyle="--", linewidth=1.2, label="last gradient complete")
         axes.set_yticks(rows, list(times))
         axes.invert_yaxis()

@@ -10,15 +10,16 @@ from ...parallel.device_group import DeviceGroup
 
 
 class NotedGroup(DeviceGroup):
-    """A DeviceGroup that keeps the end of each `all_reduce`, in seconds, in `ends_s`."""
+    """A DeviceGroup that keeps the begin and the end of each `all_reduce`, in seconds, in `spans_s`."""
 
     def __init__(self, devices):
         super().__init__(devices)
-        self.ends_s = []
+        self.spans_s = []
 
     def all_reduce(self, tensors):
+        begin_s = time.perf_counter()
         super().all_reduce(tensors)
-        self.ends_s.append(time.perf_counter())
+        self.spans_s.append((begin_s, time.perf_counter()))
 
 
 class NotedQueue(queue.Queue):
@@ -34,7 +35,7 @@ class NotedQueue(queue.Queue):
 
 
 def times_ms(ready, group, names):
-    """Return {name of a parameter: (ms at which each replica's gradient is complete, ms at which the sum is done)}.
+    """Return {name of a parameter: (ms at which each replica's gradient is complete, the sum's begin, its end)}.
 
     `ready` is a NotedQueue and `group` a NotedGroup, both of one step; `names` are the parameters' names. The first
     gradient is complete at 0. The dict is in the order of the sums.
@@ -44,5 +45,5 @@ def times_ms(ready, group, names):
         i: [1e3 * (ready.times_s[replica, i] - start_s) for replica in range(len(group))] for i in range(len(names))
     }
     order = sorted(since, key=lambda i: max(since[i]))  # a sum begins when its last gradient is complete
-    ends_ms = [1e3 * (end - start_s) for end in group.ends_s]
-    return {names[i]: (since[i], end) for i, end in zip(order, ends_ms, strict=True)}
+    spans_ms = [[1e3 * (at - start_s) for at in span] for span in group.spans_s]
+    return {names[i]: (since[i], *span) for i, span in zip(order, spans_ms, strict=True)}

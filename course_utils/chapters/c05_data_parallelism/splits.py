@@ -14,10 +14,10 @@ from ...measure import memory
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes held by each device; waits for other devices and bytes sent by all devices, in a step."""
+    """Bytes held by each device; transfers and all-reduces, and bytes sent by all devices, in a step."""
 
     held: tuple
-    num_waits: int
+    num_waits: int  # at each transfer and each all-reduce a device waits for another
     num_bytes: int
 
     def __str__(self):
@@ -74,7 +74,9 @@ def inside_layers(batch_size, num_devices):
 
 def by_data(batch_size, num_devices):
     held = tuple(_held(_blocks(), part)[0] for part in _images(batch_size).tensor_split(num_devices))
-    return Cost(held, 1, _all_reduce(memory.weight_bytes(nn.Sequential(*_blocks())), num_devices))
+    net = nn.Sequential(*_blocks())
+    num_tensors = len(list(net.parameters()))  # an all-reduce for each
+    return Cost(held, num_tensors, _all_reduce(memory.weight_bytes(net), num_devices))
 
 
 def _all_reduce(num_bytes, num_devices):

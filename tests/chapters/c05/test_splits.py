@@ -1,5 +1,7 @@
 """Chapter 05's counts and drawings: three ways to split, what DataParallel's devices hold, and when sums run."""
 
+import threading
+
 import matplotlib
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 from course_utils.chapters.c05_data_parallelism import device_zero, figures, overlapped, splits
 from course_utils.measure import memory
 from course_utils.models import LectureNet
+from tools import notebooks
 
 matplotlib.use("agg")
 NUM_PARAMETERS = 120_078
@@ -37,6 +40,7 @@ def test_inside_layers_sums_of_three_tensors():
 def test_by_data_moves_the_gradients_however_large_the_batch():
     small, large = splits.by_data(16, 4), splits.by_data(64, 4)
     assert small.num_bytes == large.num_bytes == 2 * 3 * 4 * NUM_PARAMETERS
+    assert small.num_waits == 10  # an all-reduce for each parameter tensor
     assert large.held == 4 * splits.one_device(16).held
     assert "2.88 MB" in splits.table(64, splits.compare(64, 4, layers=(1, 1, 1, 2)))
 
@@ -80,7 +84,7 @@ def test_what_an_overlapped_step_did_and_when(shown):
     assert [ready.get() for _ in range(4)] == [(0, 1), (1, 1), (0, 0), (1, 0)]
     times = overlapped.times_ms(ready, group, ["first", "last"])
     assert list(times) == ["last", "first"] and times["last"][0][0] == 0
-    assert all(max(complete) <= end for complete, end in times.values())
+    assert all(max(complete) <= begin <= end for complete, begin, end in times.values())
     figures.ready_times(times, "What is to be seen.", placement=torch.device("cpu"))
     assert [text.get_text() for text in shown[0].axes[0].get_yticklabels()] == ["last", "first"]
     assert group.total_bytes == 2 * 2 * 12
@@ -99,3 +103,11 @@ def test_what_is_drawn_of_a_split(draw, texts, shown, capsys):
     draw("What is to be seen.")
     assert set(texts) <= {text.get_text() for text in shown[0].axes[0].texts}
     assert "What is to be seen." in capsys.readouterr().out
+
+
+def test_each_device_has_a_thread_of_its_own():
+    """Also where a call ends before the next one begins, as with few operations."""
+    (path,) = notebooks.notebook_paths(["05"])
+    parallel_apply = notebooks.definitions(path)["parallel_apply"]
+    for _ in range(20):
+        assert len(set(parallel_apply(lambda _: threading.get_ident(), range(4)))) == 4
