@@ -103,7 +103,8 @@ def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
         *one,
         *several,
         ("III", "08–12", default_note),
-        ("IV", "13–16", "groups of processes stand for machines"),
+        *([("", "10, 12", "on the CPU: their 4 workers need a GPU each")] if 0 < num_gpus < 4 else []),
+        ("IV", "13–19", "groups of processes stand for machines"),
     ]
 
 

@@ -24,11 +24,11 @@ CELLS = {
         "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
     }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
     "07": ({
-        "(64, 28, 28)": "(64, 4, 4)", "(128, 512, 2048)": "(8, 16, 32)", "else 256  # a GPU": "else 2  # a GPU",
-        "rounds=24": "rounds=2", "rounds=15": "rounds=2", "block_s=0.01": "block_s=0", "block_s=0.02": "block_s=0",
-        "num_epochs=6": "num_epochs=1", "range(1, 7), losses": "[1], losses",
-    }, ("figures.columns_and_rows", "figures.matrices", "figures.pair_and_attention", "figures.winners",
-        "sizes = [2**k for k in range(4, 12)]", "[f(4, B, 64, 256)", "Korthikanti 2022: a layer")),
+        "full(25, quick=1)": "2", "(64, 28, 28)": "(64, 4, 4)", "else 256  # a GPU": "else 2  # a GPU",
+        "(256, 512, 1024, 2048)": "(8, 16, 32)", "block_s=0.01": "block_s=0", "block_s=0.02": "block_s=0",
+        "num_epochs=10": "num_epochs=1", "range(1, 11), losses": "[1], losses",
+    }, ("figures.columns_and_rows", "figures.channels", "figures.pair_and_attention", "figures.split_tokens",
+        "sizes = [2**k for k in range(4, 12)]", "[f(4, B, 64, 256)")),
     "08": ({
         "2**10, 2**20": "2**6, 2**12", "range(14)]": "range(9)]", "ranks = Ranks(WORLD_SIZE)  #": "#",
         "    prove_equal(all_reduce_from_halves)\n    all_reduce_ring = all_reduce_from_halves":

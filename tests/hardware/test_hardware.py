@@ -378,6 +378,7 @@ def test_one_machine_says_the_same_everywhere(node, name):
     assert f"By default launch starts {default}." in line and f"III  08–12    {default}\n" in full
     assert ("Note: " in line) == (problem is not None) and (problem or "") in line and (problem or "")[1:] in full
     count = len(hardware.gpus())
+    assert ("10, 12   on the CPU: their 4 workers" in full) == (0 < count < 4)
     assert {str(each) for each in hardware.devices(8)} == ({f"cuda:{i}" for i in range(count)} or {"cpu"})
     assert hardware.num_devices() == (count or 2)
     rows = [row for row in (REPO / "README.md").read_text().splitlines() if re.match(rf"\|.*\b{name}\b.*\|.*\|$", row)]

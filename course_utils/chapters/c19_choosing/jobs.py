@@ -14,7 +14,8 @@ def held(model, x, y):
     Returns the bytes that this rank holds: {"parameters", "gradients", "optimizer state", "activations", "peak": …}.
     Activations are counted after the forward pass, the first three after a step. Every rank must call this.
     """
-    optimizer, activations = torch.optim.Adam(model.parameters()), []
+    # On GPUs Adam would update all parameters at once, and hold one more number for each meanwhile.
+    optimizer, activations = torch.optim.Adam(model.parameters(), foreach=False), []
 
     def step(phase):
         optimizer.zero_grad()
