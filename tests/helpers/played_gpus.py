@@ -220,7 +220,6 @@ def play_torch_cuda(patch, num_gpus, num_of_nvml):
         "mem_get_info": lambda device=None: (40 * GIB, 80 * GIB),
         "get_device_name": lambda device=None: machines.A100[0], "get_device_capability": lambda device=None: (8, 0),
         "get_device_properties": lambda device=None: properties,
-        "get_rng_state": lambda device=None: torch.get_rng_state(), "set_rng_state": lambda state, device=None: None,
         "is_bf16_supported": lambda including_emulation=True: True,
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "CUDAGraph": Graph, "graph": lambda graph: contextlib.nullcontext(),
