@@ -377,7 +377,7 @@ def test_cells_ask_the_course_for_gpus_and_not_torch():
     words = ("cuda.is_available", "cuda.device_count", "cudnn.version", "cudnn.is_available")
     cells = [(path.stem[:2], cell) for path in notebooks.notebook_paths() for cell in notebooks.read(path).cells]
     asked = {chapter for chapter, cell in cells if cell.cell_type == "code" and any(map(cell.source.count, words))}
-    assert asked == {"01", "05"}  # 01 draws what a second GPU would be; 05 keeps DataParallel off such GPUs
+    assert asked == {"05"}  # which keeps DataParallel off such GPUs
 
 
 @pytest.mark.parametrize(("setting", "backends"), [("", ["gloo", "nccl"]), ("cpu", ["gloo"])])
