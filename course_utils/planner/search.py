@@ -61,8 +61,6 @@ def _candidates(network: Network, cluster: Cluster, batch: int, num_gpus: int) -
     for split in _splits(network, cluster, batch, num_gpus):
         sizes = [size for size in _divisors(batch // split["data"]) if size & (size - 1) == 0]
         is_divided = split["tensor"] > 1 and network.tokens // split["context"] % split["tensor"] == 0
-        if network.experts and split["tensor"] > 1 and not is_divided:
-            continue
         for shard, replicas in _shardings(split, cluster):
             for how in recomputed:
                 options = {"shard": shard, "replicas": replicas, "checkpointing": how, "sequence_parallel": is_divided}

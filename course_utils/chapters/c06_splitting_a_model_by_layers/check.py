@@ -312,13 +312,8 @@ def check_6_3(emit_1f1b):
 def _judge_schedules(emit_1f1b):
     for K, M in _PIPELINES:
         with case(f"{K} stage{'s' * (K > 1)}, {M} micro-batch{'es' * (M > 1)}"):
-            with forbid(pipeline.__name__, instead="how does the order of the tasks come about?"):
-                answer = emit_1f1b(K, M)
-            schedule = [_task(task) for task in expect_row(answer, None, of="tasks")]
-            try:
-                pipeline.validate(schedule, K, M)
-            except ValueError as error:
-                raise Wrong(str(error)) from None
+            schedule = _emitted(emit_1f1b, K, M)
+            _expect_valid(schedule, K, M)
             for stage, held in enumerate(pipeline.peak_activations(schedule)):
                 most, said = min(K - stage, M), f"stage {stage} holds {held} micro-batches at once"
                 expect(held <= most, f"{said}, and 1F1B at most {most}: how many forwards may it begin with?")
@@ -328,6 +323,19 @@ def _judge_schedules(emit_1f1b):
                 f"memory is right, but the stages are idle for {idle:.1%} of the time, and 1F1B's for "
                 f"{best:.1%}: does a stage wait where it could begin another forward?",
             )
+
+
+def _emitted(emit, K, M):
+    with forbid(pipeline.__name__, instead="how does the order of the tasks come about?"):
+        answer = emit(K, M)
+    return [_task(task) for task in expect_row(answer, None, of="tasks")]
+
+
+def _expect_valid(schedule, K, M):
+    try:
+        pipeline.validate(schedule, K, M)
+    except ValueError as error:
+        raise Wrong(str(error)) from None
 
 
 def _task(task):
@@ -352,19 +360,14 @@ def check_6_4(emit_zb_h1):
 def _judge_split_schedules(emit_zb_h1):
     for K, M in _SPLIT_PIPELINES:
         with case(f"{K} stage{'s' * (K > 1)}, {M} micro-batch{'es' * (M > 1)}"):
-            with forbid(pipeline.__name__, instead="how does the order of the tasks come about?"):
-                answer = emit_zb_h1(K, M)
-            schedule = [_task(task) for task in expect_row(answer, None, of="tasks")]
+            schedule = _emitted(emit_zb_h1, K, M)
             for task in schedule:
                 said = (
                     f"{short(tuple(task))} is in the schedule, and here a backward is two tasks, 'input' and 'weight'"
                 )
                 expect(task.phase != "backward", said)
             expect(any(task.phase != "forward" for task in schedule), "there are only forwards in the schedule")
-            try:
-                pipeline.validate(schedule, K, M)
-            except ValueError as error:
-                raise Wrong(str(error)) from None
+            _expect_valid(schedule, K, M)
             for stage in range(K):
                 _judge_memory([task for task in schedule if task.stage == stage], stage, K)
             _judge_length(pipeline.place(schedule), K, M)
