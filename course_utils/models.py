@@ -50,17 +50,20 @@ class DigitsNet(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention with `d // head_dim` independent heads; the output layer has no bias."""
+    """Self-attention with `d // head_dim` independent heads; the output layer has no bias.
 
-    def __init__(self, d, head_dim):
+    `attend(q, k, v)` mixes what the heads hold, each (b, heads, s, head_dim); by default every token attends to all.
+    """
+
+    def __init__(self, d, head_dim, attend=F.scaled_dot_product_attention):
         super().__init__()
-        self.head_dim = head_dim
+        self.head_dim, self.attend = head_dim, attend
         self.q, self.k, self.v = (nn.Linear(d, d) for _ in range(3))
         self.out = nn.Linear(d, d, bias=False)
 
     def forward(self, x):  # (b, s, d): b sequences of s tokens
         q, k, v = (layer(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.q, self.k, self.v))
-        mixed = F.scaled_dot_product_attention(q, k, v)  # (b, heads, s, head_dim): each head separately
+        mixed = self.attend(q, k, v)  # (b, heads, s, head_dim): each head separately
         return self.out(mixed.transpose(1, 2).flatten(2))  # (b, s, d)
 
 
@@ -76,12 +79,15 @@ class MLP(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then an MLP of width 4d, each with a LayerNorm before it and a residual connection."""
+    """Attention, then an MLP of width 4d, each with a LayerNorm before it and a residual connection.
 
-    def __init__(self, d, head_dim):
+    `attend` is as for `Attention`; `mlp` replaces the MLP.
+    """
+
+    def __init__(self, d, head_dim, attend=F.scaled_dot_product_attention, mlp=None):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.attention, self.mlp = Attention(d, head_dim), MLP(d, 4 * d)
+        self.attention, self.mlp = Attention(d, head_dim, attend), mlp or MLP(d, 4 * d)
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -117,6 +123,37 @@ class Guess(nn.Module):
 
     def forward(self, x):  # (b, s, d)
         return self.classes(self.norm(x).mean(1))  # (b, 10)
+
+
+def causal_attention(q, k, v):
+    """Attend from each token to itself and those before it; shapes (b, heads, s, head_dim)."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class LanguageModel(nn.Module):
+    """Predicts each next character: codes (b, s) → logits (b, s, num_symbols).
+
+    `positions` (s,) says where in the whole sequence the tokens stand, 0 to s − 1 by default. `attend` is as for
+    `Attention`, causal by default; `make_mlp()` makes the MLP of each block.
+    """
+
+    def __init__(
+        self, num_symbols, d=64, head_dim=16, num_blocks=2, max_length=256, attend=causal_attention, make_mlp=None
+    ):
+        super().__init__()
+        self.embed, self.place = nn.Embedding(num_symbols, d), nn.Embedding(max_length, d)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(d, head_dim, attend, make_mlp and make_mlp()) for _ in range(num_blocks)
+        )
+        self.norm, self.logits = nn.LayerNorm(d), nn.Linear(d, num_symbols)
+
+    def forward(self, codes, positions=None):  # (b, s)
+        if positions is None:
+            positions = torch.arange(codes.shape[1], device=codes.device)
+        x = self.embed(codes) + self.place(positions)  # (b, s, d)
+        for block in self.blocks:
+            x = block(x)  # (b, s, d)
+        return self.logits(self.norm(x))  # (b, s, num_symbols)
 
 
 def mlp(d=128, num_blocks=4):

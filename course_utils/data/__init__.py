@@ -1,4 +1,4 @@
-"""The course's images, bundled or downloaded, and shuffled batches of them."""
+"""The course's images, bundled or downloaded, shuffled batches of them, and its text."""
 
 import zipfile
 import zlib
@@ -9,6 +9,9 @@ import numpy as np
 import torch
 
 from .files import DATA, DATA_SETS, folders, load_half
+from .text import Text, load_text
+
+__all__ = ["Images", "Text", "batches", "load_images", "load_text"]
 
 _NAMES = ("digits", *DATA_SETS)
 # Height (= width) and channels, which the digits take as a substitute.

@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DistributedSampler
 from torchvision import datasets
 
-from course_utils.data import Images, batches, load_images
+from course_utils.data import Images, batches, load_images, load_text
 from course_utils.data import files as datafiles
 
 REAL_MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist"
@@ -125,6 +125,32 @@ def test_damaged_digits_name_the_cure(tmp_path, monkeypatch, damage):
     monkeypatch.setattr("course_utils.data.DATA", tmp_path)
     with pytest.raises(RuntimeError, match="digits.npz is missing or damaged.*git checkout"):
         load_images()
+
+
+def test_the_text_is_split_and_read_back():
+    train, test = load_text(), load_text(train=False)
+    assert (len(train), len(test)) == (120_118, 13_347) and train.symbols == test.symbols
+    assert train.codes.dtype == torch.int64 and train.codes.shape == (120_118,)
+    assert train.decode(train.codes) + test.decode(test.codes) == (datafiles.DATA / "romeo_and_juliet.txt").read_text()
+    x, y = train.windows(5, 40, seed=3)
+    assert x.shape == y.shape == (5, 40) and torch.equal(x[:, 1:], y[:, :-1])
+    assert all(train.decode(row) in train.decode(train.codes) for row in x)
+    assert torch.equal(train.windows(5, 40, seed=3)[1], y) and not torch.equal(train.windows(5, 40, seed=4)[0], x)
+    last = {train.windows(200, len(train) - 1, seed)[1][0, -1].item() for seed in range(3)}
+    assert last == {train.codes[-1].item()}  # the longest window ends with the text
+    for length in (0, -3, len(train)):
+        with pytest.raises(ValueError, match="it must be from 1 to 120117"):
+            train.windows(1, length)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not text", "missing"])
+def test_a_damaged_text_names_the_cure(tmp_path, monkeypatch, damage):
+    whole = (datafiles.DATA / "romeo_and_juliet.txt").read_bytes()
+    if damage != "missing":
+        (tmp_path / "romeo_and_juliet.txt").write_bytes(whole[:5000] if damage == "truncated" else b"\xff" + whole)
+    monkeypatch.setattr("course_utils.data.text.DATA", tmp_path)
+    with pytest.raises(RuntimeError, match="romeo_and_juliet.txt is.*damaged.*git checkout"):
+        load_text()
 
 
 # MNIST's files
