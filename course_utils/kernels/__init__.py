@@ -6,6 +6,8 @@ runs it on `cuda_names`, and `recorder` records its memory accesses. `on_gpu` us
 be able to choose numba's simulator first.
 """
 
+import numpy
+
 from .cuda_cpp import CudaKernel
 from .for_gpu import check_compiles
 from .kernel_error import KernelError
@@ -18,3 +20,7 @@ __all__ = [
     "CudaKernel", "KernelError", "Race", "Simulated", "Touch", "check_compiles", "compile_cuda", "run", "simulate",
     "simulate_many", "simulator_in_workers",
 ]  # fmt: skip
+
+# numba-cuda 0.30, the newest, looks it up as soon as it compiles anything, and NumPy 2.5 no longer has it.
+if not hasattr(numpy, "row_stack"):
+    numpy.row_stack = numpy.vstack

@@ -46,8 +46,8 @@ _CAUSES = (
 def check_compiles(kernel, *args):
     """Compile `kernel` for a launch with `args` on a GPU; no GPU is needed.
 
-    Raises KernelError with the line if numba cannot compile it. Raises nothing if numba's installation is incomplete,
-    or if compiling takes longer than the limit.
+    Raises KernelError with the line if numba cannot compile it. Raises nothing if numba can compile no kernel at all,
+    as when a part of CUDA is missing, or if compiling takes longer than the limit.
     """
     bound = inspect.signature(kernel).bind(*args)
     bound.apply_defaults()
@@ -83,12 +83,18 @@ def _compile(pickled, args):
     kinds = [numba.typeof(arg.detach().numpy() if isinstance(arg, torch.Tensor) else arg) for arg in args]
     try:
         cuda.compile_ptx(kernel, numba.void(*kinds), cc=_CAPABILITY)
-    except (ImportError, OSError):  # a part of CUDA, such as NVVM, is missing
-        return None
     except Exception as error:  # numba's own errors, and any of its internals
+        try:
+            cuda.compile_ptx(_nothing, numba.void(), cc=_CAPABILITY)
+        except Exception:  # a part of CUDA is missing, or numba does not fit another package: not the kernel's fault
+            return None
         said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # numba colours its messages
         return _cause(said, kernel, error), [_frame(said, kernel.__code__, error.__traceback__)]
     return None
+
+
+def _nothing():
+    """A kernel that numba can compile if it can compile any."""
 
 
 def _cause(said, kernel, error):

@@ -133,7 +133,7 @@ def _tensor_messages(kinds, cluster, method, backward_products_s):
     if method.tensor_overlap:
         messages = backward = messages / method.tensor
         hides = f", sent in {method.tensor} pieces, of which products hide all but the first"
-    elif not method.sequence_parallel:  # the weights' gradients, half of these products, need no message
+    elif method.overlap and not method.sequence_parallel:  # the weights' gradients, half of these products, need none
         backward -= min(messages, backward_products_s / 2)
         hides = ", minus what the weights' gradients hide"
     lines = [

@@ -621,6 +621,31 @@ print("compiled", len({SIGNATURES!r}))
     assert done.stdout == f"compiled {len(SIGNATURES)}\n", done.stderr
 
 
+def test_what_is_wrong_with_numba_itself_is_not_the_kernels_fault():
+    pickled, args = simulator.pickled_kernel(add), (8, *(torch.zeros(8) for _ in range(3)))
+
+    def compile_without(name):
+        delattr(np, name)  # numba looks it up when it compiles something for the first time
+        return for_gpu._compile(pickled, args)
+
+    assert launch(compile_without, "row_stack", world_size=1, backend=None)[0] is None
+
+
+def test_numba_compiles_whatever_numpy_it_meets():
+    code = """
+import numpy
+vars(numpy).pop("row_stack", None)  # as in NumPy 2.5
+from course_utils import kernels
+from numba import cuda, void
+assert cuda.compile_ptx(lambda: None, void(), cc=(7, 5))
+print("compiled")
+"""
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=notebooks.ROOT, env=env, capture_output=True, text=True, timeout=250)
+    assert done.stdout == "compiled\n", done.stderr
+
+
 # ---- on the GPU, or where there is none ---------------------------------------------------------------------------
 
 

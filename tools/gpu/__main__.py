@@ -65,7 +65,8 @@ def steps():
         Step("doctor", python("-m", "course_utils.doctor")),
         Step("tests gpu", [*pytest, "-m", "gpu", *files_that_mark("gpu")]),
         *(Step(f"experiment {name}", python("-m", "tools.gpu.experiments", name), 150) for name in EXPERIMENTS),
-        *(Step(f"record {each}", python("-m", "tools.record", each), 240, needs="nbclient") for each in chapters),
+        *(Step(f"record {each}", python("-m", "tools.record", each), 240, needs="nbclient")
+          for each in chapters if each != "15"),  # it records other frameworks, which a GPU node does not have
         *(Step(f"solved {each}", python("-m", "tools.solved", each), 300, needs="nbval") for each in chapters),
         Step("tests hardware", [*pytest, "tests/hardware"]),
         Step("tests launch", [*pytest, "-n", "4", "tests/launch"], 400, needs="xdist"),
