@@ -1,6 +1,8 @@
 """Run an answer in worker processes, with a deadline."""
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..launch import NotSendable, WorkerError, launch, patiently, unannounced
@@ -16,13 +18,13 @@ DEADLINE_S = 8
 def run(judge: Callable[..., object], answer: object, *args: Any, world_size: int = 1) -> list[Any]:
     """Call `judge(answer, *args)` on each of `world_size` ranks, and return the results, one per rank.
 
-    The process group always uses gloo: the checks' tensors are small and on the CPU. Raises Wrong if `judge` does, if
+    Workers see no GPU, and the process group uses gloo: the checks' tensors are small and on the CPU. Raises Wrong if `judge` does, if
     the answer is not a function, or if it cannot be pickled. Raises WorkerError if the answer fails on a rank, or runs
     for more than DEADLINE_S seconds, not counting time in which ranks wait for a core.
     """
     expect_function(answer)
     try:
-        with unannounced(), patiently():
+        with unannounced(), patiently(), _on_the_cpu():
             done = launch(
                 _until_it_returns, judge, answer, *args, world_size=world_size, timeout=DEADLINE_S, backend="gloo"
             )
@@ -37,6 +39,20 @@ def run(judge: Callable[..., object], answer: object, *args: Any, world_size: in
         if error.is_a(Wrong):
             raise Wrong(error.message) from None
         raise
+
+
+@contextlib.contextmanager
+def _on_the_cpu() -> Iterator[None]:
+    """Launch without GPUs, to which `fully_shard` and `nn.DataParallel` would move a model, but not its labels."""
+    before = os.environ.get("COURSE_DEVICE")
+    os.environ["COURSE_DEVICE"] = "cpu"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COURSE_DEVICE"]
+        else:
+            os.environ["COURSE_DEVICE"] = before
 
 
 def _until_it_returns(judge, answer, *args):

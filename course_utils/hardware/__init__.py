@@ -124,6 +124,8 @@ def choose_backend(world_size: int, backend: str | None = "auto") -> Placement:
         note = f"{workers} on the CPU{means.lstrip(',')}{_sharing_of_cores(world_size)}{too_small}"
     elif world_size == 1:
         note = f"{workers} that can use one GPU{means}"
+    elif num_gpus > world_size and backend != "nccl":  # each sees all of them
+        note = f"{workers} that can use {num_gpus} GPUs{means}"
     elif num_gpus >= world_size:
         note = f"{workers} that can use one GPU each{means}"
     else:
@@ -265,7 +267,7 @@ def describe(full: bool = False) -> str:
     note = choose_backend(default_world_size()).note
     if full:
         why = _why_no_gpu()
-        lines = full_lines(_usable_gpus(), why[0].upper() + why[1:], note)
+        lines = full_lines(_usable_gpus(), why[0].upper() + why[1:], note, choose_backend(4).note)
     else:
         lines = [_short_line(note)]
     reason = nvml.problem()

@@ -8,7 +8,7 @@ from . import nvml
 from .host import cpu_name, memory_bytes, num_cores
 
 
-def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) -> list[str]:
+def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str, four_note: str) -> list[str]:
     """The machine in rows, then what each chapter shows on it.
 
     `found` are the GPUs the course uses, `why_no_gpu` says why if there are none, and `default_note` says where
@@ -43,7 +43,7 @@ def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str) 
         ("Backends", _backends(len(found))),
     ]
     lines = [f"{name:<12}  {what}" for name, what in rows]
-    rows = [(f"{part:<5}{chapters}", what) for part, chapters, what in _chapters(len(found), default_note)]
+    rows = [(f"{part:<5}{chapters}", what) for part, chapters, what in _chapters(len(found), default_note, four_note)]
     return [*lines, "", "What each chapter shows on this machine", *(f"{name:<12}  {what}" for name, what in rows)]
 
 
@@ -74,7 +74,7 @@ def _backends(num_gpus: int) -> str:
     return f"NCCL with up to {count(num_gpus, 'worker')}; gloo with any number, on GPU or CPU"
 
 
-def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
+def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[str, str, str]]:
     """A list of (part, chapters, what runs) for all chapters.
 
     Every method gives correct results on any machine, so this is about timings.
@@ -99,11 +99,18 @@ def _chapters(num_gpus: int, default_note: str) -> list[tuple[str, str, str]]:
         ]
         shared = "the one GPU stands for each device: right answers, not speed"
         several = [("II", "05–07", shared if num_gpus == 1 else f"up to {num_gpus} GPUs, a device each")]
+    if 0 < num_gpus < 4:
+        part_three = [
+            ("III", "08, 09", four_note),
+            ("", "10, 12", "on the CPU: their 4 workers need a GPU each"),
+            ("", "11", default_note),
+        ]
+    else:
+        part_three = [("III", "08–12", default_note)]
     return [
         *one,
         *several,
-        ("III", "08–12", default_note),
-        *([("", "10, 12", "on the CPU: their 4 workers need a GPU each")] if 0 < num_gpus < 4 else []),
+        *part_three,
         ("IV", "13–19", "groups of processes stand for machines"),
     ]
 

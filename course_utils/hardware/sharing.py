@@ -32,8 +32,8 @@ _own = set()  # tickets of this process: opening and closing one would release i
 def reserve(name, world_size, device_type, pause=time.sleep, until=""):
     """Wait for this launch's turn; yields the environment variables that assign GPUs to its workers.
 
-    Does nothing unless COURSE_SHARED=1. Takes the free visible GPUs with the most free memory: one per rank, or one for
-    all ranks if there are fewer GPUs than ranks. Resources go to launches in the order of their requests. While
+    Does nothing unless COURSE_SHARED=1. Takes the free visible GPUs with the most free memory: one per rank, or all if
+    there are fewer GPUs than ranks. Resources go to launches in the order of their requests. While
     waiting, it prints whom it waits for and calls `pause(seconds)`. `until` tells others when this launch ends, if it
     does not end by itself.
     """
@@ -42,7 +42,7 @@ def reserve(name, world_size, device_type, pause=time.sleep, until=""):
         return
     gpus = visible_gpus() if device_type == "cuda" else ()
     resources = [gpu.uuid for gpu in gpus] or ["cpu"]
-    wanted = world_size if len(gpus) >= world_size else 1
+    wanted = min(world_size, len(resources))
     said = None
     notebook = os.path.basename(os.environ.get("JPY_SESSION_NAME", ""))[:60]  # the notebook's path, set by Jupyter
     who = f"{_user()} runs {name} (process {os.getpid()}){f' in {notebook}' if notebook else ''}"

@@ -375,10 +375,12 @@ def test_one_machine_says_the_same_everywhere(node, name):
         backend, device_type = "nccl" if "NCCL" in note else "gloo", "cuda" if on_gpu else "cpu"
         assert placed == hardware.Placement(backend, device_type, note, world_size)
     default = notes[hardware.default_world_size()]
-    assert f"By default launch starts {default}." in line and f"III  08–12    {default}\n" in full
+    assert f"By default launch starts {default}." in line
+    assert re.search(rf"^(III  08–12|     11   )    {re.escape(default)}$", full, re.MULTILINE)
     assert ("Note: " in line) == (problem is not None) and (problem or "") in line and (problem or "")[1:] in full
     count = len(hardware.gpus())
     assert ("10, 12   on the CPU: their 4 workers" in full) == (0 < count < 4)
+    assert (f"III  08, 09   {notes[4]}\n" in full) == (0 < count < 4)
     assert {str(each) for each in hardware.devices(8)} == ({f"cuda:{i}" for i in range(count)} or {"cpu"})
     assert hardware.num_devices() == (count or 2)
     rows = [row for row in (REPO / "README.md").read_text().splitlines() if re.match(rf"\|.*\b{name}\b.*\|.*\|$", row)]
@@ -419,7 +421,7 @@ def test_a_bad_cap_is_refused(monkeypatch, cap):
         (1, 4, "auto", ("gloo", "cuda", "4 workers that can share one GPU, with gloo" + SHARED)),
         (2, 3, "auto", ("gloo", "cuda", "3 workers that can share 2 GPUs, with gloo" + SHARED)),
         (8, 8, "auto", ("nccl", "cuda", "8 workers that can use one GPU each, with NCCL for GPU tensors")),
-        (8, 2, "gloo", ("gloo", "cuda", "2 workers that can use one GPU each, with gloo")),
+        (8, 2, "gloo", ("gloo", "cuda", "2 workers that can use 8 GPUs, with gloo")),
         (8, 8, None, (None, "cuda", "8 workers that can use one GPU each" + OWN)),
     ],
 )

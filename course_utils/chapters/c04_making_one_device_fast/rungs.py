@@ -35,9 +35,11 @@ def multiplied_formats(device):
 def not_here(device):
     """Return {rung of chapter 04: why it does not run on `device`}.
 
-    On a GPU, torch.compile needs Triton and a C compiler.
+    On a GPU, torch.compile needs Triton, which begins with Volta, and a C compiler.
     """
     if torch.device(device).type == "cuda":
+        if torch.cuda.get_device_capability(device) < (7, 0):
+            return {"7 torch.compile": "Triton needs a GPU of compute capability 7.0 or newer"}
         return {} if _compiles() else {"7 torch.compile": "it needs Triton, gcc and Python.h"}
     reasons = {"2 pinned, prefetch": "no GPU to copy to", "7 torch.compile": "too slow to compile for a CPU"}
     return reasons if fast_dtype(device) else {**reasons, "4 mixed precision": "this CPU has no 16-bit instructions"}

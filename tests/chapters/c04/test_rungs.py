@@ -56,7 +56,9 @@ def test_a_gpu_compiles_with_a_compiler_headers_and_triton_only(missing, monkeyp
     monkeypatch.setattr(rungs.shutil, "which", lambda name: name if name == "gcc" != missing else None)
     monkeypatch.setattr(rungs.importlib.util, "find_spec", lambda name: name != missing or None)
     with PlayedGpus():
-        assert list(rungs.not_here("cuda")) == (["7 torch.compile"] if missing else [])
+        for capability in ((6, 1), (7, 0)):  # Triton has nothing for Pascal
+            torch.cuda.get_device_capability = lambda device: capability
+            assert list(rungs.not_here("cuda")) == (["7 torch.compile"] if missing or capability < (7, 0) else [])
 
 
 def test_the_peak_is_that_of_the_whole_step():
