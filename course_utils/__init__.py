@@ -4,6 +4,7 @@ from .chapter import describe
 from .checks import check
 from .hardware import rank_device
 from .launch import Nodes, Ranks, Slurm, WorkerError, latest_run, launch, log
+from .predictions import compare, predict
 from .processes import terminal
 
 __all__ = [
@@ -12,10 +13,12 @@ __all__ = [
     "Slurm",
     "WorkerError",
     "check",
+    "compare",
     "describe",
     "latest_run",
     "launch",
     "log",
+    "predict",
     "rank_device",
 ]
 
