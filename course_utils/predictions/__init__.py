@@ -1,8 +1,7 @@
 """Predictions that a student makes before a measurement, kept for the whole course and compared with what came out.
 
-    my_seconds = predict("How long until four workers hold their sum?", unit="s", chapter=0)  # a value or None
-    …                                                                                          # the measurement
-    compare(my_seconds=median_s)                           # notes it, before the figure shows both
+    my_seconds = predict("How long until four workers hold their sum?", unit="s", chapter=0)  # a value, or None
+    reveal(my_seconds=median_s)  # in the cell that measures, before it shows anything
 
 They are kept in `predictions.json` in the folder of the notebook, the student's own copy.
 """
@@ -13,7 +12,7 @@ from .. import notebook
 from .prediction import Prediction, name_on_the_left
 from .prediction import all_measured as all_measured  # for chapter 19
 
-__all__ = ["all_measured", "compare", "predict"]
+__all__ = ["all_measured", "predict", "reveal"]
 
 _made = {}  # the predictions of this notebook: name of the variable → Prediction
 
@@ -43,8 +42,8 @@ def predict(question, answer=None, *, unit="", choices=(), chapter=None):
     return made.value
 
 
-def compare(**measured):
-    """Note what came out beside what was predicted: `compare(my_seconds=0.21)`, in the cell that measures.
+def reveal(**measured):
+    """Note what came out beside what was predicted: `reveal(my_seconds=0.21)`, in the cell that measures.
 
     Where there is a prediction, this prints both. Where there is none, the first call shows the field again and ends
     the cell with one line, so that the cell does not show its result; run again, it does. That happens only if a

@@ -1,4 +1,4 @@
-"""What `predict` and `compare` do in a kernel: asked for, remembered, compared, skipped, and never in the way."""
+"""What `predict` and `reveal` do in a kernel: asked for, remembered, compared, skipped, and never in the way."""
 
 import json
 
@@ -6,15 +6,15 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from course_utils.predictions import compare, predict
+from course_utils.predictions import predict, reveal
 from course_utils.predictions.prediction import off_by
 
 SETUP = """import os
 os.environ.pop("PYTEST_CURRENT_TEST", None)
-from course_utils import compare, predict
+from course_utils import predict, reveal
 from course_utils.predictions import _made, all_measured, field"""
 ASK = "my_times = predict('How many times as fast?', unit='times', chapter=9)"
-MEASURE = "compare(my_times=2)\nprint('the result,', my_times)"
+MEASURE = "reveal(my_times=2)\nprint('the result,', my_times)"
 UNTYPED = "the result, None\n"
 
 
@@ -86,7 +86,7 @@ def test_the_measuring_cell_asks_once(notebook):
 
 def test_two_questions_are_asked_for_together(notebook):
     show(notebook, f"{ASK}\nmy_winner = predict('Which way?', choices=('ring', 'tree'), chapter=9)")
-    measure = "compare(my_times=2, my_winner='ring')"
+    measure = "reveal(my_times=2, my_winner='ring')"
     assert notebook.fail(measure).values == ["", ""]
     enter(notebook, "tree", "my_winner")
     assert notebook.run(measure).stdout == "You predicted “tree”, and here it is “ring”.\n"
@@ -137,7 +137,7 @@ def test_under_test_nothing_is_remembered(notebook):
     tested = "os.environ['COURSE_PANEL'] = '0'\ntry:\n    {}\nfinally: os.environ['COURSE_PANEL'] = '1'"
     outcome = notebook.type_into(tested.format(ASK + "; print(my_times, all_measured())"), lambda prompt: None)
     assert (outcome.stdout, outcome.values) == ("None []\n", [])
-    outcome = notebook.run(tested.format(ASK.replace("fast?'", "fast?', 3") + "; compare(my_times=2)"))
+    outcome = notebook.run(tested.format(ASK.replace("fast?'", "fast?', 3") + "; reveal(my_times=2)"))
     assert outcome.stdout == "You predicted 3 times, and here it is 2 times: off by a factor of 1.50.\n"
     assert on_disk(notebook) == before
 
@@ -198,10 +198,10 @@ def test_an_answer_that_is_no_choice():
 def test_outside_a_notebook_only_the_call_counts(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     my_ms = predict("How long?", unit="ms")
-    compare(my_ms=3)
+    reveal(my_ms=3)
     assert my_ms is None and capsys.readouterr().out == ""
     my_ms = predict("How long?", 2, unit="ms")
-    compare(my_ms=3, not_a_prediction=4)
+    reveal(my_ms=3, not_a_prediction=4)
     assert my_ms == 2
     assert capsys.readouterr().out == "You predicted 2 ms, and here it is 3 ms: off by a factor of 1.50.\n"
     assert not list(tmp_path.iterdir())
