@@ -15,6 +15,13 @@ def is_watched():
     return is_kernel()
 
 
+def is_typed_into():
+    """Return whether the front end that runs this cell lets its reader type: papermill, nbclient and nbval do not."""
+    shell = sys.modules["IPython"].get_ipython() if is_kernel() else None
+    request = shell.kernel.get_parent("shell") if shell is not None else {}
+    return bool((request or {}).get("content", {}).get("allow_stdin"))
+
+
 def is_in_cell():
     """Return whether this thread runs a cell and may add to its output; a widget's callback may run in another."""
     return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,101 @@
+"""The field below a question, and whether the student had time to type into it."""
+
+from __future__ import annotations
+
+import html
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+IDLE_S = 2.0  # Run All leaves less between two cells; whoever reads a question, more
+
+
+class Field:
+    """Widgets that ask for a number or a choice; what is typed goes to `prediction.answer`."""
+
+    def __init__(self, prediction: Prediction):
+        import ipywidgets
+
+        self._prediction = prediction
+        look = {"description": "Your prediction:", "style": {"description_width": "initial"}}
+        if prediction.choices:
+            options = [("choose", None), *((str(each), each) for each in prediction.choices)]
+            self._input = ipywidgets.Dropdown(options=options, value=prediction.value, **look)
+        else:
+            value = "" if prediction.value is None else f"{prediction.value:.12g}"
+            hint = "a number, then Enter"
+            self._input = ipywidgets.Text(value, placeholder=hint, continuous_update=False, **look)
+        self._input.observe(self._take, "value")
+        skip = ipywidgets.Button(description="Skip", tooltip="no prediction", layout={"width": "max-content"})
+        skip.on_click(lambda _: self._answer(None))
+        question = ipywidgets.HTML(html.escape(prediction.question))
+        row = ipywidgets.HBox([self._input, ipywidgets.HTML(html.escape(prediction.unit)), skip])
+        self._status = ipywidgets.HTML()
+        self._box = ipywidgets.VBox([question, row, self._status])
+        # A link that the browser keeps: as soon as it draws widgets, it copies True to `drawn`, and tells the kernel.
+        source, self._drawn = ipywidgets.Checkbox(True), ipywidgets.Checkbox(False)
+        self._link = ipywidgets.jsdlink((source, "value"), (self._drawn, "value"))
+        if prediction.value is not None or prediction.is_skipped:
+            self._say("Remembered." if prediction.value is not None else "Skipped.")
+
+    def show(self):
+        """Display the field, once more if it is displayed already; nothing is left of it where widgets are unknown."""
+        from IPython.display import display
+
+        _watch_the_kernel()
+        display(self._box._repr_mimebundle_() | {"text/plain": ""}, raw=True)
+
+    def is_drawn(self):
+        """Return whether a front end has drawn widgets."""
+        return self._drawn.value
+
+    def _take(self, change):
+        typed = change["new"]
+        if typed is None or typed == "":
+            return
+        try:
+            value = typed if self._prediction.choices else self._prediction.understood(float(typed))
+        except ValueError:
+            self._say(f"“{html.escape(typed)}” is not a number: write it like 0.2, 1500 or 1e-3.")
+            return
+        self._answer(value)
+
+    def _answer(self, value):
+        self._say("Skipped." if value is None else "Remembered.")
+        self._prediction.answer(value, self._say)
+
+    def _say(self, text):
+        self._status.value = f'<span role="status">{text}</span>'
+
+
+_ended_s = None  # when the last cell ended
+_idle_s = 0.0  # how long the kernel had nothing to do before the cell that runs
+
+
+def _watch_the_kernel():
+    """Note from now on when cells begin and end."""
+    from IPython import get_ipython
+
+    global _ended_s
+    if _ended_s is None:
+        _ended_s = time.monotonic()
+        events = get_ipython().events
+        events.register("pre_run_cell", _begin)
+        events.register("post_run_cell", _end)
+
+
+def _begin(_):
+    global _idle_s
+    _idle_s = time.monotonic() - _ended_s
+
+
+def _end(_):
+    global _ended_s
+    _ended_s = time.monotonic()
+
+
+def ran_by_itself():
+    """Return whether the cell that runs was not queued behind another one."""
+    return _idle_s >= IDLE_S
