@@ -30,6 +30,7 @@ def keep(name, values):
     """Store `values` as this machine's record `name` while `make record` runs the notebook; otherwise only check them.
 
     `values` is a dict of numbers, text, True, False, None, and lists and dicts of these; tuples are read back as lists.
+    A notebook that keeps to the CPU of a machine with GPUs stores nothing, since its values would be read as a GPU's.
 
     Raises ValueError for a name that is not a lower-case word, for a name already used in the same recording, and for
     nan or inf; TypeError for other values, which JSON cannot represent.
@@ -40,6 +41,9 @@ def keep(name, values):
     _require_json(values, name)
     folder = os.environ.get("COURSE_RECORD")
     if not folder:
+        return
+    if os.environ.get("COURSE_RECORD_OF", hardware.machine()) != hardware.machine():
+        print(f"not recorded: {name!r} was measured on {hardware.machine()}")
         return
     path = Path(folder) / f"{name}.json"
     if path.exists():

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbstripout import strip_output
 
+from course_utils import hardware
 from course_utils.grade.chapter_cells import (  # noqa: F401
     IN_RANKS,
     answer_and_check,
@@ -244,6 +245,7 @@ def execute(nb, folder=NOTEBOOKS, timeout_s=CELL_TIMEOUT_S, keep_in=None):
     env.pop("COURSE_STRICT", None)
     env["COURSE_PANEL"] = "0"  # nobody watches it
     env["COURSE_RECORD"] = str(keep_in or "")
+    env["COURSE_RECORD_OF"] = hardware.machine()
     started = []
     client = NotebookClient(
         nb,

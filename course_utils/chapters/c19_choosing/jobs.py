@@ -30,9 +30,12 @@ def held(model, x, y):
     return alive.held_bytes(parameters, optimizer) | {"activations": activations[-1], "peak": peak}
 
 
-def training_step(model, x, y, num_parts=1):
-    """Return a function that trains `model` with Adam for one step on `x, y`, in `num_parts` micro-batches."""
-    optimizer = torch.optim.Adam(model.parameters())
+def training_step(model, x, y, num_parts=1, foreach=None):
+    """Return a function that trains `model` with Adam for one step on `x, y`, in `num_parts` micro-batches.
+
+    `foreach=False` updates one parameter after another, as DTensors among other tensors need on GPUs.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), foreach=foreach)
 
     def step():
         optimizer.zero_grad()

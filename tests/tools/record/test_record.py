@@ -13,6 +13,7 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from course_utils import hardware, recorded
+from tests.helpers import machines
 from tools import notebooks
 from tools.record import __main__ as record
 from tools.record import keeping as records
@@ -204,6 +205,21 @@ def test_a_name_is_kept_once(tmp_path, monkeypatch):
         recorded.keep("curve", {"x": 2})
     assert os.listdir(tmp_path) == ["curve.json"]
     assert json.loads((tmp_path / "curve.json").read_text()) == {"x": [1, None, True, "é"], "y": {"z": 0.5}}
+
+
+def test_a_notebook_that_keeps_to_the_cpu_beside_a_gpu_records_nothing(tmp_path, monkeypatch, capsys):
+    played = pytest.MonkeyPatch()
+    machines.play(played, "T4")
+    gpu = hardware.machine()
+    monkeypatch.setenv("COURSE_RECORD", str(tmp_path))
+    monkeypatch.setenv("COURSE_RECORD_OF", gpu)
+    monkeypatch.setenv("COURSE_DEVICE", "cpu")
+    recorded.keep("curve", {"x": 1})
+    assert os.listdir(tmp_path) == [] and "not recorded: 'curve' was measured on" in capsys.readouterr().out
+    monkeypatch.delenv("COURSE_DEVICE")
+    recorded.keep("curve", {"x": 1})
+    played.undo()
+    assert os.listdir(tmp_path) == ["curve.json"]
 
 
 # elsewhere
