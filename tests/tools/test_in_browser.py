@@ -1,4 +1,4 @@
-"""What moves, moved in JupyterLab in a browser: controls, predictions, the panel of a launch, the stop button, both themes."""
+"""What moves, in JupyterLab in a browser: controls, predictions, a launch's panel, the stop button, both themes."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from course_utils.predictions.field import IDLE_S
 from tests.helpers.lab_page import cells_of, lab, needs_browser
 from tools import browser as chromium
 
@@ -47,7 +48,7 @@ TRAIN = """def train(num_steps, bad_step=None):
 
 """
 PREDICT = [
-    "from course_utils import plots, predict, reveal\nfrom course_utils.predictions import field\nfield.IDLE_S",
+    "from course_utils import plots, predict, reveal",
     "my_times = predict('How many times as fast?', unit='times', chapter=9)",
     "reveal(my_times=4)\nplots.lines({'times': ([1, 2], [2, 4])}, 'workers', 'times', 'A line.', source='counted', "
     "prediction={2: my_times})",
@@ -176,7 +177,7 @@ def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(page):
         assert not chromium.barriers(page.page)
 
 
-ASKED = "your prediction first"
+ASKED = "Predict first: answer above"
 
 
 def test_a_prediction_is_typed_remembered_and_drawn(page):
@@ -186,7 +187,7 @@ def test_a_prediction_is_typed_remembered_and_drawn(page):
     assert ASKED not in figure.inner_text() + page.output(4).inner_text()
     box = page.output(1).get_by_label("Your prediction:")
     expect(box).to_be_visible()
-    page.page.wait_for_timeout(1000 * float(page.output(0).inner_text()) + 500)  # in which somebody reads
+    page.page.wait_for_timeout(1000 * IDLE_S + 500)  # in which somebody reads
     page.run_cell(2)
     expect(figure).to_contain_text(ASKED)
     expect(figure.get_by_label("Your prediction:")).to_be_visible()  # the field again
@@ -206,7 +207,7 @@ def test_a_prediction_is_typed_remembered_and_drawn(page):
     assert star not in figure.inner_text()
     page.output(3).get_by_role("button", name="Skip").click()
     expect(page.output(3)).to_contain_text("Skipped.")
-    page.page.wait_for_timeout(1000 * float(page.output(0).inner_text()) + 500)
+    page.page.wait_for_timeout(1000 * IDLE_S + 500)
     page.run_cell(4)
     expect(page.output(4)).to_have_text("the ring")
     page.output(3).get_by_label("Your prediction:").select_option("tree")
