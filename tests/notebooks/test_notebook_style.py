@@ -358,7 +358,8 @@ def predictions_are_asked_for_and_revealed(chapter):
     asked = set()
     for i, cell in chapter.code:
         source = notebooks.of_notebook(cell.source)
-        for name, question, number in re.findall(r"^(\w*) ?=? ?predict\((.*?), chapter=(\d+)\)", source, re.MULTILINE):
+        calls = re.findall(r"^(\w+) = predict\((.*?), chapter=(\d+)\)", source, re.MULTILINE | re.DOTALL)
+        for name, question, number in calls:
             asked.add(name)
             if int(number) != chapter.number:
                 yield f"cell {i} asks {question} for chapter {number}: it is chapter {chapter.number}"
