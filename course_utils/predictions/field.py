@@ -21,8 +21,9 @@ class Field:
         self._prediction = prediction
         look = {"description": "Your prediction:", "style": {"description_width": "initial"}}
         if prediction.choices:
-            options = [("choose", None), *((str(each), each) for each in prediction.choices)]
-            self._input = ipywidgets.Dropdown(options=options, value=prediction.value, **look)
+            options = [("choose one", ""), *((str(each), each) for each in prediction.choices)]
+            value = "" if prediction.value is None else prediction.value
+            self._input = ipywidgets.Dropdown(options=options, value=value, **look)
         else:
             value = "" if prediction.value is None else f"{prediction.value:.12g}"
             hint = "a number, then Enter"
@@ -53,7 +54,7 @@ class Field:
 
     def _take(self, change):
         typed = change["new"]
-        if typed is None or typed == "":
+        if typed == "":
             return
         try:
             value = typed if self._prediction.choices else self._prediction.understood(float(typed))

@@ -12,17 +12,14 @@ from . import kept
 from .field import Field, ran_by_itself
 
 SKIP = "skip"
-_FIRST = (
-    "your prediction first: type it into the field above, and run this cell again. "
-    "(Without one, run it again all the same.)"
-)
+_FIRST = "answer above and run this cell again, or just run it again."
 
 
 class PredictFirst(Exception):
     """Ends a cell that would show a result before the student has predicted it; shown as one line."""
 
     def _render_traceback_(self):  # IPython's hook
-        return [f"\x1b[31mPredict\x1b[0m: {self}"]
+        return [f"\x1b[31mPredict first\x1b[0m: {self}"]
 
 
 @dataclass

@@ -58,6 +58,28 @@ class Page:
         self.wait_for_end(timeout_ms)
         return self
 
+    def run_cell(self, i, timeout_ms=60_000):
+        """Run the part's i-th cell alone, and wait for its end."""
+        prompt = self.cell(i).locator(".jp-InputPrompt")
+        before = prompt.inner_text()
+        prompt.click()
+        self.page.keyboard.press("Control+Enter")
+        self.page.wait_for_function(
+            """([node, before]) => node.innerText != before && !node.innerText.includes("*")""",
+            arg=[prompt.element_handle(), before],
+            timeout=timeout_ms,
+        )
+
+    def restart(self, timeout_ms=60_000):
+        """Restart the kernel by its button, whatever runs."""
+        self.page.click('[data-jp-item-name="restart"]')
+        self.page.click(".jp-Dialog .jp-mod-accept")
+        self.page.wait_for_selector(".jp-Dialog", state="detached")
+        self.page.wait_for_function(
+            """() => ![...document.querySelectorAll(".jp-InputPrompt")].some(n => n.innerText.includes("*"))""",
+            timeout=timeout_ms,
+        )
+
     def wait_for_end(self, timeout_ms=60_000):
         """Until the last cell that ran has a number and none has a star."""
         self.page.wait_for_function(

@@ -353,6 +353,22 @@ def nothing_depends_on_an_answer(chapter):
 
 
 @rule
+def predictions_are_asked_for_and_revealed(chapter):
+    """`reveal` ignores names that no `predict` has set, since a student may rename a variable: a chapter may not."""
+    asked = set()
+    for i, cell in chapter.code:
+        source = notebooks.of_notebook(cell.source)
+        calls = re.findall(r"^(\w+) = predict\((.*?), chapter=(\d+)\)", source, re.MULTILINE | re.DOTALL)
+        for name, question, number in calls:
+            asked.add(name)
+            if int(number) != chapter.number:
+                yield f"cell {i} asks {question} for chapter {number}: it is chapter {chapter.number}"
+        for arguments in re.findall(r"^ *reveal\((.*)\)", source, re.MULTILINE):
+            for name in set(re.findall(r"(\bmy_\w+)=", arguments)) - asked:
+                yield f"cell {i} reveals {name}, which no cell before it predicts"
+
+
+@rule
 def file_is_normalised(chapter):
     text = chapter.path.read_text(encoding="utf-8")
     if text == notebooks.dumps(notebooks.normalise(nbformat.reads(text, as_version=4))):
@@ -560,6 +576,8 @@ BREACHES = [
             nb.cells[-1].update(source="print(x)"),
         ),
     ),
+    (predictions_are_asked_for_and_revealed, put(PLAIN, source="reveal(my_ms=3)")),
+    (predictions_are_asked_for_and_revealed, put(PLAIN, source="my_ms = predict('How long?', chapter=4)")),
     (file_is_normalised, put(PLAIN, metadata={"collapsed": True})),
     (file_is_normalised, lambda nb, path: nb.metadata.language_info.update(version="3.12.1")),
     (file_is_normalised, put(PLAIN, outputs=[STREAM, STREAM])),

@@ -78,7 +78,7 @@ def test_the_measuring_cell_asks_once(notebook):
     show(notebook)
     outcome = notebook.fail(MEASURE)
     assert (outcome.stdout, outcome.values) == ("", [""])  # the field again, and not the result
-    assert outcome.shown.startswith("Predict: your prediction first") and "\n" not in outcome.shown
+    assert outcome.shown.startswith("Predict first: answer above") and "\n" not in outcome.shown
     assert notebook.run(MEASURE).stdout == UNTYPED
     enter(notebook, "2")
     assert "off by a factor of 1.00." in notebook.run(MEASURE).stdout

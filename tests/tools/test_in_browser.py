@@ -1,10 +1,12 @@
-"""What moves, moved in JupyterLab in a browser: controls, the panel of a launch, the stop button, both themes."""
+"""What moves, in JupyterLab in a browser: controls, predictions, a launch's panel, the stop button, both themes."""
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import expect
 
+from course_utils.predictions.field import IDLE_S
 from tests.helpers.lab_page import cells_of, lab, needs_browser
 from tools import browser as chromium
 
@@ -45,7 +47,16 @@ TRAIN = """def train(num_steps, bad_step=None):
         log(loss=loss.item(), samples=len(images), total=num_steps)
 
 """
+PREDICT = [
+    "from course_utils import plots, predict, reveal",
+    "my_times = predict('How many times as fast?', unit='times', chapter=9)",
+    "reveal(my_times=4)\nplots.lines({'times': ([1, 2], [2, 4])}, 'workers', 'times', 'A line.', source='counted', "
+    "prediction={2: my_times})",
+    "my_way = predict('Which way?', choices=('ring', 'tree'), chapter=9)",
+    "reveal(my_way='ring')\nprint('the ring')",
+]
 PARTS = {chapter: cells_of(chapter, text) for chapter, (text, _) in CONTROLS.items()} | {
+    "predict": PREDICT,
     "ranks": [
         "from course_utils import Ranks, check\nranks = Ranks(3)",
         "%%ranks\nprint('here')\nrank * 2",
@@ -166,6 +177,62 @@ def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(page):
         assert not chromium.barriers(page.page)
 
 
+ASKED = "Predict first: answer above"
+
+
+def test_a_prediction_is_typed_remembered_and_drawn(page):
+    page.part("predict").run(120_000)  # as Run All does
+    figure, star = page.output(2), "(No prediction was made.)"
+    expect(figure).to_contain_text(f"Figure: A line. {star}")
+    assert ASKED not in figure.inner_text() + page.output(4).inner_text()
+    box = page.output(1).get_by_label("Your prediction:")
+    expect(box).to_be_visible()
+    page.page.wait_for_timeout(1000 * IDLE_S + 500)  # in which somebody reads
+    page.run_cell(2)
+    expect(figure).to_contain_text(ASKED)
+    expect(figure.get_by_label("Your prediction:")).to_be_visible()  # the field again
+    expect(figure.locator("img")).to_have_count(0)  # and not the result
+    page.shot("predict_first")
+    page.run_cell(2)
+    expect(figure).to_contain_text(star)
+    box.fill("about 2")
+    box.press("Enter")
+    expect(page.output(1)).to_contain_text("is not a number")
+    box.fill("2")
+    box.press("Enter")
+    expect(page.output(1)).to_contain_text("Remembered.")
+    page.run_cell(2)
+    expect(figure).to_contain_text("You predicted 2 times, and here it is 4 times: off by a factor of 2.00.")
+    expect(figure.locator("img")).to_be_visible()
+    assert star not in figure.inner_text()
+    page.output(3).get_by_role("button", name="Skip").click()
+    expect(page.output(3)).to_contain_text("Skipped.")
+    page.page.wait_for_timeout(1000 * IDLE_S + 500)
+    page.run_cell(4)
+    expect(page.output(4)).to_have_text("the ring")
+    page.output(3).get_by_label("Your prediction:").select_option("tree")
+    expect(page.output(3)).to_contain_text("Remembered.")
+    for theme in ("Dark", "Light"):
+        page.use_theme(theme)
+        page.shot(f"predict_{theme.lower()}")
+        assert not chromium.barriers(page.page)
+    assert not page.complaints
+
+
+def test_predictions_are_remembered_after_a_restart(page):
+    page.part("predict")
+    page.restart()
+    page.run(120_000)
+    expect(page.output(1).get_by_label("Your prediction:")).to_have_value("2")
+    expect(page.output(2)).to_contain_text("You predicted 2 times")
+    expect(page.output(4)).to_contain_text("You predicted “tree”, and here it is “ring”.")
+    kept = json.loads((page.folder / "predictions.json").read_text())
+    assert {name: (entry["predicted"], entry["measured"]) for name, entry in kept["09"].items()} == {
+        "my_times": (2.0, 4.0),
+        "my_way": ("tree", "ring"),
+    }
+
+
 def test_the_stop_button_and_a_restart(page):
     page.part("endless")
     page.start()
@@ -179,13 +246,7 @@ def test_the_stop_button_and_a_restart(page):
     page.shot("interrupted")
     page.start()
     page.output(1).locator("progress").first.wait_for(timeout=SOON_MS)
-    page.page.click('[data-jp-item-name="restart"]')
-    page.page.click(".jp-Dialog .jp-mod-accept")
-    page.page.wait_for_selector(".jp-Dialog", state="detached")
-    page.page.wait_for_function(
-        """() => ![...document.querySelectorAll(".jp-InputPrompt")].some(n => n.innerText.includes("*"))""",
-        timeout=SOON_MS,
-    )
+    page.restart()
 
 
 def test_the_panel_moves_and_leaves_its_table(page):

@@ -155,7 +155,7 @@ def copy_course(work, paths):
         if entry.name not in ("notebooks", "build") and not entry.name.startswith("."):
             (work / entry.name).symlink_to(entry)
     for entry in notebooks.NOTEBOOKS.iterdir():
-        if entry.suffix != ".ipynb" and not entry.name.startswith("."):
+        if entry.suffix != ".ipynb" and not entry.name.startswith(".") and not entry.match(working_copy.PREDICTIONS):
             (work / "notebooks" / entry.name).symlink_to(entry)
     for path in paths:
         write_whole(working_copy.without_outputs(path), work / "notebooks" / path.name)

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "notebooks"
 # In the copy: for each course file the names under which it was handed out, oldest first, with a digest of each.
 HANDED_OUT = ".handed_out.json"
+# What somebody who works in the course itself has predicted there; each copy has its student's own.
+PREDICTIONS = "predictions*.json"
 
 
 def place():
@@ -62,7 +64,8 @@ def _files(course):
     """The course's files, without leftovers of running them."""
     for path in sorted(course.rglob("*")):
         parts = path.relative_to(course).parts
-        if path.is_file() and not any(part.startswith((".", "__")) for part in parts):
+        is_leftover = path.match(PREDICTIONS) or any(part.startswith((".", "__")) for part in parts)
+        if path.is_file() and not is_leftover:
             yield path
 
 

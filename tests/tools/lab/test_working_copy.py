@@ -102,6 +102,17 @@ def test_a_notebook_that_was_only_opened_or_only_run(course, copy):
     assert source(copy / "00_start.ipynb") == "new" and source(copy / "01_next.ipynb") == "y = 1"
 
 
+def test_predictions_are_each_students_own(course, copy):
+    (course / "predictions.json").write_text("of whoever works in the course itself")
+    (course / "predictions_damaged.json").write_text("theirs, too")
+    (copy / "predictions.json").write_text("the student's")
+    write(course / "00_start.ipynb", "x = 2")
+    assert working_copy.bring_up_to_date(copy, course) == []
+    assert source(copy / "00_start.ipynb") == "x = 2"
+    assert (copy / "predictions.json").read_text() == "the student's"
+    assert names(copy) == ["00_start.ipynb", "01_next.ipynb", "predictions.json", "solutions/00_start.py"]
+
+
 def test_new_outputs_alone_are_no_newer_version(course, copy):
     write(copy / "00_start.ipynb", "x = 'mine'")
     write(course / "00_start.ipynb", "x = 1", "recorded on another machine")
@@ -174,6 +185,8 @@ def test_a_pull_that_changes_a_begun_chapter_succeeds(course, tmp_path):
     copy = clone / "my_course"
     working_copy.bring_up_to_date(copy, clone / "notebooks")
     write(copy / "00_start.ipynb", "x = 'mine'", "mine")
+    for folder in (copy, clone / "notebooks"):
+        (folder / "predictions.json").write_text("{}")
     assert git("status", "--short", folder=clone) == ""
     write(course / "00_start.ipynb", "x = 2", "new")
     git("commit", "-qam", "second")
