@@ -93,14 +93,14 @@ class _SumParts(torch.autograd.Function):
 
 def _gather(part, dim, group):
     parts = part.new_empty(dist.get_world_size(group), *part.shape)
-    dist.all_gather_into_tensor(parts, part.detach().contiguous(), group=group)
+    dist.all_gather_into_tensor(parts.view(-1), part.detach().contiguous().view(-1), group=group)
     return torch.cat(list(parts), dim)
 
 
 def _reduce_scatter(tensor, dim, group):
     parts = torch.stack(tensor.detach().chunk(dist.get_world_size(group), dim))  # one behind the other in memory
-    own = torch.empty_like(parts[0])
-    dist.reduce_scatter_tensor(own, parts, group=group)
+    own = parts.new_empty(parts.shape[1:])
+    dist.reduce_scatter_tensor(own.view(-1), parts.view(-1), group=group)
     return own
 
 
