@@ -1,6 +1,6 @@
-"""What a step computes and holds over time, with and without activation checkpointing: a drawing in round numbers."""
+"""What a step holds over time, with and without activation checkpointing: drawn in round numbers, and measured."""
 
-from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
+from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 PLANS = ("plain", "checkpointing, attention only", "checkpointing, each block", "checkpointing, all blocks as one")
 _INPUT, _TABLES = 0.25, 0.5  # a block's input, and attention's tables, relative to what its inside holds
@@ -74,3 +74,26 @@ def plan(name, num_blocks):
             run(2, _AGAIN[name], block, before=1 - kept)
         run(1, 2, block, after=-1)
     return spans, curve
+
+
+def measured(curves, alt, placement):
+    """Draw {name: MB after each operation of a step}, one below the other, each with its peak: what `plan` sketches."""
+    high, long = max(map(max, curves.values())), max(map(len, curves.values()))
+    title = "Memory during one step: tensors, weights left out"
+    with new_figure("", "", title, 0.9 + 0.95 * len(curves), placement=placement) as (figure, axes):
+        axes.remove()
+        panels = figure.subplots(len(curves), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for panel, (name, mb) in zip(panels, curves.items()):
+            panel.fill_between(range(len(mb)), mb, step="post", color="0.85", edgecolor="0.3", linewidth=0.8)
+            peak = max(mb)
+            panel.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
+            look = {"textcoords": "offset points", "ha": "right", "fontsize": 8}
+            look |= {"xytext": (0, -2), "va": "top"} if peak > 0.8 * high else {"xytext": (0, 1), "va": "bottom"}
+            panel.annotate(f"peak {peak:.1f} MB ", (long, peak), **look)
+            panel.set_title(name, fontsize=9)
+            panel.set_xlim(0, long)
+            panel.set_ylim(0, 1.08 * high)
+            panel.set_ylabel("MB")
+        panels[-1].set_xlabel("operations, in order")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        show(figure, alt)
