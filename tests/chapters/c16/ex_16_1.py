@@ -65,6 +65,40 @@ def attend_in_blocks(q, k, v, block_size):
         weights = (q @ keys.mT / q.shape[-1] ** 0.5).exp()
         o, l = o + weights @ values, l + weights.sum(-1)
     return o / l[..., None], l.log()
+# %% wrong (leaves it to the fused kernel): was given 256 keys at once, and a block has 8
+def attend_in_blocks(q, k, v, block_size):
+    lse = torch.full_like(q[..., 0], -torch.inf)
+    for keys in k.split(block_size, 2):
+        lse = torch.logaddexp(lse, (q @ keys.mT / q.shape[-1] ** 0.5).logsumexp(-1))
+    return F.scaled_dot_product_attention(q, k, v), lse
+# %% right (the fused kernel for a block)
+def attend_in_blocks(q, k, v, block_size):
+    o, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)
+    for keys, values in zip(k.split(block_size, 2), v.split(block_size, 2)):
+        new = (q @ keys.mT / q.shape[-1] ** 0.5).logsumexp(-1)
+        o, lse = merge(o, lse, F.scaled_dot_product_attention(q, keys, values), new)
+    return o, lse
+# %% right (halves, and in float64)
+def attend_in_blocks(q, k, v, block_size):
+    def between(begin, end):
+        if end - begin <= block_size:
+            return attend_piece(q.double(), k[:, :, begin:end].double(), v[:, :, begin:end].double())
+        middle = (begin + end) // 2
+        return merge(*between(begin, middle), *between(middle, end))
+
+    return tuple(x.to(q.dtype) for x in between(0, k.shape[2]))
+# %% right (copies in float64, padded blocks)
+def attend_in_blocks(q, k, v, block_size):
+    more = -k.shape[2] % block_size
+    keys, values = (F.pad(x.double(), (0, 0, 0, more)).unflatten(2, (-1, block_size)) for x in (k, v))
+    o, m, l = torch.zeros_like(q).double(), q.new_full(q.shape[:-1], -math.inf).double(), torch.zeros_like(q[..., 0]).double()
+    for i in range(keys.shape[2]):
+        x = q.double() @ keys[:, :, i].mT * q.shape[-1] ** -0.5
+        x[..., torch.arange(i * block_size, (i + 1) * block_size) >= k.shape[2]] = -math.inf
+        new = torch.maximum(m, x.amax(-1))
+        w = torch.exp(x - new[..., None])
+        o, l, m = o * torch.exp(m - new)[..., None] + w @ values[:, :, i], l * torch.exp(m - new) + w.sum(-1), new
+    return (o / l[..., None]).to(q), (m + torch.log(l)).to(q)
 # %% right (merges pieces)
 def attend_in_blocks(q, k, v, block_size):
     pieces = zip(k.split(block_size, dim=2), v.split(block_size, dim=2))

@@ -56,6 +56,43 @@ def ring_step(q, k, v, q_positions, k_positions, o, lse):
 def ring_step(q, k, v, q_positions, k_positions, o, lse):
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(k_positions > q_positions[:, None], -math.inf)
     return merge(o, lse, scores.softmax(-1) @ v, scores.logsumexp(-1))
+# %% wrong (goes by the ends of the positions): positions in any order
+def ring_step(q, k, v, q_positions, k_positions, o, lse):
+    if k_positions[0] > q_positions[-1]:
+        return o, lse
+    return context.merge(o, lse, *context.attend_piece(q, k, v, k_positions <= q_positions[:, None]))
+# %% wrong (three cases, the middle one a triangle): made from positions in the piece
+def ring_step(q, k, v, q_positions, k_positions, o, lse):
+    if k_positions.min() > q_positions.max():
+        return o, lse
+    sees = torch.ones(len(q_positions), len(k_positions), dtype=torch.bool)
+    if k_positions.max() > q_positions.min():
+        sees = sees.tril()
+    return context.merge(o, lse, *context.attend_piece(q, k, v, sees))
+# %% wrong (looks whether all queries are new): of a query that has seen no key, lse is −inf
+def ring_step(q, k, v, q_positions, k_positions, o, lse):
+    sees = k_positions <= q_positions[:, None]
+    if not sees.any():
+        return o, lse
+    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~sees, -math.inf)
+    if lse.isneginf().all():
+        return scores.softmax(-1) @ v, scores.logsumexp(-1)
+    return merge(o, lse, scores.softmax(-1).nan_to_num(0) @ v, scores.logsumexp(-1))
+# %% wrong (rounds to float32): lse is float32, and should be float64
+def ring_step(q, k, v, q_positions, k_positions, o, lse):
+    o, lse = context.merge(o, lse, *context.attend_piece(q, k, v, k_positions <= q_positions[:, None]))
+    return o, lse.float()
+# %% right (only the keys that somebody sees, PyTorch's attention)
+def ring_step(q, k, v, q_positions, k_positions, o, lse):
+    near = k_positions <= q_positions.max()
+    k, v, sees = k[:, :, near], v[:, :, near], k_positions[near] <= q_positions[:, None]
+    if not near.any():
+        return o, lse
+    x = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~sees, -math.inf)
+    new_o = F.scaled_dot_product_attention(q, k, v, attn_mask=sees).masked_fill(~sees.any(1, keepdim=True), 0)
+    both = torch.logsumexp(torch.stack([lse, torch.logsumexp(x, -1)]), 0)
+    safe = torch.where(both == -math.inf, 0.0, both)
+    return o * (lse - safe).exp()[..., None] + new_o * (x.logsumexp(-1) - safe).exp()[..., None], both
 # %% wrong (returns three): what came back holds 3 items, not 2 (o, lse)
 def ring_step(q, k, v, q_positions, k_positions, o, lse):
     return o, lse, q

@@ -43,6 +43,14 @@ def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
     forward, backward = (N - 1) * kv, (N - 1) * kv + (N - 1) * kv
     sent = (1 - 1 / N) * part
     return [forward + backward, sent * (heads + 2 * kv_heads) + sent * heads + sent * heads + sent * (2 * kv_heads + heads)]
+# %% right (fractions)
+from fractions import Fraction
+
+
+def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
+    head = Fraction(b * s * e * itemsize, num_ranks)
+    away = Fraction(num_ranks - 1, num_ranks)
+    return 6 * (num_ranks - 1) * kv_heads * head, 4 * away * (heads + kv_heads) * head
 # %% right (a tensor)
 def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
     n = torch.tensor([6 * kv_heads * num_ranks, 4 * (heads + kv_heads)])
