@@ -26,11 +26,14 @@ def run(worker, *args, world_size):
 # ---- the same answer -------------------------------------------------------------------------------------------------
 
 
+HEADS = (2, 2, ""), (3, 1, ""), (6, 2, ""), (6, 2, "padded"), (6, 2, "float32")  # of queries, of keys and values
+
+
 def equal_in_all_cases():
     """Return the number of cases in which this rank's part of output and gradients is that of one process."""
     N, me, count = dist.get_world_size(), dist.get_rank(), 0
-    for order, s, causal, (heads, kv_heads), how in itertools.product(
-        (contiguous, zigzag), (16, 13, 5), (False, True), ((2, 2), (6, 2), (3, 1)), ("", "padded", "float32")
+    for order, s, causal, (heads, kv_heads, how) in itertools.product(
+        (contiguous, zigzag), (16, 13, 5), (False, True), HEADS
     ):
         positions = order(s, N)
         options = {"causal": causal, "lengths": [s, s // 2, 0] if how == "padded" else None}
@@ -47,7 +50,7 @@ def equal_in_all_cases():
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
 def test_outputs_and_gradients_are_those_of_one_process(world_size):
-    assert run(equal_in_all_cases, world_size=world_size) == [108] * world_size
+    assert run(equal_in_all_cases, world_size=world_size) == [60] * world_size
 
 
 def equal_however_it_is_cut():
@@ -115,10 +118,11 @@ def test_the_orders_are_those_that_are_said():
 
 
 def test_pieces_merged_in_any_order_are_the_whole():
+    torch.manual_seed(0)
     q, k, v = (torch.randn(2, 4, 9, 5, dtype=torch.float64) for _ in range(3))
     k, v = k[:, :2], v[:, :2]
     mask = torch.rand(9, 9) > 0.4
-    mask[3], mask[5, :6] = False, False  # a query that sees nothing, and one that sees nothing of the first piece
+    mask[3], mask[5, :6], mask[5, 6:] = False, False, True  # sees nothing; nothing of the first piece
     o, lse = attend_piece(q, k, v, mask)
     for cuts in (range(9), (slice(6), slice(6, 9)), (slice(6, 9), slice(0), slice(6))):
         mine = q.new_zeros(q.shape), q.new_full(q.shape[:-1], -torch.inf)
