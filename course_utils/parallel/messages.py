@@ -36,24 +36,44 @@ def recv(tensor, src, tag=0, timeout_s=None):
         _put_in(tensor, buffer)
 
 
-def exchange(outgoing, dst, incoming, src):
+def exchange(outgoing, dst, incoming, src, group=None):
     """Send `outgoing` to rank `dst` and fill `incoming` from rank `src`, both at the same time.
 
     All ranks of a ring, or both of a pair, can call this at once without deadlock. The two tensors must not share
-    memory. Raises ValueError as `send` and `recv` do.
+    memory. `dst` and `src` are ranks of the job, also where they send over the connections of a `group`. Raises
+    ValueError as `send` and `recv` do.
+    """
+    start_exchange(outgoing, dst, incoming, src, group=group).wait()
+
+
+def start_exchange(outgoing, dst, incoming, src, tag=0, group=None):
+    """Start an `exchange` and return at once: what is computed until `.wait()` of the result runs beside the messages.
+
+    Until `wait()` has returned, `outgoing` must not be changed, and `incoming` must not be used.
     """
     _require_other_rank(dst, "send to")
     _require_other_rank(src, "receive from")
     operations, buffer = [], None
     if incoming.numel():  # receive first, so that a buffer is ready
-        buffer = _to_be_filled(incoming)
-        operations.append(dist.P2POp(dist.irecv, buffer, src))
+        buffer = _to_be_filled(incoming, group)
+        operations.append(dist.P2POp(dist.irecv, buffer, src, group, tag))
     if outgoing.numel():
-        operations.append(dist.P2POp(dist.isend, _as_carried(outgoing), dst))
-    for work in dist.batch_isend_irecv(operations) if operations else ():
-        work.wait()
-    if buffer is not None:
-        _put_in(incoming, buffer)
+        operations.append(dist.P2POp(dist.isend, _as_carried(outgoing, group), dst, group, tag))
+    works = dist.batch_isend_irecv(operations) if operations else []
+    return _Exchange(operations, works, incoming, buffer)
+
+
+class _Exchange:
+    """Messages on their way; it keeps their tensors alive."""
+
+    def __init__(self, operations, works, incoming, buffer):
+        self._operations, self._works, self._incoming, self._buffer = operations, works, incoming, buffer
+
+    def wait(self):
+        for work in self._works:
+            work.wait()
+        if self._buffer is not None:
+            _put_in(self._incoming, self._buffer)
 
 
 class Traffic(TorchDispatchMode):
@@ -108,18 +128,18 @@ def _require_other_rank(rank, doing):
         raise ValueError(f"rank {me} cannot {doing} rank {rank!r}: the other ranks of {world_size} are {others}")
 
 
-def _goes_through_cpu(tensor):
-    return tensor.is_cuda and "cuda:nccl" not in dist.get_backend_config()
+def _goes_through_cpu(tensor, group):
+    return tensor.is_cuda and "cuda:nccl" not in dist.get_backend_config(group)
 
 
-def _as_carried(tensor):
+def _as_carried(tensor, group=None):
     tensor = tensor.detach().contiguous()
-    return tensor.cpu() if _goes_through_cpu(tensor) else tensor
+    return tensor.cpu() if _goes_through_cpu(tensor, group) else tensor
 
 
-def _to_be_filled(tensor):
+def _to_be_filled(tensor, group=None):
     """A tensor the backend can write into: `tensor` itself, or a new one like it."""
-    if _goes_through_cpu(tensor):
+    if _goes_through_cpu(tensor, group):
         return torch.empty(tensor.shape, dtype=tensor.dtype)
     return (
         tensor.detach() if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)

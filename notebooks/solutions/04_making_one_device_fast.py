@@ -46,16 +46,3 @@ class Checkpoint:
             getattr(self, name).load_state_dict(content[name])
         torch.set_rng_state(content["random"])  # last, so that nothing draws after it
         return content["step"]
-
-
-# %%
-# Exercise 4.4
-def forward_within(blocks, x, budget_bytes):
-    for num_recomputed in range(len(blocks) + 1):
-        y = x
-        with memory.Activations(nn.Sequential(*blocks)) as held:
-            for i, block in enumerate(blocks):
-                y = recompute(block, y, use_reentrant=False) if i < num_recomputed else block(y)
-        if held.num_bytes <= budget_bytes:
-            return y
-    raise ValueError(f"{budget_bytes} bytes are too few: with every block recomputed {held.num_bytes} are held")

@@ -80,6 +80,32 @@ def test_an_exchange_may_have_one_direction_only():
     assert run(exchange_of_unequal_lengths) == [[7.0] * 3, []]
 
 
+def start_and_go_on(group_of):
+    """Rank 1 of two starts only after rank 0 has, which a call that waited for it would never see."""
+    group = None if group_of is None else dist.new_group(group_of)
+    ranks = group_of or [0, 1]
+    if dist.get_rank() not in ranks:
+        return None
+    me, store = ranks.index(dist.get_rank()), dist.distributed_c10d._get_default_store()
+    partner, mine, theirs = ranks[1 - me], torch.full((4,), me), torch.full((2, 4), -1)
+    if me == 1:
+        store.wait(["rank 0 has started both"])
+    waiting = [messages.start_exchange(mine + 10 * tag, partner, theirs[tag], partner, tag, group) for tag in (0, 1)]
+    if me == 0:
+        store.set("rank 0 has started both", "")
+    for message in reversed(waiting):
+        message.wait()
+    messages.exchange(mine, partner, mine := torch.empty_like(mine), partner, group=group)
+    return theirs.tolist(), mine.tolist()
+
+
+@pytest.mark.parametrize("world_size, group_of", [(2, None), (4, [1, 3])])
+def test_an_exchange_that_was_started_does_not_hold_up_what_follows(world_size, group_of):
+    results = run(start_and_go_on, group_of, world_size=world_size)
+    first, second = (results[rank] for rank in group_of or [0, 1])
+    assert first == ([[1] * 4, [11] * 4], [1] * 4) and second == ([[0] * 4, [10] * 4], [0] * 4)
+
+
 def refusals():
     """What rank 0 is told that names a rank which is not there, or itself."""
     x, y, said = torch.ones(1), torch.ones(1), []

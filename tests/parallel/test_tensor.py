@@ -1,12 +1,15 @@
-"""The pair of autograd functions between which split layers stand, in real workers."""
+"""The autograd functions between which split layers stand, in real workers."""
+
+import copy
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import launch
+from course_utils import WorkerError, launch
+from course_utils.models import MLP
 from course_utils.parallel.messages import Traffic
-from course_utils.parallel.tensor import copy_to_ranks, sum_over_ranks
+from course_utils.parallel.tensor import copy_to_ranks, gather_parts, sum_over_ranks, sum_parts
 
 
 def own(rank, seed):
@@ -50,3 +53,75 @@ def add_a_branch():
 def test_a_gradient_that_goes_two_ways_is_right_on_both():
     for gradient in launch(add_a_branch, world_size=2, backend="gloo"):
         torch.testing.assert_close(gradient, torch.tensor([3.0, 6.0]))
+
+
+def halves_of_an_all_reduce(shape, dim):
+    """What each function gives, the input's gradient, what was sent, and whether the given tensors are unchanged."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    results = []
+    for function, times in ((gather_parts, 1), (sum_parts, world_size)):
+        full = [n * times if i == dim % len(shape) else n for i, n in enumerate(shape)]
+        out = [n * (world_size if times == 1 else 1) if i == dim % len(shape) else n for i, n in enumerate(shape)]
+        x = torch.randn(full[::-1], generator=torch.Generator().manual_seed(rank), dtype=torch.float64)
+        x = x.permute(*reversed(range(len(shape)))).requires_grad_()  # transposed in memory
+        pull = torch.randn(out, generator=torch.Generator().manual_seed(9 + rank), dtype=torch.float64)
+        before = x.detach().clone(), pull.clone()
+        with Traffic() as traffic:
+            y = function(x, dim)
+            y.backward(pull)
+        is_unchanged = torch.equal(x, before[0]) and torch.equal(pull, before[1])
+        results.append((x.detach(), pull, y.detach(), x.grad, traffic.collectives, is_unchanged))
+    return results
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("shape, dim", [((2, 3, 4), 1), ((5, 2), 0), ((2, 3, 1), -1)])
+def test_parts_are_gathered_one_way_and_summed_the_other(world_size, shape, dim):
+    run = launch(halves_of_an_all_reduce, shape, dim, world_size=world_size, backend="gloo")
+    for i in range(2):
+        xs, pulls, ys, grads, sent, unchanged = zip(*(rank[i] for rank in run.results))
+        whole, summed = (xs, pulls) if i == 0 else (pulls, xs)
+        gathered, scattered = (ys, grads) if i == 0 else (grads, ys)
+        for rank in range(world_size):
+            torch.testing.assert_close(gathered[rank], torch.cat(whole, dim), rtol=0, atol=0)
+            torch.testing.assert_close(
+                scattered[rank], sum(summed).chunk(world_size, dim)[rank], rtol=1e-12, atol=1e-12
+            )
+        part = whole[0].nbytes
+        assert all(sorted(n for _, n in each) == sorted([part, part * world_size]) for each in sent), "bytes filled"
+        assert all(unchanged)
+
+
+def norm_and_split_mlp():
+    """Compare a LayerNorm on the rank's own tokens and an MLP split over ranks with one process."""
+    torch.manual_seed(2)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    norm, mlp = torch.nn.LayerNorm(6).double(), MLP(6, 12).double()
+    x, pull = torch.randn(2, 8, 6, dtype=torch.float64), torch.randn(2, 8, 6, dtype=torch.float64)
+    whole_norm, whole_x = copy.deepcopy(norm), x.clone().requires_grad_()
+    whole = whole_x + mlp(whole_norm(whole_x))
+    whole.backward(pull)
+    up, bias, down = (
+        p.detach().chunk(world_size, dim)[rank].clone().requires_grad_()
+        for p, dim in ((mlp.up.weight, 0), (mlp.up.bias, 0), (mlp.down.weight, 1))
+    )
+    own = x.chunk(world_size, 1)[rank].clone().requires_grad_()
+    hidden = torch.relu(torch.nn.functional.linear(gather_parts(norm(own)), up, bias))
+    y = own + sum_parts(hidden @ down.T)
+    y.backward(pull.chunk(world_size, 1)[rank])
+    for p in norm.parameters():
+        dist.all_reduce(p.grad)
+    ours = [y, own.grad, up.grad, bias.grad, down.grad, norm.weight.grad, norm.bias.grad]
+    pieces = [whole, whole_x.grad, mlp.up.weight.grad, mlp.up.bias.grad, mlp.down.weight.grad]
+    truth = [piece.chunk(world_size, dim)[rank] for piece, dim in zip(pieces, (1, 1, 0, 0, 1))]
+    torch.testing.assert_close(ours, [*truth, whole_norm.weight.grad, whole_norm.bias.grad], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_split_mlp_with_a_divided_sequence_is_that_of_one_process(world_size):
+    launch(norm_and_split_mlp, world_size=world_size, backend="gloo")
+
+
+def test_a_sequence_that_the_ranks_do_not_divide_is_refused():
+    with pytest.raises(WorkerError, match="ValueError: dimension 1 has length 5, which 2 ranks do not divide"):
+        launch(lambda: sum_parts(torch.ones(1, 5, 2)), world_size=2, backend="gloo")

@@ -1,4 +1,4 @@
-"""Checks of chapter 04: a step in mixed precision, loss scaling, a checkpoint file, activation checkpointing."""
+"""Checks of chapter 04: a step in mixed precision, loss scaling, a checkpoint file."""
 
 import copy
 import io
@@ -14,13 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.amp import GradScaler
-from torch.utils.checkpoint import checkpoint
 
 from ...checks.expect import (
     Wrong,
     case,
     expect,
-    expect_error,
     expect_whole,
     explain,
     max_difference,
@@ -31,7 +29,6 @@ from ...checks.expect import (
 from ...checks.judge import run
 from ...checks.watch.calls import forbid, recorded
 from ...checks.watch.fake_gpus import try_on_gpus
-from ...measure import memory
 from .disk import left_by
 
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------
@@ -406,122 +403,3 @@ def _resume_runs(Checkpoint, folder, files):
             step = answer.load()
         found[what] = {"step": step, **_state(*parts), **_train(*parts, 8)}
     return found
-
-
-# ---- 4.4 ----------------------------------------------------------------------------------------------------------
-
-# blocks, their width, rows of x, whether x requires a gradient, budgets (k, more): what is held with k blocks
-# recomputed, plus `more` bytes
-_STACKS = (
-    (5, 64, 128, False, ((0, 10**6), (0, 0), (0, -1), (2, 0), (3, 9_999), (5, 0), (5, -1))),
-    (3, 16, 40, True, ((1, 0), (3, 0), (3, -1))),
-    (1, 32, 64, False, ((0, 0), (1, 0), (1, -1))),
-)
-
-
-class _Block(nn.Module):
-    """A residual block that draws a random number in each forward pass, as dropout would, and records it."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.drawn = []
-
-    def forward(self, x):
-        self.drawn.append(torch.rand(()).item())
-        return x + self.down(F.gelu(self.up(x)))
-
-
-def check_4_4(forward_within):
-    """`forward_within(blocks, x, budget_bytes)` holds at most the budget and recomputes as few blocks as possible."""
-    run(_judge_forward, forward_within)
-    return "every budget kept with as few blocks recomputed as possible, equal gradients, and impossible ones refused."
-
-
-def _judge_forward(forward_within):
-    for num_blocks, width, num_rows, wants_gradient, budgets in _STACKS:
-        torch.manual_seed(44)
-        blocks = [_Block(width) for _ in range(num_blocks)]
-        x = torch.randn(num_rows, width, requires_grad=wants_gradient)
-        held = [_held(blocks, x, k) for k in range(num_blocks + 1)]  # bytes, with k blocks recomputed
-        for k, more in budgets:
-            budget = held[k] + more
-            least = next((k for k in range(num_blocks + 1) if held[k] <= budget), None)
-            with case(f"{num_blocks} block{'s' * (num_blocks > 1)} that hold {held[0]:,} bytes, within {budget:,}"):
-                if least is None:
-                    expect_error(ValueError, lambda: forward_within(blocks, x, budget))
-                    continue
-                best = _measure(lambda: _apply(blocks, x, least), blocks, x)
-                with unchanged(blocks=blocks, x=x, allow=("grad",)):
-                    seen = _measure(lambda: forward_within(blocks, x, budget), blocks, x)
-                best["peak"] += held[0] // num_blocks // 2 if least == num_blocks > 1 else math.inf
-                _judge_stack(seen, best, least, spare=x.nbytes // 2)
-
-
-def _judge_stack(seen, best, least, spare):
-    missing = sum(not g.any() for g in seen["gradients"])
-    expect(not missing, f"{missing} of {len(seen['gradients'])} tensors that want a gradient got none")
-    explain(
-        seen["output"],
-        best["output"],
-        close=1e-5,
-        otherwise="is it what the last block makes of what the others made of x?",
-    )
-    explain(
-        seen["gradients"], best["gradients"], close=1e-5, said="the gradients are not those that one forward pass has"
-    )
-    held, calls, peak = seen["held"], seen["calls"], seen["peak"]
-    expect(
-        held <= best["held"] + spare,
-        f"{held:,} bytes were held when the forward pass was over: is that within the budget?",
-    )
-    expect(calls <= least, f"{calls} block{'s were' if calls > 1 else ' was'} recomputed: are fewer enough?")
-    expect(
-        peak <= best["peak"],
-        f"little was held, but {peak:,} bytes were needed at the highest moment of the backward pass: "
-        "how much is recomputed in one go?",
-    )
-
-
-def _apply(blocks, x, num_recomputed):
-    for i, block in enumerate(blocks):
-        x = checkpoint(block, x, use_reentrant=False) if i < num_recomputed else block(x)
-    return x
-
-
-def _held(blocks, x, num_recomputed):
-    with memory.Activations(nn.Sequential(*blocks)) as activations:
-        _apply(blocks, x, num_recomputed)
-    return activations.num_bytes
-
-
-def _measure(forward, blocks, x):
-    """Return a dict: `output`, `gradients`, `held`, `peak` and `calls`.
-
-    `held` are the bytes held after `forward()`, `peak` the most bytes during the backward pass, and `calls` counts the
-    blocks run again in the backward pass.
-    """
-    seen, leaves = {}, [p for block in blocks for p in block.parameters()] + [x] * x.requires_grad
-    for p in leaves:
-        p.grad = torch.zeros_like(p)  # allocated before, so that gradients are not measured
-
-    def step(phase):
-        with phase("forward"):
-            seen["output"] = output = forward()
-        expect(
-            isinstance(output, torch.Tensor), f"{short(output)} was returned: the output of the last block is wanted"
-        )
-        expect(output.requires_grad, "nothing can flow back from what was returned: it is cut off from the graph")
-        before = [list(block.drawn) for block in blocks]
-        with phase("backward"):
-            output.square().mean().backward()
-        again = [set(block.drawn[len(drawn) :]) - set(drawn) for block, drawn in zip(blocks, before)]
-        expect(
-            not any(again),
-            "a block that was recomputed drew other random numbers than in its forward pass: dropout would differ",
-        )
-        seen["calls"] = sum(len(block.drawn) - len(drawn) for block, drawn in zip(blocks, before))
-
-    curves = memory.trace(step)
-    seen |= {"output": seen["output"].detach(), "gradients": [p.grad for p in leaves]}
-    return seen | {"held": curves["forward"][1][-1], "peak": max(curves["backward"][1])}

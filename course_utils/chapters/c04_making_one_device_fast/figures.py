@@ -1,6 +1,6 @@
-"""Figures of chapter 04: overlap, memory plans, number formats, float16's range and the ladder of rungs.
+"""Figures of chapter 04: overlap, number formats, float16's range and the ladder of rungs.
 
-Times and sizes in the first two are round numbers, not measurements.
+Times in the first are round numbers, not measurements.
 """
 
 from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, draw_prediction, keys, new_figure, pale, show
@@ -54,91 +54,6 @@ def loading_spans(way, num_batches):
         begin = max(copies[i][1], steps[-1][1] if steps else 0)
         steps.append((begin, begin + _STEP))
     return [(row, i + 1, *span) for row, spans in enumerate((loads, copies, steps)) for i, span in enumerate(spans)]
-
-
-def memory_plans(alt, num_blocks=4):
-    """Draw what a step computes and holds over time: plain, in micro-batches, and with recomputed blocks."""
-    import matplotlib.pyplot as plt
-
-    plans = {name: plan(name, num_blocks) for name in PLANS}
-    high = max(held for _, curve in plans.values() for _, held in curve)
-    long = max(end for spans, _ in plans.values() for _, _, end, _ in spans)
-    with plt.rc_context(STYLE):
-        ratios = [1, 2] * len(plans)
-        figure, panels = plt.subplots(
-            len(ratios), 1, figsize=(6.8, 6.0), layout="constrained", sharex=True, height_ratios=ratios
-        )
-        for (name, (spans, curve)), boxes, area in zip(plans.items(), panels[::2], panels[1::2]):
-            for kind, begin, end, text in spans:
-                boxes.barh(
-                    0,
-                    end - begin,
-                    0.9,
-                    begin,
-                    color=pale(COLOURS[kind]),
-                    hatch=HATCHES[kind],
-                    edgecolor="white",
-                    linewidth=1,
-                )
-                boxes.text((begin + end) / 2, 0, text, ha="center", va="center", fontsize=7.5)
-            boxes.set_title(name, fontsize=9)
-            boxes.axis("off")
-            times, sizes = zip(*dict(curve).items())  # the last size at each time, so that no zero-width dips are drawn
-            area.fill_between(times, sizes, step="post", color="0.85", edgecolor="0.4")
-            peak = max(sizes)
-            area.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
-            below = peak > 0.8 * high  # no room above the line
-            look = {
-                "xytext": (0, -2 if below else 1),
-                "textcoords": "offset points",
-                "va": "top" if below else "bottom",
-            }
-            area.annotate(f"peak {peak:g} ", (long, peak), ha="right", fontsize=8, **look)
-            area.set_ylim(0, 1.08 * high)
-            area.set_yticks([])
-            area.set_xticks([])
-            area.set_ylabel("held", fontsize=8)
-        panels[-1].set_xlabel("time; numbers are blocks; what is held is in units of one block's inside")
-        panels[-1].set_xlim(0, long)
-        figure.legend(handles=keys(["forward", "backward", "forward again"], pale), loc="outside upper right", ncols=3)
-        show(figure, alt)
-
-
-PLANS = ("plain", "two micro-batches", "checkpointing, each block", "checkpointing, all blocks as one")
-_INPUT = 0.25  # a block's input, relative to what its inside holds
-
-
-def plan(name, num_blocks):
-    """Return ([(kind, begin, end, block)], [(time, held)]); kinds 0 to 2 are forward, backward, forward again.
-
-    A block's forward pass takes 1, its backward pass 2. What it keeps for its backward pass is 1, of which its input is
-    a quarter.
-    """
-    spans, curve, now, held = [], [(0, 0)], 0, 0
-
-    def run(kind, length, block, before=0, after=0):
-        nonlocal now, held
-        spans.append((kind, now, now + length, str(block)))
-        for time, more in ((now, before), (now + length, after)):
-            held += more
-            curve.append((time, held))
-        now += length
-
-    blocks = range(1, num_blocks + 1)
-    parts = 2 if name == PLANS[1] else 1
-    kept = {PLANS[2]: _INPUT, PLANS[3]: 0}.get(name, 1)
-    for _ in range(parts):
-        for block in blocks:
-            first = _INPUT if name == PLANS[3] and block == 1 else 0
-            run(0, 1 / parts, block, before=first + kept / parts)
-        if name == PLANS[3]:
-            for block in blocks:
-                run(2, 1, block, before=1 - (_INPUT if block == 1 else 0))
-        for block in reversed(blocks):
-            if name == PLANS[2]:
-                run(2, 1, block, before=1 - _INPUT)
-            run(1, 2 / parts, block, after=-1 / parts)
-    return spans, curve
 
 
 _SIGN, _EXPONENT, _MANTISSA = range(3)  # indices into the palette

@@ -1,11 +1,11 @@
-"""The plans that chapter 04 draws: what waits for what, and what is held."""
+"""The loops that chapter 04 draws: what waits for what."""
 
 import matplotlib
 import pytest
 import torch
 
 from course_utils.chapters.c04_making_one_device_fast import figures
-from course_utils.chapters.c04_making_one_device_fast.figures import LOADING, PLANS, loading_spans, plan
+from course_utils.chapters.c04_making_one_device_fast.figures import LOADING, loading_spans
 
 matplotlib.use("agg")
 
@@ -26,20 +26,10 @@ def test_each_way_ends_earlier_than_the_one_before():
     assert ends == sorted(ends, reverse=True) and len(set(ends)) == 4
 
 
-@pytest.mark.parametrize(
-    "name, peak, time", [(PLANS[0], 4, 12), (PLANS[1], 2, 12), (PLANS[2], 1.75, 16), (PLANS[3], 4, 16)]
-)
-def test_what_a_plan_holds_and_takes(name, peak, time):
-    spans, curve = plan(name, 4)
-    assert max(held for _, held in curve) == peak
-    assert spans[-1][2] == time and curve[-1] == (time, 0)
-
-
 def test_they_are_drawn(capsys):
     figures.overlaps("Four loops.")
-    figures.memory_plans("Four plans.")
     figures.bit_layouts({"float32": (8, 23, "wide"), "tf32": (8, 10, "in between")}, "Two formats.")
     figures.within_float16({"new": ([-20, -19], [50, 50])}, "One curve.", placement=torch.device("cpu"))
     values, memory = {"0 a": (100, 90, 110)}, {"0 a": 5, "1 b": 3}
     figures.ladder(["0 a", "1 b"], values, "images/s", "Two rungs.", memory=memory, placement=torch.device("cpu"))
-    assert capsys.readouterr().out.count("Figure: ") == 5
+    assert capsys.readouterr().out.count("Figure: ") == 4

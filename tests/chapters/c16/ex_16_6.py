@@ -42,3 +42,37 @@ def forward_within(blocks, x, budget_bytes):
 # return apply_with(blocks, x, k) → return apply_with(blocks, x, k) if apply_with(blocks, x, k).sum().backward() is None else None
 # %% wrong (forgets to return): the output of the last block is wanted
 # return apply_with(blocks, x, k) → return None
+# %% right (from the other side)
+def forward_within(blocks, x, budget_bytes):
+    k = len(blocks)
+    if held_by(blocks, x, k) > budget_bytes:
+        raise ValueError(f"{budget_bytes} bytes are too few")
+    while k and held_by(blocks, x, k - 1) <= budget_bytes:
+        k -= 1
+    return apply_with(blocks, x, k)
+# %% right (halves the range, a lambda)
+import bisect
+
+
+def forward_within(blocks, x, budget_bytes):
+    k = bisect.bisect_left(range(len(blocks) + 1), True, key=lambda k: held_by(blocks, x, k) <= budget_bytes)
+    if k > len(blocks):
+        raise ValueError(f"{budget_bytes} bytes are too few, whatever is recomputed")
+    for i in range(k):
+        x = recompute(lambda y, i=i: blocks[i](y), x, use_reentrant=False)
+    for i in range(k, len(blocks)):
+        x = blocks[i](x)
+    return x
+# %% right (recomputes the last ones)
+def forward_within(blocks, x, budget_bytes):
+    def apply(y, k):
+        for i, block in enumerate(blocks):
+            y = block(y) if i < len(blocks) - k else recompute(block, y, use_reentrant=False)
+        return y
+
+    for k in range(len(blocks) + 1):
+        with memory.Activations(nn.ModuleList(blocks)) as activations:
+            apply(x, k)
+        if activations.num_bytes <= budget_bytes:
+            return apply(x, k)
+    raise ValueError(f"no way to stay within {budget_bytes} bytes")
