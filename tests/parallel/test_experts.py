@@ -416,7 +416,9 @@ def test_a_language_model_with_experts_is_the_same_on_two_ranks():
     assert {*truth} == {*parts[0], *parts[1]}
     for part in parts:
         for name, gradient in part.items():
-            torch.testing.assert_close(gradient, truth[name], rtol=1e-9, atol=1e-12, msg=lambda why, n=name: f"{n}: {why}")
+            torch.testing.assert_close(
+                gradient, truth[name], rtol=1e-9, atol=1e-12, msg=lambda why, n=name: f"{n}: {why}"
+            )
 
 
 def average_what_a_rank_lacks():
