@@ -71,15 +71,6 @@ def seats(choices, capacity, num_experts):
     return [(each[:capacity], each[capacity:]) for each in comers]
 
 
-def counts_of(choices, num_experts):
-    """Return how many tokens each rank sends to each rank, [from][to]; `choices` are the experts, rank by rank.
-
-    The experts are divided evenly over the ranks.
-    """
-    each = num_experts // len(choices)
-    return [[sum(expert // each == to for expert in chosen) for to in range(len(choices))] for chosen in choices]
-
-
 def journey(choices, alt, num_experts=4):
     """Draw the way of each rank's tokens: sorted by expert, sent, the experts' rows, and the results sent back.
 
