@@ -1,4 +1,6 @@
-"""Figures of experts: which token visits which expert, how many find room there, and the way to other ranks and back."""
+"""Figures of experts: which token visits which expert, how many find room, and the way to other ranks and back."""
+
+import statistics
 
 from ...plots.passes import draw_arrow
 from ...plots.style import COLOURS, MARKERS, STYLE, pale, show
@@ -182,3 +184,12 @@ def _draw_box(axes, x, y, wide, high, text, colour="white", size=8.5):
     look = {"facecolor": colour, "edgecolor": "0.4", "linewidth": 0.9, "fill": colour != "none"}
     axes.add_patch(Rectangle((x - wide / 2, y - high / 2), wide, high, **look))
     axes.text(x, y, text, ha="center", va="center", fontsize=size)
+
+
+def with_range(xs, found):
+    """Return {name: (xs, medians, (lowest, highest))} for `plots.lines`, of {name: a row of values for each seed}."""
+    columns = {name: [sorted(column) for column in zip(*rows)] for name, rows in found.items()}
+    return {
+        name: (xs, [statistics.median(column) for column in each], tuple(zip(*((c[0], c[-1]) for c in each))))
+        for name, each in columns.items()
+    }

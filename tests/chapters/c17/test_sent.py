@@ -1,4 +1,4 @@
-"""The bytes that leave a rank: with and without counts, forward and backward, of torch's and the course's all-to-all."""
+"""The bytes that leave a rank: with and without counts, both ways, of torch's and the course's all-to-all."""
 
 import torch
 import torch.distributed as dist
