@@ -363,7 +363,7 @@ def test_bytes_are_those_of_the_formula(num_ranks):
 
 def send_a_blocks_tokens(samples, sequence):
     torch.manual_seed(dist.get_rank())
-    expert = lambda: nn.Sequential(nn.Linear(D, HIDDEN, bias=False), nn.ReLU(), nn.Linear(HIDDEN, D, bias=False))  # noqa: E731
+    expert = lambda: nn.Sequential(nn.Linear(D, HIDDEN, bias=False), nn.ReLU(), nn.Linear(HIDDEN, D, bias=False))
     layer = experts.ExpertLayer(D, 4, expert, k=2)
     with Traffic() as traffic:
         layer(torch.randn(samples, sequence, D))
