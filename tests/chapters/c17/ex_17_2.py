@@ -32,6 +32,17 @@
 # expert(rows), going, coming → expert(rows), coming, going
 # %% wrong (an order that mixes up rows of a rank): does each row come back into the place
 # return results → return results.roll(1, 0) if len(results) > 1 else results
+# %% wrong (gives its expert one row at a time, without the width): that is not rows of x
+# expert(rows), going → torch.stack([expert(row) for row in rows]) if len(rows) else rows, going
+# %% wrong (calls the course's): it is yours to write
+# -     world_size = dist.get_world_size()
+# +     from course_utils.parallel.experts import all_to_all
+# +     world_size = dist.get_world_size()
+# dist.all_to_all_single(rows, x[order], coming, going) → rows = all_to_all(x[order], going, coming)
+# %% wrong (returns nothing): is it returned, or only printed
+# return results → pass
+# %% wrong (does not wait): nobody waited for a collective
+# dist.all_to_all_single(back, expert(rows), going, coming) → dist.all_to_all_single(back, expert(rows), going, coming, async_op=True)
 # %% wrong (every rank gets every row): is all that is needed
 def visit_experts(x, ranks, expert):
     world_size, rank = dist.get_world_size(), dist.get_rank()
@@ -67,17 +78,6 @@ def visit_experts(x, ranks, expert):
     for r, tokens in enumerate(where):
         results[tokens] = out[r, : len(tokens)]
     return results
-# %% wrong (gives its expert one row at a time, without the width): that is not rows of x
-# expert(rows), going → torch.stack([expert(row) for row in rows]) if len(rows) else rows, going
-# %% wrong (calls the course's): it is yours to write
-# -     world_size = dist.get_world_size()
-# +     from course_utils.parallel.experts import all_to_all
-# +     world_size = dist.get_world_size()
-# dist.all_to_all_single(rows, x[order], coming, going) → rows = all_to_all(x[order], going, coming)
-# %% wrong (returns nothing): is it returned, or only printed
-# return results → pass
-# %% wrong (does not wait): nobody waited for a collective
-# dist.all_to_all_single(back, expert(rows), going, coming) → dist.all_to_all_single(back, expert(rows), going, coming, async_op=True)
 # %% right (counts by all-gather, masks)
 def visit_experts(x, ranks, expert):
     world_size, rank = dist.get_world_size(), dist.get_rank()

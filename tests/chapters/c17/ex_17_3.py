@@ -30,6 +30,8 @@
 # sum(dim=1, keepdim=True)) → sum(dim=0, keepdim=True))
 # %% wrong (exp overflows): no finite number
 # scores.softmax(dim=1) → scores.exp() / scores.exp().sum(dim=1, keepdim=True)
+# %% wrong (the loss alone): not a list or tuple of the loss and its gradient
+# return loss, gradient → return loss
 # %% wrong (by autograd): take the derivative by hand
 def balance_loss(scores):
     leaf = scores.clone().requires_grad_()
@@ -43,8 +45,6 @@ def balance_loss(scores):
     f = F.one_hot(scores.argmax(1), scores.shape[1]).to(scores).mean(0)
     loss = lambda s: scores.shape[1] * (f * s.softmax(1).mean(0)).sum()
     return loss(scores), torch.func.grad(loss)(scores)
-# %% wrong (the loss alone): not a list or tuple of the loss and its gradient
-# return loss, gradient → return loss
 # %% right (loops)
 def balance_loss(scores):
     T, E = scores.shape
