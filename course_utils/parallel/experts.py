@@ -5,8 +5,8 @@
     results = ...                                every rank applies its experts to the rows that came
     y = combine(results, routing, journey)       all-to-all: back, weighted and summed
 
-`ExpertLayer` is the whole of it. On one rank the same code runs, and the messages go to the rank itself. D. Lepikhin and
-others, GShard, 2020 (arXiv 2006.16668); W. Fedus and others, Switch, 2021 (arXiv 2101.03961).
+`ExpertLayer` is the whole of it. On one rank the same code runs, and the messages go to the rank itself. Sources: D.
+Lepikhin and others, GShard, 2020 (arXiv 2006.16668); W. Fedus and others, Switch, 2021 (arXiv 2101.03961).
 
 Those two send equally many rows to every expert, with zeros where tokens are missing. Here, as in dropless systems,
 only real rows travel, so counts go ahead of them, and `tolist` makes a GPU wait for the counts. PyTorch has the parts:
@@ -58,9 +58,9 @@ def route(scores: Tensor, k: int, capacity: int | None = None, renormalise: bool
 
     A gate is the softmax over all experts, divided by its sum over the k chosen if `renormalise`: by default if k > 1,
     as in GShard. With k = 1 that would make every gate 1, and the router would get no gradient from the loss; Switch
-    keeps the probability. `capacity` is how many of these tokens an expert takes: first choices in order of tokens, then
-    second ones. The rest are dropped, which leaves the gates of a token's other choices as they are. Raises ValueError
-    if k is not from 1 to E.
+    keeps the probability. `capacity` is how many of these tokens an expert takes: first choices in order of tokens,
+    then second ones. The rest are dropped, which leaves the gates of a token's other choices as they are. Raises
+    ValueError if k is not from 1 to E.
     """
     num_experts = scores.shape[-1]
     if k not in range(1, num_experts + 1):

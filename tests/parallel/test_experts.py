@@ -40,13 +40,13 @@ class Case(NamedTuple):
 def cases_of(num_ranks):
     """The cases for a number of ranks: every one differs from the last in little."""
     even, uneven, none = (5,) * num_ranks, tuple(range(3, 3 + num_ranks)), (4, 0, 7, 3)[:num_ranks]
-    sixteen = (16,) * num_ranks
-    yield from (Case(even, num_experts, k) for num_experts in (4, 5, 3, 7) for k in (1, 2))
+    many = (8,) * num_ranks
+    yield from (Case(even, num_experts, k) for num_experts in (4, 5, 3) for k in (1, 2))
     yield from (Case(sizes, 5, k) for sizes in (uneven, none) for k in (1, 2))  # a rank without tokens
     yield from (Case(sizes, 4, k, pulled=(-9, 9)) for sizes in (even, none) for k in (1, 2))  # nobody comes, or all
     yield from (Case(none, num_experts, 1, pulled=(9,)) for num_experts in (1, 2, 6))  # a rank without experts
-    yield from (Case(sizes, 4, k, factor) for sizes in (sixteen, none) for k in (1, 2) for factor in (0.5, 1.0))
-    yield Case(sixteen, 4, 2, 1.0, pulled=(9, 6))  # most choices are dropped
+    yield from (Case(sizes, 4, k, factor) for sizes in (many, none) for k in (1, 2) for factor in (0.5, 1.0))
+    yield Case(many, 4, 2, 1.0, pulled=(9, 6))  # most choices are dropped
     yield Case(even, 3, 3)
     yield Case(even, 2, 1, detached=True)
     yield from (Case(uneven, 5, 2, 1.0, size) for size in range(1, num_ranks) if num_ranks % size == 0)
@@ -166,33 +166,45 @@ def step(case, dtype, module, groups):
     return y.detach(), gradients, balance.item() / num_ranks, (num_forward, traffic.collectives)
 
 
-def all_steps(cases, dtypes, source=SOURCE):
-    module = types.ModuleType("experts")
-    exec(compile(source, "experts", "exec"), vars(module))
-    made = {size: groups_of(Case((), 1, 1, None, size)) for size in {case.ranks_of_experts for case in cases}}
-    return [step(case, dtype, module, made[case.ranks_of_experts]) for dtype in dtypes for case in cases]
+def all_steps(cases, dtypes, *sources):
+    """Return for each source of the module a list with the steps of all cases."""
+    groups = {size: groups_of(Case((), 1, 1, None, size)) for size in sorted({case.ranks_of_experts for case in cases})}
+    done = []
+    for source in sources or [SOURCE]:
+        module = types.ModuleType("experts")
+        exec(compile(source, "experts", "exec"), vars(module))
+        done.append([step(case, dtype, module, groups[case.ranks_of_experts]) for dtype in dtypes for case in cases])
+    return done
 
 
-def differences(num_ranks, cases, dtypes, source=SOURCE, **options):
-    """Yield what of a step over ranks is not as on one device."""
-    run = launch(all_steps, cases, dtypes, source, world_size=num_ranks, backend="gloo", **options)
-    expected = [(case, dtype) for dtype in dtypes for case in cases]
-    for (case, dtype), parts in zip(expected, zip(*run.results)):
-        model, y, grad_x, balance = on_one_device(case, dtype)
-        truths = {name: p.grad if p.grad is not None else torch.zeros_like(p) for name, p in model.named_parameters()}
-        for rank, (part, gradients, loss, _) in enumerate(parts):
-            truths |= {"x": grad_x.split(case.sizes)[rank], "balance": torch.tensor(balance, dtype=dtype)}
-            truths["y"] = y.split(case.sizes)[rank]
-            found = gradients | {"y": part, "balance": torch.tensor(loss, dtype=dtype)}
-            bars = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {}
-            for name, got in found.items():
-                if not is_close(got, truths[name], bars):
-                    yield f"{name} on rank {rank} of {case}"
-        held = [sorted(name for name in part[1] if name.startswith("experts")) for part in parts]
-        for first in range(0, num_ranks, case.ranks_of_experts):  # each group has every expert once
-            names = sorted(sum(held[first : first + case.ranks_of_experts], []))
-            if names != sorted(name for name in truths if name.startswith("experts")):
-                yield f"experts held in {case}"
+def differences(num_ranks, cases, dtypes, *sources, **options):
+    """Return for each source of the module what of its steps over ranks is not as on one device."""
+    run = launch(all_steps, cases, dtypes, *sources, world_size=num_ranks, backend="gloo", **options)
+    truths = [(case, on_one_device(case, dtype)) for dtype in dtypes for case in cases]
+    return [
+        [each for (case, truth), parts in zip(truths, zip(*steps)) for each in unequal(case, truth, parts)]
+        for steps in zip(*run.results)
+    ]
+
+
+def unequal(case, truth, parts):
+    """Yield what of the ranks' `parts` is not as on one device."""
+    model, y, grad_x, balance = truth
+    dtype, num_ranks = y.dtype, len(parts)
+    truths = {name: p.grad if p.grad is not None else torch.zeros_like(p) for name, p in model.named_parameters()}
+    for rank, (part, gradients, loss, _) in enumerate(parts):
+        truths |= {"x": grad_x.split(case.sizes)[rank], "balance": torch.tensor(balance, dtype=dtype)}
+        truths["y"] = y.split(case.sizes)[rank]
+        found = gradients | {"y": part, "balance": torch.tensor(loss, dtype=dtype)}
+        bars = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {}
+        for name, got in found.items():
+            if not is_close(got, truths[name], bars):
+                yield f"{name} on rank {rank} of {case}"
+    held = [sorted(name for name in part[1] if name.startswith("experts")) for part in parts]
+    for first in range(0, num_ranks, case.ranks_of_experts):  # each group has every expert once
+        names = sorted(sum(held[first : first + case.ranks_of_experts], []))
+        if names != sorted(name for name in truths if name.startswith("experts")):
+            yield f"experts held in {case}"
 
 
 def is_close(got, truth, bars):
@@ -205,7 +217,7 @@ def is_close(got, truth, bars):
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
 def test_experts_over_ranks_equal_one_device(num_ranks):
-    assert not list(differences(num_ranks, list(cases_of(num_ranks)), [torch.float64, torch.float32]))
+    assert differences(num_ranks, list(cases_of(num_ranks)), [torch.float64, torch.float32]) == [[]]
 
 
 def test_the_cases_are_those_that_they_are_meant_to_be():
@@ -224,19 +236,16 @@ def test_the_cases_are_those_that_they_are_meant_to_be():
 # ---- wrong versions
 
 HARD = [
+    Case((5, 5, 5, 5), 4, 2),
     Case((5, 5, 5, 5), 5, 2),
-    Case((16, 0, 7, 9), 4, 2, 1.0),
-    Case((8, 8, 8, 8), 4, 1, 0.6),
+    Case((9, 0, 7, 6), 4, 2, 1.0),
+    Case((5, 6, 5, 4), 4, 1, 0.6),
     Case((4, 0, 7, 3), 3, 1, pulled=(2,)),
     Case((3, 4, 5, 6), 5, 2, 1.0, 2),
     Case((4, 4, 4, 4), 2, 1, detached=True),
 ]
 
 WRONG = {
-    "counts are not exchanged": (
-        "_exchange(counts, on_rank, [mine] * num_ranks, group).view(num_ranks, mine)",
-        "counts[:mine].repeat(num_ranks, 1)",
-    ),
     "rows are not sorted by expert": ("return rows[arrangement], Journey(", "return rows, Journey("),
     "results go back in the experts' order": ("results[journey.arrangement.argsort()]", "results"),
     "results go back in an order that is not the inverse": (".arrangement.argsort()]", ".arrangement]"),
@@ -281,20 +290,10 @@ WRONG = {
         "routing.probabilities.sum(0) * k * dist.get_world_size(group) / num_choices",
         "routing.probabilities.sum(0) / max(1, len(routing.probabilities))",
     ),
-    "a rank without rows skips the all-to-all": (
-        "    dist.all_to_all_single(received,",
-        "    if len(rows) or sum(receive_counts): dist.all_to_all_single(received,",
-    ),
-    "gradients travel with the counts of the forward pass": (
-        "ctx.back = receive_counts, send_counts",
-        "ctx.back = send_counts, receive_counts",
-    ),
     "gradients stay where they are": (
         "return _exchange(gradient, *ctx.back), None",
         "return gradient.new_zeros(sum(ctx.back[1]), *gradient.shape[1:]), None",
     ),
-    "a rank whose input needs no gradient takes no part": ("empty(0, requires_grad=True)", "empty(0)"),
-    "experts are averaged over all ranks": ("group=copies if parameter in of_experts else group", "group=group"),
     "experts are not summed over their copies": (
         "        dist.all_reduce(parameter.grad,",
         "        if parameter in of_experts:\n"
@@ -314,23 +313,56 @@ WRONG = {
         "for number in range(num_experts))\n        self.experts",
         "for number in mine)\n        self.experts",
     ),
+}
+
+
+STUCK = {  # ranks wait for one another, or send more or less than is expected
+    "counts are not exchanged": (
+        "_exchange(counts, on_rank, [mine] * num_ranks, group).view(num_ranks, mine)",
+        "counts[:mine].repeat(num_ranks, 1)",
+    ),
+    "a rank without rows skips the all-to-all": (
+        "    dist.all_to_all_single(received,",
+        "    if len(rows) or sum(receive_counts): dist.all_to_all_single(received,",
+    ),
+    "gradients travel with the counts of the forward pass": (
+        "ctx.back = receive_counts, send_counts",
+        "ctx.back = send_counts, receive_counts",
+    ),
+    "a rank whose input needs no gradient takes no part": ("empty(0, requires_grad=True)", "empty(0)"),
     "a rank without experts joins nothing": ("torch.cat([rows[:0], *(", "torch.cat([*("),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_version_is_found(name):
-    old, new = WRONG[name]
-    assert SOURCE.count(old) == 1, "the source has changed: so must the wrong version"
-    try:
-        found = list(differences(4, HARD, [torch.float64], SOURCE.replace(old, new), timeout=8))
-    except WorkerError as error:  # ranks that wait for one another, or messages of unequal length
-        found = [str(error)]
-    assert found
+def mistaken(old, new):
+    assert SOURCE.count(old) == 1, f"the source has changed, so must the wrong version: {old}"
+    return SOURCE.replace(old, new)
+
+
+def test_wrong_versions_are_found_and_the_right_one_is_not():
+    cases = [case for case in HARD if not case.detached]
+    right, *found = differences(4, cases, [torch.float64], SOURCE, *(mistaken(*pair) for pair in WRONG.values()))
+    assert not right
+    assert not [name for name, differs in zip(WRONG, found) if not differs]
+
+
+def test_averaging_experts_over_all_ranks_is_found():
+    """The classic mistake: without a word where ranks have equally many experts, and only experts are wrong."""
+    cases = [Case((5, 5, 5, 5), 4, 2), Case((3, 4, 5, 6), 4, 2, None, 2)]
+    wrong = mistaken("group=copies if parameter in of_experts else group", "group=group")
+    for case in cases:
+        (found,) = differences(4, [case], [torch.float64], wrong)
+        assert found and all(each.startswith("experts") for each in found)
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_a_wrong_version_that_gets_stuck_is_found(name):
+    with pytest.raises(WorkerError):
+        differences(4, HARD, [torch.float64], mistaken(*STUCK[name]), timeout=6)
 
 
 def test_the_cases_for_wrong_versions_find_nothing_in_the_right_one():
-    assert not list(differences(4, HARD, [torch.float64]))
+    assert differences(4, HARD, [torch.float64]) == [[]]
 
 
 # ---- bytes
@@ -352,7 +384,7 @@ def bytes_of(case, model, rank, itemsize):
 def test_bytes_are_those_of_the_formula(num_ranks):
     cases = HARD if num_ranks == 4 else list(cases_of(1))[:4]
     run = launch(all_steps, cases, [torch.float64], world_size=num_ranks, backend="gloo")
-    for case, parts in zip(cases, zip(*run.results)):
+    for case, parts in zip(cases, zip(*(steps for (steps,) in run.results))):
         model = on_one_device(case, torch.float64)[0]
         for rank, (*_, (num_forward, collectives)) in enumerate(parts):
             forward, balance, backward = bytes_of(case, model, rank, 8)
@@ -363,7 +395,7 @@ def test_bytes_are_those_of_the_formula(num_ranks):
 
 def send_a_blocks_tokens(samples, sequence):
     torch.manual_seed(dist.get_rank())
-    expert = lambda: nn.Sequential(nn.Linear(D, HIDDEN, bias=False), nn.ReLU(), nn.Linear(HIDDEN, D, bias=False))  # noqa: E731
+    expert = lambda: nn.Sequential(nn.Linear(D, HIDDEN, bias=False), nn.ReLU(), nn.Linear(HIDDEN, D, bias=False))
     layer = experts.ExpertLayer(D, 4, expert, k=2)
     with Traffic() as traffic:
         layer(torch.randn(samples, sequence, D))
@@ -389,7 +421,7 @@ def test_the_planner_counts_the_same_bytes_and_parameters():
 
 def steps_twice():
     case = Case((5, 5, 5), 4, 2)
-    first, again = (all_steps([case], [torch.float32])[0] for _ in range(2))
+    (first,), (again,) = all_steps([case], [torch.float32], SOURCE, SOURCE)
     return torch.equal(first[0], again[0]) and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
 
 

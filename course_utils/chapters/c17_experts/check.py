@@ -1,4 +1,4 @@
-"""Checks of chapter 17: routing, dispatch and combine, the balance loss, which group averages what, a published model."""
+"""Checks of chapter 17: routing, dispatch and combine, the balance loss, groups that average, a published model."""
 
 from types import SimpleNamespace
 
@@ -46,7 +46,9 @@ _ROUTED = (  # tokens, experts, k, capacity, peculiarity
 def check_17_1(route):
     """`route(scores, k, capacity)` returns experts (T, k) and gates (T, k)."""
     run(_judge_routes, route)
-    return f"{len(_ROUTED)} batches of tokens: experts, gates, what is dropped, and the gradient of the scores are right."
+    return (
+        f"{len(_ROUTED)} batches of tokens: experts, gates, what is dropped, and the gradient of the scores are right."
+    )
 
 
 def _judge_routes(route):
@@ -93,7 +95,9 @@ def _judge_choice(chosen, right, scores):
         "the worst comes first": right.flip(1),
         "those are the lowest scores": scores.argsort(dim=1, stable=True)[:, : right.shape[1]],
     }
-    explain(chosen, right, suspects, otherwise="which scores of a token are the highest, and does a full expert matter?")
+    explain(
+        chosen, right, suspects, otherwise="which scores of a token are the highest, and does a full expert matter?"
+    )
 
 
 _GATES = "is each a share of the sum over the k chosen, and 0 where the choice was dropped?"
@@ -179,7 +183,9 @@ def check_17_2(visit_experts):
             single = ", in float32" if dtype == torch.float32 else ""
             with case(f"{_of(num_ranks, 'rank')}, {tokens}, {_CHOICES[kind]}{single}"):
                 _judge_visits(parts, sizes, kind, dtype)
-    return f"{len(_TRAFFIC)} ways to choose, on 1 to 4 ranks: each row visits its expert and comes home, no byte too many."
+    return (
+        f"{len(_TRAFFIC)} ways to choose, on 1 to 4 ranks: each row visits its expert and comes home, no byte too many."
+    )
 
 
 def _tokens(rank, sizes, kind, dtype):
@@ -205,7 +211,9 @@ def _visit(visit_experts, sizes, kind, dtype):
 
     def expert(rows):
         is_rows = isinstance(rows, torch.Tensor) and rows.dim() == 2 and rows.shape[1] == _WIDTH
-        expect(is_rows and rows.dtype == dtype, f"your function gave its expert something that is not rows of x: {rows}")
+        expect(
+            is_rows and rows.dtype == dtype, f"your function gave its expert something that is not rows of x: {rows}"
+        )
         came.append(rows.detach().clone())
         return _of_expert(rank, rows)
 
@@ -286,7 +294,7 @@ def _judge_arrived(came, truth, x):
     in_order = [rows[rows[:, 0].argsort()] for rows in (came, truth)]
     expect(
         same(*in_order, close=0),
-        "its expert was given other tokens than those that chose it: in which order must rows stand before they are sent?",
+        "its expert was given other tokens than those that chose it: in which order must rows leave?",
     )
 
 
@@ -309,7 +317,9 @@ def _judge_losses(balance_loss):
         with case(f"{_of(num_tokens, 'token')}, {_of(num_experts, 'expert')}{odd and f', {odd}'}"):
             with unchanged(scores=scores), _without_the_courses(), _by_hand():
                 results = balance_loss(scores)
-            _judge_balance(expect_row(results, 2, "what came back", of="the loss and its gradient"), scores, _close(odd))
+            _judge_balance(
+                expect_row(results, 2, "what came back", of="the loss and its gradient"), scores, _close(odd)
+            )
 
 
 def _by_hand():
@@ -368,8 +378,7 @@ def check_17_4(average_gradients):
     """`average_gradients(gradients, mesh)` averages the tensors of {name: gradient} in place."""
     for copies, sharing in _MESHES:
         seen = run(_average, average_gradients, copies, sharing, world_size=copies * sharing)
-        which = f"{_of(copies, 'copy') if copies == 1 else f'{copies} copies'} of the experts, each over {_of(sharing, 'rank')}"
-        with case(which):
+        with case(f"{copies} × {sharing} ranks, copies × experts"):
             _judge_averages(seen, copies, sharing)
     return "on 1, 3 and 4 ranks, each gradient is summed over the ranks that have its parameter, and divided rightly."
 
@@ -420,7 +429,9 @@ def _judge_dense(got, own, over, num_ranks, _):
         "it is the sum, and a mean over ranks is asked for": over["all"],
         "it is the sum over all ranks, divided by another number than theirs": _multiple(got, over["all"]),
         "it is as it was, and other ranks have had other tokens": own,
-        "it is summed over the ranks with the same experts; who else has this parameter?": _multiple(got, over["copies"]),
+        "it is summed over the ranks with the same experts; who else has this parameter?": _multiple(
+            got, over["copies"]
+        ),
         "it is summed over the ranks that share the experts; who else has this parameter?": _multiple(
             got, over["sharing"]
         ),
@@ -431,7 +442,9 @@ def _judge_dense(got, own, over, num_ranks, _):
 def _judge_expert(got, own, over, num_ranks, copies):
     suspects = {
         "it is mixed with gradients of other experts: which ranks have this one?": over["all"] / num_ranks,
-        "it is mixed with gradients of other experts; who shares, and who has the same?": _multiple(got, over["sharing"]),
+        "it is mixed with gradients of other experts; who shares, and who has the same?": _multiple(
+            got, over["sharing"]
+        ),
         "it is averaged over its copies; the tokens of how many ranks are in their sum?": over["copies"] / copies,
         "it is the sum over its copies, not divided": over["copies"],
         "it is the sum over its copies, divided by another number than it should be": _multiple(got, over["copies"]),
@@ -456,7 +469,11 @@ QWEN3_30B_A3B = {
 }  # fmt: skip
 _MODELS = (  # what differs from Qwen3-30B-A3B, ranks, tokens of each
     ({}, 8, 4096),
-    ({"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64, "moe_intermediate_size": 1536}, 16, 8192),
+    (
+        {"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64, "moe_intermediate_size": 1536},
+        16,
+        8192,
+    ),
     ({"num_experts": 6, "num_experts_per_tok": 1, "num_hidden_layers": 3, "head_dim": 40, "vocab_size": 777}, 3, 30),
     ({"num_experts": 4, "num_experts_per_tok": 4, "num_key_value_heads": 32, "hidden_size": 96}, 2, 10),
     ({"num_experts": 16, "num_experts_per_tok": 2}, 1, 64),
@@ -473,7 +490,9 @@ def check_17_5(count_model):
 def _judge_models(count_model):
     for number, (changes, num_ranks, tokens) in enumerate(_MODELS):
         config = QWEN3_30B_A3B | changes
-        name = "Qwen3-30B-A3B" if not number else f"with {', '.join(f'{key} {value}' for key, value in changes.items())}"
+        name = (
+            "Qwen3-30B-A3B" if not number else f"with {', '.join(f'{key} {value}' for key, value in changes.items())}"
+        )
         with case(f"{name}, {_of(num_ranks, 'rank')}, {tokens} tokens on each"), unchanged(config=config):
             results = count_model(config, num_ranks, tokens)
         with case(f"{name}, {_of(num_ranks, 'rank')}, {tokens} tokens on each"):
@@ -507,7 +526,7 @@ def _judge_counts(counts, config, num_ranks, tokens):
     with case("held_bytes"):
         mine = layers * E * part["expert"] // num_ranks
         _explain_count(held, _BYTES * (dense + mine), {
-            "all parameters are divided by the ranks, and only experts are spread over them": _BYTES * total // num_ranks,
+            "all parameters are divided by the ranks, and only experts are spread": _BYTES * total // num_ranks,
             "every expert is in it, and a rank has a part of them": _BYTES * total,
             "only the rank's experts are in it": _BYTES * mine,
             "that is the number of parameters, not of bytes": dense + mine,
@@ -534,7 +553,12 @@ def _judge_moved(moved, once, num_ranks, k, layers):
 
 
 def _left_out(total, part, layers):
-    names = {"norms": "two norms", "head_norms": "norms of queries and keys", "router": "router", "attention": "attention"}
+    names = {
+        "norms": "two norms",
+        "head_norms": "norms of queries and keys",
+        "router": "router",
+        "attention": "attention",
+    }
     return {
         **{f"a block has {'an ' * (key == 'attention')}{'a ' * (key == 'router')}{name}: is it in it?": total
            - layers * part[key] for key, name in names.items()},
@@ -565,7 +589,8 @@ def _parts(config):
         "norms": [norm(h), norm(h)],
         "head_norms": [norm(config.head_dim), norm(config.head_dim)],
         "router": [linear(h, config.num_experts)],
-        "expert": [linear(h, config.moe_intermediate_size) for _ in range(2)] + [linear(config.moe_intermediate_size, h)],
+        "expert": [linear(h, config.moe_intermediate_size) for _ in range(2)]
+        + [linear(config.moe_intermediate_size, h)],
         "embedding": [nn.Embedding(config.vocab_size, h, device="meta")],
         "last_norm": [norm(h)],
     }
