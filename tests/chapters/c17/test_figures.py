@@ -66,3 +66,8 @@ def test_a_mesh_names_each_expert_twice(figures):
     chapter.mesh("a mesh")
     words = texts(figures[0][0])
     assert all(words.count(f"expert {number}") == 2 for number in range(4))
+
+
+def test_a_range_is_of_all_seeds_at_each_place():
+    found = chapter.with_range([0, 10], {"a": [[1, 5], [3, 4], [2, 9]]})
+    assert found == {"a": ([0, 10], [2, 5], ((1, 4), (3, 9)))}
