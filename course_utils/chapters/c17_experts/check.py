@@ -7,7 +7,18 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from ...checks.expect import EQUAL, case, expect, expect_row, expect_tensor, expect_whole, explain, same, unchanged
+from ...checks.expect import (
+    EQUAL,
+    case,
+    expect,
+    expect_number,
+    expect_row,
+    expect_tensor,
+    expect_whole,
+    explain,
+    same,
+    unchanged,
+)
 from ...checks.judge import run, wait_for_the_others
 from ...checks.watch.calls import forbid
 from ...checks.watch.collectives import Collectives
@@ -230,9 +241,13 @@ class _AllToAlls(Collectives):
     """Collectives that also compares, before each all-to-all, what one rank sends with what another expects."""
 
     def _meeting(self, name, call):
-        meet_and_call = super()._meeting(name, call)
         if name not in ("alltoall_base", "all_to_all_single"):
-            return meet_and_call
+            return super()._meeting(name, call)
+
+        def call_late(group, *args, **options):  # what is read before the wait is not there
+            return self._call_late(name, call, group, *args, **options)
+
+        meet_and_call = super()._meeting(name, call_late)
 
         def compare_and_call(group, output, given, output_sizes, input_sizes, *more, **options):
             size = group.size()
@@ -274,7 +289,6 @@ def _judge_visits(parts, sizes, kind, dtype):
                 "the results are in the order in which the rows left; in which order were the tokens?": truth[order],
                 "the results were put in order by what sorted the tokens; what undoes a sort?": truth[order][order],
                 "those are the tokens, as if no expert had seen them": x,
-                "they visited this rank's expert, whichever they chose": _of_expert(rank, x),
             }
             question = "does each row come back into the place of its own token?"
             explain(expect_tensor(result, like=truth), truth, suspects, otherwise=question, close=0)
@@ -335,13 +349,15 @@ def _judge_balance(results, scores, close):
     (gradient,) = torch.autograd.grad(loss, leaf, retain_graph=True)
     p, loss = probabilities.detach(), loss.detach()
     with case("the loss"):
-        got = results[0] if isinstance(results[0], torch.Tensor) else torch.tensor(results[0]).to(loss)
+        got = results[0]
+        if not isinstance(got, torch.Tensor):
+            got = torch.tensor(expect_number(got, "it"), dtype=loss.dtype)
         suspects = {
             "the number of experts is missing in it": loss / num_experts,
             "both factors are probabilities, and one should be a count": num_experts * p.mean(0).square().sum(),
             "both factors are counts, and one should be a probability": num_experts * share.square().sum(),
-            "a share is a part of all tokens, not their number": loss * len(scores),
-            "the probabilities are added up, and a mean is asked for": num_experts * (share * p.sum(0)).sum(),
+            "one of its factors is a sum over the tokens, and both should be divided by their number": loss
+            * len(scores),
         }
         otherwise = "which expert has the highest score, how often, and what is an expert's mean probability?"
         explain(expect_tensor(got, like=loss), loss, suspects, otherwise=otherwise, close=close)

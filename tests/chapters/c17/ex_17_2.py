@@ -15,9 +15,13 @@
 # +     if not len(x):
 # +         return x
 # +     order = ranks.argsort(stable=True)
-# %% wrong (forgets the expert): as if no expert had seen them
+# %% wrong (forgets the expert): was given 0 rows
 # expert(rows), going, coming → rows, going, coming
-# %% wrong (applies its own expert at home): they visited this rank's expert
+# %% wrong (sends the rows back, not the results): as if no expert had seen them
+# -     dist.all_to_all_single(back, expert(rows), going, coming)
+# +     expert(rows)
+# +     dist.all_to_all_single(back, rows, going, coming)
+# %% wrong (applies its own expert at home): its expert was given
 # -     return results
 # +     return expert(x)
 # %% wrong (the expert runs before the rows have gone): its expert was given
@@ -28,7 +32,7 @@
 # +     moved = x.new_empty(sum(coming), x.shape[1])
 # +     dist.all_to_all_single(moved, rows, coming, going)
 # +     dist.all_to_all_single(back, moved, going, coming)
-# %% wrong (results back with the counts of the way there): how does a rank know
+# %% wrong (results back with the counts of the way there): Split sizes doesn't match total dim 0 size
 # expert(rows), going, coming → expert(rows), coming, going
 # %% wrong (an order that mixes up rows of a rank): does each row come back into the place
 # return results → return results.roll(1, 0) if len(results) > 1 else results
@@ -43,7 +47,7 @@
 # return results → pass
 # %% wrong (does not wait): nobody waited for a collective
 # dist.all_to_all_single(back, expert(rows), going, coming) → dist.all_to_all_single(back, expert(rows), going, coming, async_op=True)
-# %% wrong (every rank gets every row): is all that is needed
+# %% wrong (every rank gets every row): does a row travel to one rank only
 def visit_experts(x, ranks, expert):
     world_size, rank = dist.get_world_size(), dist.get_rank()
     sizes = [torch.zeros((), dtype=torch.int64) for _ in range(world_size)]
@@ -151,12 +155,3 @@ def visit_experts(x, ranks, expert):
     rows = functional.all_to_all_single(x[order], coming, going, dist.group.WORLD)
     back = functional.all_to_all_single(expert(rows), going, coming, dist.group.WORLD)
     return back[order.argsort()]
-# %% endless (a rank with no visitors stays away): rank
-def visit_experts(x, ranks, expert):
-    n = dist.get_world_size()
-    order, going = ranks.argsort(stable=True), torch.bincount(ranks, minlength=n)
-    coming = torch.empty_like(going)
-    dist.all_to_all_single(coming, going)
-    if dist.get_rank() == 0:
-        dist.recv(torch.empty(1), 1)
-    return x

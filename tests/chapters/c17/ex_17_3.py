@@ -4,9 +4,9 @@
 # f = F.one_hot(scores.argmax(dim=1), num_experts).to(p).mean(dim=0) → f = p.mean(dim=0)
 # %% wrong (hard probabilities): both factors are counts
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (f * f).sum()
-# %% wrong (counts, not shares): a share is a part of all tokens
+# %% wrong (counts, not shares): one of its factors is a sum over the tokens
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (len(p) * f * p.mean(dim=0)).sum()
-# %% wrong (adds the probabilities up): are added up, and a mean is asked for
+# %% wrong (adds the probabilities up): one of its factors is a sum over the tokens
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (f * (p.mean(dim=0) / (1 / len(p)))).sum()
 # %% wrong (the lowest scores): which expert has the highest score
 # argmax → argmin
