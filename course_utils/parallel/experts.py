@@ -57,10 +57,10 @@ def route(scores: Tensor, k: int, capacity: int | None = None, renormalise: bool
     """Choose for each token the k experts with the highest of its `scores` (T, E); ties go to the lower index.
 
     A gate is the softmax over all experts, divided by its sum over the k chosen if `renormalise`: by default if k > 1,
-    as in GShard. With k = 1 that would make every gate 1, and the router would get no gradient from the loss; Switch
-    keeps the probability. `capacity` is how many of these tokens an expert takes: first choices in order of tokens,
-    then second ones. The rest are dropped, which leaves the gates of a token's other choices as they are. Raises
-    ValueError if k is not from 1 to E.
+    as in Qwen3 (`norm_topk_prob`). With k = 1 that would make every gate 1, and the router would get no gradient from
+    the model's loss; Switch keeps the probability. `capacity` is how many of these tokens' choices an expert takes: all
+    first choices in order of tokens, then second ones. The rest are dropped, which leaves the gates of a token's other
+    choices as they are. Raises ValueError if k is not from 1 to E.
     """
     num_experts = scores.shape[-1]
     if k not in range(1, num_experts + 1):
@@ -93,7 +93,7 @@ def balance_loss(routing: Routing, group: dist.ProcessGroup | None = None) -> Te
     """Return E · Σ f · P over the experts: 1 if all are chosen equally often, up to E / k if the same k always are.
 
     f is an expert's share of all choices, dropped ones included, over all ranks of `group`: a count, without a
-    gradient. P is its mean probability, and has one (Switch, equations 4 to 6). Each rank returns N times its tokens'
+    gradient. P is its mean probability, and has one (Switch). Each rank returns N times its tokens'
     part of this loss, so the mean over ranks is that of all tokens on one device, and so is the mean of the gradients.
     """
     num_experts, k = routing.probabilities.shape[-1], routing.experts.shape[-1]

@@ -27,6 +27,19 @@
 # +     place = place.view(-1, k)
 # %% wrong (drops the whole token): a token that loses one choice loses all
 # gates * (place < capacity) → gates * (place < capacity).all(dim=1, keepdim=True)
+# %% wrong (never drops second choices): second choices have a queue of their own
+# gates * (place < capacity) → torch.where((torch.arange(k) == 0) & (place >= capacity), 0, gates)
+# %% wrong (drops by a capacity for all experts together): is each a share of the sum
+# gates * (place < capacity) → gates * (torch.arange(experts.numel()).view(k, -1).T < capacity * scores.shape[1])
+# %% wrong (keeps the probability where k is 1): do not add up to 1 over the k chosen
+# gates * (place < capacity) → (gates if k > 1 else scores.softmax(1).gather(1, experts)) * (place < capacity)
+# %% wrong (int32): it is int32
+# return experts, → return experts.int(),
+# %% wrong (changes the scores): scores was changed in place
+# -     best, experts = scores.sort(dim=1, descending=True, stable=True)
+# +     with torch.no_grad():
+# +         scores -= scores.amax(1, keepdim=True)
+# +     best, experts = scores.sort(dim=1, descending=True, stable=True)
 # %% wrong (lets one more in): an expert takes one more
 # place < capacity → place <= capacity
 # %% wrong (counts from one): an expert takes one fewer
@@ -142,3 +155,14 @@ def route(scores, k, capacity):
             row.append(room[expert] <= capacity)
         keep.append(row)
     return experts, gates * torch.tensor(keep).T
+# %% right (sorts probabilities, and a pass over the experts)
+def route(scores, k, capacity):
+    probabilities = scores.softmax(1)
+    weights, experts = probabilities.sort(dim=1, descending=True, stable=True)
+    weights, experts = weights[:, :k], experts[:, :k]
+    gates = weights / weights.sum(1, keepdim=True)
+    keep = torch.zeros(experts.shape, dtype=torch.bool)
+    for e in range(scores.shape[1]):
+        places = (experts.T == e).nonzero()[:capacity]  # rows of (choice, token), in order of the queue
+        keep[places[:, 1], places[:, 0]] = True
+    return experts, gates * keep.float()

@@ -5,6 +5,14 @@
 # %% wrong (equal counts): how does a rank know what will come
 # -     going, coming = going.tolist(), coming.tolist()
 # +     going, coming = going.tolist(), [len(x) // world_size] * world_size
+# %% wrong (sends float32): that is not right
+# return results → return results.float().to(x.dtype)
+# %% wrong (sends the rows twice): does a row travel to one rank only
+# -     back = torch.empty_like(x)
+# +     dist.all_to_all_single(torch.empty_like(rows), x[order], coming, going)
+# +     back = torch.empty_like(x)
+# %% wrong (a buffer of the default dtype): float
+# x.new_empty(sum(coming), x.shape[1]) → torch.empty(sum(coming), x.shape[1])
 # %% wrong (leaves the results sorted): in which order were the tokens
 # return results → return back
 # %% wrong (sorts twice): what undoes a sort
@@ -15,9 +23,13 @@
 # +     if not len(x):
 # +         return x
 # +     order = ranks.argsort(stable=True)
-# %% wrong (forgets the expert): as if no expert had seen them
+# %% wrong (forgets the expert): was given 0 rows
 # expert(rows), going, coming → rows, going, coming
-# %% wrong (applies its own expert at home): they visited this rank's expert
+# %% wrong (sends the rows back, not the results): as if no expert had seen them
+# -     dist.all_to_all_single(back, expert(rows), going, coming)
+# +     expert(rows)
+# +     dist.all_to_all_single(back, rows, going, coming)
+# %% wrong (applies its own expert at home): its expert was given
 # -     return results
 # +     return expert(x)
 # %% wrong (the expert runs before the rows have gone): its expert was given
@@ -28,7 +40,7 @@
 # +     moved = x.new_empty(sum(coming), x.shape[1])
 # +     dist.all_to_all_single(moved, rows, coming, going)
 # +     dist.all_to_all_single(back, moved, going, coming)
-# %% wrong (results back with the counts of the way there): how does a rank know
+# %% wrong (results back with the counts of the way there): Split sizes doesn't match total dim 0 size
 # expert(rows), going, coming → expert(rows), coming, going
 # %% wrong (an order that mixes up rows of a rank): does each row come back into the place
 # return results → return results.roll(1, 0) if len(results) > 1 else results
@@ -43,7 +55,7 @@
 # return results → pass
 # %% wrong (does not wait): nobody waited for a collective
 # dist.all_to_all_single(back, expert(rows), going, coming) → dist.all_to_all_single(back, expert(rows), going, coming, async_op=True)
-# %% wrong (every rank gets every row): is all that is needed
+# %% wrong (every rank gets every row): does a row travel to one rank only
 def visit_experts(x, ranks, expert):
     world_size, rank = dist.get_world_size(), dist.get_rank()
     sizes = [torch.zeros((), dtype=torch.int64) for _ in range(world_size)]
@@ -151,12 +163,32 @@ def visit_experts(x, ranks, expert):
     rows = functional.all_to_all_single(x[order], coming, going, dist.group.WORLD)
     back = functional.all_to_all_single(expert(rows), going, coming, dist.group.WORLD)
     return back[order.argsort()]
-# %% endless (a rank with no visitors stays away): rank
+# %% right (rows that stay do not travel)
+def visit_experts(x, ranks, expert):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    here = ranks == rank
+    away = (~here).nonzero().flatten()
+    away = away[ranks[away].argsort(stable=True)]
+    going = torch.bincount(ranks[away], minlength=n)
+    matrix = [torch.empty_like(going) for _ in range(n)]
+    dist.all_gather(matrix, going)
+    coming = [int(row[rank]) for row in matrix]
+    rows = x.new_empty(sum(coming), x.shape[1])
+    dist.all_to_all_single(rows, x[away], coming, going.tolist())
+    back = x.new_empty(len(away), x.shape[1])
+    dist.all_to_all_single(back, expert(rows), going.tolist(), coming)
+    results = torch.empty_like(x)
+    results[here], results[away] = expert(x[here]), back
+    return results
+# %% right (results by scatter)
 def visit_experts(x, ranks, expert):
     n = dist.get_world_size()
-    order, going = ranks.argsort(stable=True), torch.bincount(ranks, minlength=n)
-    coming = torch.empty_like(going)
-    dist.all_to_all_single(coming, going)
-    if dist.get_rank() == 0:
-        dist.recv(torch.empty(1), 1)
-    return x
+    sorted_ranks, order = torch.sort(ranks)
+    sent = [(sorted_ranks == r).sum().item() for r in range(n)]
+    received = torch.tensor([0] * n)
+    dist.all_to_all_single(received, torch.tensor(sent))
+    rows = torch.zeros(received.sum(), x.shape[1]).to(x)
+    dist.all_to_all_single(rows, x.index_select(0, order), received.tolist(), sent)
+    out = torch.zeros_like(x)
+    dist.all_to_all_single(out, expert(rows), sent, received.tolist())
+    return torch.zeros_like(x).scatter_(0, order[:, None].expand_as(x), out)

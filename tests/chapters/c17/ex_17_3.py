@@ -4,9 +4,9 @@
 # f = F.one_hot(scores.argmax(dim=1), num_experts).to(p).mean(dim=0) → f = p.mean(dim=0)
 # %% wrong (hard probabilities): both factors are counts
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (f * f).sum()
-# %% wrong (counts, not shares): a share is a part of all tokens
+# %% wrong (counts, not shares): one of its factors is a sum over the tokens
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (len(p) * f * p.mean(dim=0)).sum()
-# %% wrong (adds the probabilities up): are added up, and a mean is asked for
+# %% wrong (adds the probabilities up): one of its factors is a sum over the tokens
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (f * (p.mean(dim=0) / (1 / len(p)))).sum()
 # %% wrong (the lowest scores): which expert has the highest score
 # argmax → argmin
@@ -24,6 +24,15 @@
 # num_experts / num_tokens * p → num_experts * p
 # %% wrong (forgets the experts in the gradient): the number of experts is missing in it
 # num_experts / num_tokens * p → 1 / num_tokens * p
+# %% wrong (differences): how does a score change the probabilities of all experts
+# -     return loss, gradient
+# +     of = lambda s: num_experts * (f * s.softmax(dim=1).mean(dim=0)).sum()
+# +     for t in range(num_tokens):
+# +         for e in range(num_experts):
+# +             step = torch.zeros_like(scores)
+# +             step[t, e] = 1e-1
+# +             gradient[t, e] = (of(scores + step) - of(scores)) / 1e-1
+# +     return loss, gradient
 # %% wrong (the other sign): its sign is the other one
 # num_experts / num_tokens * p → -num_experts / num_tokens * p
 # %% wrong (sums over the wrong dim): how does a score change the probabilities of all experts
@@ -85,3 +94,10 @@ def balance_loss(scores):
         f[e] += 1 / T
     inner = f @ p
     return E * inner.mean(), (E / T * p * (f[:, None] - inner)).T
+# %% right (shares in float32)
+def balance_loss(scores):
+    T, E = scores.shape
+    p = F.softmax(scores, dim=1)
+    f = F.one_hot(scores.argmax(1), E).float().mean(0)
+    loss = E * torch.sum(f * p.mean(0))
+    return loss, E * p * (f[None] - (f * p).sum(1, keepdim=True)) / T

@@ -1,5 +1,5 @@
 # %% wrong (the norms of heads are missing): a block has norms of queries and keys
-# + 2 * h * kv_heads * head + 2 * head → + 2 * h * kv_heads * head
+# kv_heads * head + 2 * head → kv_heads * head
 # %% wrong (the router is missing): a block has a router
 # attention + 2 * h + h * num_experts → attention + 2 * h
 # %% wrong (the norms are missing): a block has two norms
@@ -24,7 +24,7 @@
 # return parameters, active, held → return parameters, dense + layers * expert, held
 # %% wrong (an embedding's row is active): a token looks up one row
 # return parameters, active, held → return parameters, active - config["vocab_size"] * h, held
-# %% wrong (divides everything): only experts are spread over them
+# %% wrong (divides everything): and only experts are spread
 # 16 * (dense + layers * num_experts // num_ranks * expert) → 16 * parameters // num_ranks
 # %% wrong (every rank has every expert): a rank has a part of them
 # 16 * (dense + layers * num_experts // num_ranks * expert) → 16 * parameters
@@ -51,7 +51,7 @@
 # %% wrong (all ranks): those are the bytes of all ranks
 # 4 * rows * h * 2 → 4 * rows * h * 2 * num_ranks
 # %% wrong (what stays): those are the rows that stay
-# (num_ranks - 1) // num_ranks → // num_ranks
+# tokens * (num_ranks - 1) // num_ranks → tokens // num_ranks
 # %% wrong (a fraction): not a whole number
 # (num_ranks - 1) // num_ranks → (num_ranks - 1) / num_ranks
 # %% wrong (three numbers): parameters, active, held_bytes, moved_bytes
