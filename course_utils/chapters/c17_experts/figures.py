@@ -3,7 +3,7 @@
 import statistics
 
 from ...plots.passes import draw_arrow
-from ...plots.style import COLOURS, MARKERS, STYLE, pale, show
+from ...plots.style import COLOURS, DASHES, MARKERS, STYLE, draw_prediction, new_figure, pale, show
 
 _GREY = {"color": "0.35"}
 
@@ -186,10 +186,26 @@ def _draw_box(axes, x, y, wide, high, text, colour="white", size=8.5):
     axes.text(x, y, text, ha="center", va="center", fontsize=size)
 
 
-def with_range(xs, found):
-    """Return {name: (xs, medians, (lowest, highest))} for `plots.lines`, of {name: a row of values for each seed}."""
-    columns = {name: [sorted(column) for column in zip(*rows)] for name, rows in found.items()}
-    return {
-        name: (xs, [statistics.median(column) for column in each], tuple(zip(*((c[0], c[-1]) for c in each))))
-        for name, each in columns.items()
-    }
+def bands(found, xlabel, ylabel, alt, title="", level=None, prediction=None, source="", placement=None):
+    """Draw {name: (x values, rows)}, a row for each seed: the median as a line, lowest to highest as a band.
+
+    `level` is (name, value) of a horizontal line; `prediction` is the student's {x: y}, with y None if there is none.
+    `source` and `placement` are those of `plots.lines`.
+    """
+    with new_figure(xlabel, ylabel, title, 3.2, source, placement) as (figure, axes):
+        for i, (name, (xs, rows)) in enumerate(found.items()):
+            low, middle, high = of_seeds(rows)
+            axes.fill_between(xs, low, high, color=COLOURS[i], alpha=0.18, linewidth=0)
+            look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": DASHES[i], "markersize": 4}
+            axes.plot(xs, middle, label=name, **look)
+        if level:
+            axes.axhline(level[1], color="0.3", linewidth=1, linestyle=":", label=level[0])
+        draw_prediction(axes, prediction)
+        figure.legend(loc="outside upper right", ncols=4)
+        show(figure, alt)
+
+
+def of_seeds(rows):
+    """Return (the lowest, the median, the highest) value at each place, of a row for each seed."""
+    columns = [sorted(column) for column in zip(*rows)]
+    return tuple([pick(column) for column in columns] for pick in (min, statistics.median, max))

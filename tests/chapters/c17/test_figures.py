@@ -68,6 +68,13 @@ def test_a_mesh_names_each_expert_twice(figures):
     assert all(words.count(f"expert {number}") == 2 for number in range(4))
 
 
-def test_a_range_is_of_all_seeds_at_each_place():
-    found = chapter.with_range([0, 10], {"a": [[1, 5], [3, 4], [2, 9]]})
-    assert found == {"a": ([0, 10], [2, 5], ((1, 4), (3, 9)))}
+def test_a_band_is_from_the_lowest_seed_to_the_highest(figures):
+    rows = [[1, 5], [3, 4], [2, 9]]
+    assert chapter.of_seeds(rows) == ([1, 4], [2, 5], [3, 9])
+    found = {"a": ([0, 10], rows), "b": ([0, 10], [[7, 7]])}
+    chapter.bands(found, "update", "loss", "two bands", level=("even", 6), prediction={10: 8}, source="made up")
+    axes = figures[0][0].axes[0]
+    assert [line.get_label() for line in axes.lines] == ["a", "b", "even", "your prediction"]
+    assert axes.lines[0].get_ydata().tolist() == [2, 5]
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (1, 9)
