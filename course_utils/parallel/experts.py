@@ -153,10 +153,12 @@ def dispatch(x: Tensor, routing: Routing, group: dist.ProcessGroup | None = None
     mine = on_rank[rank]
     wanted = routing.experts.where(routing.kept, num_experts).flatten()  # (T·k,): dropped ones behind all experts
     counts = torch.bincount(wanted, minlength=num_experts + 1)[:num_experts]
-    order = wanted.argsort(stable=True)[: int(counts.sum())]
+    going = counts.tolist()
+    order = wanted.argsort(stable=True)[: sum(going)]
     # Counts first: how many rows each rank sends to each of my experts, (N, mine).
     coming = _exchange(counts, on_rank, [mine] * num_ranks, group).view(num_ranks, mine)
-    send_counts, receive_counts = [int(part.sum()) for part in counts.split(on_rank)], coming.sum(1).tolist()
+    send_counts = [sum(going[e] for e in experts_of(r, num_experts, num_ranks)) for r in range(num_ranks)]
+    receive_counts = coming.sum(1).tolist()
     rows = all_to_all(x[order // k], send_counts, receive_counts, group)  # in order of rank, then of expert
     expert_of_row = torch.arange(mine, device=x.device).repeat(num_ranks).repeat_interleave(coming.flatten())
     arrangement = expert_of_row.argsort(stable=True)

@@ -253,7 +253,7 @@ WRONG = {
         "index_copy(0, journey.order, back)",
         "index_copy(0, torch.arange(len(back)), back)",
     ),
-    "dropped choices stand where sent ones do": ("[: int(counts.sum())]", "[len(wanted) - int(counts.sum()) :]"),
+    "dropped choices stand where sent ones do": ("[: sum(going)]", "[len(wanted) - sum(going) :]"),
     "gates are applied twice": ("(routing.gates.unsqueeze", "(routing.gates.square().unsqueeze"),
     "gates are not renormalised": ("if k > 1 if renormalise", "if False if renormalise"),
     "the one gate is renormalised": ("if k > 1 if renormalise", "if True if renormalise"),

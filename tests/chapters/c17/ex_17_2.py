@@ -11,7 +11,7 @@
 # -     back = torch.empty_like(x)
 # +     dist.all_to_all_single(torch.empty_like(rows), x[order], coming, going)
 # +     back = torch.empty_like(x)
-# %% wrong (a buffer of the default dtype): float
+# %% wrong (a buffer of the default dtype): tensors with different dtypes
 # x.new_empty(sum(coming), x.shape[1]) → torch.empty(sum(coming), x.shape[1])
 # %% wrong (leaves the results sorted): in which order were the tokens
 # return results → return back
