@@ -1,0 +1,39 @@
+"""The time of a step whose visits are divided unevenly over the experts of two ranks."""
+
+import torch
+
+from ...hardware import rank_device
+from ...measure import throughput
+from ...models import MLP
+from ...parallel import experts
+
+
+def time_shares(shares, rounds):
+    """Time steps on two ranks, each with one expert and as many tokens; return {share: Timing}.
+
+    A step is dispatch, an MLP and combine, forward and backward. Of each rank's tokens, `share` visit rank 0's expert,
+    the others rank 1's, so the visits and the bytes that both ranks send together are the same for every share.
+    """
+    device = rank_device()
+    num_tokens, width = (512, 256) if device.type == "cpu" else (16384, 1024)  # a GPU needs more work
+    torch.manual_seed(0)
+    mine = MLP(width, 4 * width).to(device)
+
+    def make_step(share):
+        routing = routing_of(share, num_tokens, device)
+        x = torch.randn(num_tokens, width, device=device, requires_grad=True)
+
+        def step():
+            rows, journey = experts.dispatch(x, routing)
+            experts.combine(mine(rows), routing, journey).sum().backward()
+
+        return step
+
+    return throughput.in_turn({share: make_step(share) for share in shares}, rounds)
+
+
+def routing_of(share, num_tokens, device="cpu"):
+    """Return a Routing of `num_tokens` tokens, the first `share` of them to expert 0, the others to expert 1."""
+    chosen = (torch.arange(num_tokens, device=device) >= share * num_tokens).long()[:, None]
+    ones = torch.ones(num_tokens, 1, device=device)
+    return experts.Routing(chosen, ones, ones.bool(), ones.expand(-1, 2))
