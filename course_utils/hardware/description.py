@@ -111,7 +111,9 @@ def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[st
         *one,
         *several,
         *part_three,
-        ("IV", "13–19", "groups of processes stand for machines"),
+        ("IV", "13–15", "groups of processes stand for machines"),
+        ("V", "16, 17", four_note if 0 < num_gpus < 4 else default_note),
+        ("", "19", "arithmetic, and steps of two workers"),
     ]
 
 
