@@ -18,9 +18,10 @@ DEADLINE_S = 8
 def run(judge: Callable[..., object], answer: object, *args: Any, world_size: int = 1) -> list[Any]:
     """Call `judge(answer, *args)` on each of `world_size` ranks, and return the results, one per rank.
 
-    Workers see no GPU, and the process group uses gloo: the checks' tensors are small and on the CPU. Raises Wrong if `judge` does, if
-    the answer is not a function, or if it cannot be pickled. Raises WorkerError if the answer fails on a rank, or runs
-    for more than DEADLINE_S seconds, not counting time in which ranks wait for a core.
+    Workers see no GPU, and the process group uses gloo: the checks' tensors are small and on the CPU.
+
+    Raises Wrong if `judge` does, if the answer is not a function, or if it cannot be pickled. Raises WorkerError if the
+    answer fails on a rank, or runs for more than DEADLINE_S seconds, not counting time in which ranks wait for a core.
     """
     expect_function(answer)
     try:
