@@ -3,7 +3,7 @@
 # %% wrong (forgets the scale): was every score divided by √e
 # keys.mT * scale → keys.mT
 # %% wrong (drops the last block): the last, shorter block is missing
-# in zip( → in zip(range(k.shape[2] // block_size) if k.shape[2] >= block_size else [0], 
+# in zip( → in zip(range(k.shape[2] // block_size) if k.shape[2] >= block_size else [0],
 # for keys, values → for _, keys, values
 # %% wrong (does not divide): is not divided by the sum of weights
 # return o / total.unsqueeze(-1) → return o
@@ -18,7 +18,7 @@
 # %% wrong (takes another logarithm): it is the logarithm of the sum of all exponentials
 # m + total.log() → m + total.log2()
 # %% wrong (scales o alone): lse: that is not right (max difference 0.48): sums that belong to different maxima
-# l = l * shrink + → l = l +
+# total = total * shrink + → total = total +
 # return o / total.unsqueeze(-1) → return (q @ k.mT * scale).softmax(-1) @ v
 # %% wrong (shrinks by the new maximum): is what the earlier blocks gave scaled down
 # shrink = (m - larger).exp() → shrink = (m - larger).exp().clamp(min=0.5)
