@@ -180,16 +180,16 @@ def explain(
 def same(a: Any, b: Any, close: float = EQUAL) -> bool:
     """Return whether two numbers, tensors or lists of these differ by less than `close`.
 
-    For tensors, `close` is multiplied by the largest absolute value in `b`, if that is above 1; for numbers it is
-    relative.
+    For tensors, `close` is multiplied by the largest finite absolute value in `b`, if that is above 1; for numbers it
+    is relative. Infinities must be the same.
     """
     if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
         are_rows = isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b)
         return are_rows and all(same(x, y, close) for x, y in zip(a, b))
     if _is_tensor(a) and _is_tensor(b):
-        return a.shape == b.shape and _difference(a, b) <= close * max(
-            [1.0, *b.abs().max().reshape(-1).tolist()] if b.numel() else [1.0]
-        )
+        finite = b[b.isfinite()]
+        largest = finite.abs().max().item() if len(finite) and b.is_floating_point() else 0
+        return a.shape == b.shape and _difference(a, b) <= close * max(1.0, largest)
     if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
         return a is b or (not _is_tensor(a) and not _is_tensor(b) and a == b)
     least = min(1.0, abs(b))  # type: ignore[call-overload]  # real numbers have an order, which `Real` does not say
@@ -213,7 +213,7 @@ def _difference(a, b):
         return 0.0
     if not (a.is_floating_point() or b.is_floating_point()):
         return float((a != b).any() and (a.double() - b.double()).abs().max().clamp(min=1e-300))
-    apart = (a - b).abs().max().item()
+    apart = (a - b).abs().masked_fill(a == b, 0).max().item()  # ∞ − ∞ is NaN
     return math.inf if apart != apart else apart  # max() could drop a NaN
 
 
