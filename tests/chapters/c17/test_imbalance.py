@@ -36,4 +36,3 @@ def test_only_the_division_of_the_visits_changes():
 def test_a_share_of_the_tokens_visits_expert_0(share, visits):
     routing = imbalance.routing_of(share, 8)
     assert torch.bincount(routing.experts.flatten(), minlength=2).tolist() == visits and routing.kept.all()
-
