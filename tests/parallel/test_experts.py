@@ -358,7 +358,7 @@ def test_averaging_experts_over_all_ranks_is_found():
 @pytest.mark.parametrize("name", STUCK)
 def test_a_wrong_version_that_gets_stuck_is_found(name):
     with pytest.raises(WorkerError):
-        differences(4, HARD, [torch.float64], mistaken(*STUCK[name]), timeout=6)
+        differences(4, HARD, [torch.float64], mistaken(*STUCK[name]), timeout=4)
 
 
 def test_the_cases_for_wrong_versions_find_nothing_in_the_right_one():

@@ -17,6 +17,7 @@ from ...checks.expect import (
     expect_whole,
     explain,
     same,
+    short,
     unchanged,
 )
 from ...checks.judge import run, wait_for_the_others
@@ -177,10 +178,10 @@ _TRAFFIC = (  # ranks, tokens of each, how they choose, dtype
     (1, (5,), "any", torch.float64),
 )
 _CHOICES = {
-    "any": "anywhere",
-    "next": "to the next",
-    "last": "to the last",
-    "own": "each at home",
+    "any": "any rank",
+    "next": "the next rank",
+    "last": "the last rank",
+    "own": "their own rank",
 }
 
 
@@ -190,9 +191,9 @@ def check_17_2(visit_experts):
         which = [settings for settings in _TRAFFIC if settings[0] == num_ranks]
         seen = run(_visit_each, visit_experts, which, world_size=num_ranks)
         for (_, sizes, kind, dtype), parts in zip(which, zip(*seen)):
-            tokens = f"tokens {', '.join(map(str, sizes))}"
             single = ", in float32" if dtype == torch.float32 else ""
-            with case(f"{_of(num_ranks, 'rank')}, {tokens}, {_CHOICES[kind]}{single}"):
+            tokens = ", ".join(map(str, sizes))
+            with case(f"{_of(num_ranks, 'rank')} with {tokens} tokens for {_CHOICES[kind]}{single}"):
                 _judge_visits(parts, sizes, kind, dtype)
     return (
         f"{len(_TRAFFIC)} ways to choose, on 1 to 4 ranks: each row visits its expert and comes home, no byte too many."
@@ -222,9 +223,7 @@ def _visit(visit_experts, sizes, kind, dtype):
 
     def expert(rows):
         is_rows = isinstance(rows, torch.Tensor) and rows.dim() == 2 and rows.shape[1] == _WIDTH
-        expect(
-            is_rows and rows.dtype == dtype, f"your function gave its expert something that is not rows of x: {rows}"
-        )
+        expect(is_rows and rows.dtype == dtype, f"your function gave its expert what is not rows of x: {short(rows)}")
         came.append(rows.detach().clone())
         return _of_expert(rank, rows)
 
@@ -569,16 +568,13 @@ def _judge_moved(moved, once, num_ranks, k, layers):
 
 def _left_out(total, part, layers):
     names = {
-        "norms": "two norms",
+        "attention": "attention",
+        "norms": "two norms of h numbers",
         "head_norms": "norms of queries and keys",
         "router": "router",
-        "attention": "attention",
     }
-    return {
-        **{f"a block has {'an ' * (key == 'attention')}{'a ' * (key == 'router')}{name}: is it in it?": total
-           - layers * part[key] for key, name in names.items()},
-        "one more norm stands before the product with the vocabulary": total - part["last_norm"],
-    }  # fmt: skip
+    left = {f"does it count the {name} of each layer?": total - layers * part[key] for key, name in names.items()}
+    return left | {"does it count the norm after the last layer?": total - part["last_norm"]}
 
 
 def _explain_count(got, truth, suspects):

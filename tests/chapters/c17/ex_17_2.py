@@ -44,7 +44,7 @@
 # expert(rows), going, coming → expert(rows), coming, going
 # %% wrong (an order that mixes up rows of a rank): does each row come back into the place
 # return results → return results.roll(1, 0) if len(results) > 1 else results
-# %% wrong (gives its expert one row at a time, without the width): that is not rows of x
+# %% wrong (gives its expert one row at a time, without the width): what is not rows of x
 # expert(rows), going → torch.stack([expert(row) for row in rows]) if len(rows) else rows, going
 # %% wrong (calls the course's): it is yours to write
 # -     world_size = dist.get_world_size()

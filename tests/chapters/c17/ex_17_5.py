@@ -1,12 +1,12 @@
-# %% wrong (the norms of heads are missing): a block has norms of queries and keys
+# %% wrong (the norms of heads are missing): norms of queries and keys of each layer
 # kv_heads * head + 2 * head → kv_heads * head
-# %% wrong (the router is missing): a block has a router
+# %% wrong (the router is missing): router of each layer
 # attention + 2 * h + h * num_experts → attention + 2 * h
-# %% wrong (the norms are missing): a block has two norms
+# %% wrong (the norms are missing): two norms of h numbers of each layer
 # attention + 2 * h + h * num_experts → attention + h * num_experts
-# %% wrong (attention is missing): a block has an attention
+# %% wrong (attention is missing): attention of each layer
 # attention = 2 * h * heads * head + 2 * h * kv_heads * head + 2 * head → attention = 2 * head
-# %% wrong (the last norm is missing): one more norm stands before the product
+# %% wrong (the last norm is missing): count the norm after the last layer
 # 2 * config["vocab_size"] * h + h → 2 * config["vocab_size"] * h
 # %% wrong (one matrix for both ends): has a matrix of its own
 # 2 * config["vocab_size"] * h + h → config["vocab_size"] * h + h
