@@ -19,7 +19,9 @@ def main():
         "num_updates": NUM_UPDATES,
         "test_losses": {way: [tested for tested, _ in found] for way, found in trained.items()},
         "busiest": {
-            way: [sum(shares[-20:]) / 20 for _, shares in found] for way, found in trained.items() if way != "dense"
+            way: [sum(visits[0] for visits in shares[-20:]) / 2000 for _, shares in found]
+            for way, found in trained.items()
+            if way != "dense"
         },
     }
     path = keeping.save("experts", values, "python -m tools.record.experts")

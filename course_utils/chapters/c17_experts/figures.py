@@ -200,6 +200,7 @@ def bands(found, xlabel, ylabel, alt, title="", level=None, prediction=None, sou
             axes.plot(xs, middle, label=name, **look)
         if level:
             axes.axhline(level[1], color="0.3", linewidth=1, linestyle=":", label=level[0])
+            axes.set_ylim(bottom=0)
         draw_prediction(axes, prediction)
         figure.legend(loc="outside upper right", ncols=4)
         show(figure, alt)
