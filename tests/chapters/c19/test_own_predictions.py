@@ -69,7 +69,8 @@ def test_the_chapters_cell_shows_what_the_students_copy_holds(new_notebook):
     (cell,) = [each.source for each in notebooks.read(path).cells if "own_predictions.draw(" in each.source]
     kernel = new_notebook(
         setup="import os\nos.environ.pop('PYTEST_CURRENT_TEST', None)\n"
-        "from course_utils.predictions import all_measured\nfrom course_utils.chapters.c19_choosing import own_predictions",
+        "from course_utils.predictions import all_measured\n"
+        "from course_utils.chapters.c19_choosing import own_predictions",
         COURSE_PANEL="1",
     )
     outcome = kernel.run(cell)
