@@ -79,7 +79,7 @@ def _draw_by_chapter(axes, found):
     for place, several in enumerate(factors.values()):
         axes.plot([place - 0.35, place + 0.35], [median(several)] * 2, color="black", linewidth=2, zorder=1)
     axes.set(yscale="log", ylim=(0.9, _MARGIN * max(2, *off)), xlim=(-0.6, len(chapters) - 0.4))
-    axes.set_xticks(range(len(chapters)), chapters, fontsize=8)
+    axes.set_xticks(range(len(chapters)), chapters, fontsize=7)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.grid(axis="x", visible=False)
     axes.set(xlabel="chapter (bars: medians)", ylabel="off by a factor of", title="Chapter by chapter")

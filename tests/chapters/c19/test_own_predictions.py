@@ -1,11 +1,13 @@
 """The picture of all predictions, from a made-up set of answers: each is a point in both panels, none outside."""
 
+import json
 from statistics import median
 
 import matplotlib
 import pytest
 
 from course_utils.chapters.c19_choosing import own_predictions
+from tools import notebooks
 
 matplotlib.use("agg")
 
@@ -60,3 +62,26 @@ def test_without_predictions(shown):
     own_predictions.draw([], "Points.")
     assert not shown
     assert own_predictions.how_far_off([]) == own_predictions.NONE_YET
+
+
+def test_the_chapters_cell_shows_what_the_students_copy_holds(new_notebook):
+    (path,) = notebooks.notebook_paths(["19"])
+    (cell,) = [each.source for each in notebooks.read(path).cells if "own_predictions.draw(" in each.source]
+    kernel = new_notebook(
+        setup="import os\nos.environ.pop('PYTEST_CURRENT_TEST', None)\n"
+        "from course_utils.predictions import all_measured\n"
+        "from course_utils.chapters.c19_choosing import own_predictions",
+        COURSE_PANEL="1",
+    )
+    outcome = kernel.run(cell)
+    assert (outcome.stdout, outcome.values) == (f"{own_predictions.NONE_YET}\n", [])
+    entries = {}
+    for i, each in enumerate(FOUND):
+        entry = {key: value for key, value in each.items() if key != "chapter"}
+        entries.setdefault(each["chapter"], {})[f"my_{i}"] = entry
+    entries["09"]["my_winner"] = {"question": "Which?", "unit": "", "predicted": "tree", "measured": "ring"}
+    entries["10"] = {"my_percent": {"question": "How much?", "unit": "%", "predicted": None}}
+    (kernel.directory / "predictions.json").write_text(json.dumps(entries))
+    outcome = kernel.run(cell)
+    assert outcome.values[0].startswith("Figure: Left: each prediction over what came out")
+    assert f"(the median of your {len(FOUND)} predictions)" in outcome.stdout and "10:" not in outcome.stdout
