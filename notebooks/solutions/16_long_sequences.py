@@ -11,16 +11,16 @@
 def attend_in_blocks(q, k, v, block_size):
     scale = 1 / math.sqrt(q.shape[-1])
     m = q.new_full(q.shape[:-1], -torch.inf)  # largest score of each row so far
-    l, o = torch.zeros_like(m), torch.zeros_like(q)  # sums of weights, and of weighted values
+    total, o = torch.zeros_like(m), torch.zeros_like(q)  # sums of weights, of weighted values
     for keys, values in zip(k.split(block_size, dim=-2), v.split(block_size, dim=-2)):
         scores = q @ keys.mT * scale  # (b, a, s_q, block_size)
         larger = torch.maximum(m, scores.amax(-1))
         weights = (scores - larger.unsqueeze(-1)).exp()
         shrink = (m - larger).exp()
-        l = l * shrink + weights.sum(-1)
+        total = total * shrink + weights.sum(-1)
         o = o * shrink.unsqueeze(-1) + weights @ values
         m = larger
-    return o / l.unsqueeze(-1), m + l.log()
+    return o / total.unsqueeze(-1), m + total.log()
 
 
 # %%

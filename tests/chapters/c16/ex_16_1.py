@@ -3,34 +3,34 @@
 # %% wrong (forgets the scale): was every score divided by √e
 # keys.mT * scale → keys.mT
 # %% wrong (drops the last block): the last, shorter block is missing
-# in zip( → in zip(range(k.shape[2] // block_size) if k.shape[2] >= block_size else [0], 
+# in zip( → in zip(range(k.shape[2] // block_size) if k.shape[2] >= block_size else [0],
 # for keys, values → for _, keys, values
 # %% wrong (does not divide): is not divided by the sum of weights
-# return o / l.unsqueeze(-1) → return o
+# return o / total.unsqueeze(-1) → return o
 # %% wrong (keeps the maximum out of lse): the maximum was subtracted and not added again
-# m + l.log() → l.log()
+# m + total.log() → total.log()
 # %% wrong (returns the maximum for lse): it is the row's maximum alone
-# m + l.log() → m
+# m + total.log() → m
 # %% wrong (forgets the logarithm): a sum of exponentials, and its logarithm is asked
-# m + l.log() → m.exp() * l
+# m + total.log() → m.exp() * total
 # %% wrong (begins at 0): and with what does the running maximum begin?
 # -torch.inf → 0.0
 # %% wrong (takes another logarithm): it is the logarithm of the sum of all exponentials
-# m + l.log() → m + l.log2()
+# m + total.log() → m + total.log2()
 # %% wrong (scales o alone): lse: that is not right (max difference 0.48): sums that belong to different maxima
-# l = l * shrink + → l = l +
-# return o / l.unsqueeze(-1) → return (q @ k.mT * scale).softmax(-1) @ v
+# total = total * shrink + → total = total +
+# return o / total.unsqueeze(-1) → return (q @ k.mT * scale).softmax(-1) @ v
 # %% wrong (shrinks by the new maximum): is what the earlier blocks gave scaled down
 # shrink = (m - larger).exp() → shrink = (m - larger).exp().clamp(min=0.5)
-# m + l.log() → (q @ k.mT * scale).logsumexp(-1)
+# m + total.log() → (q @ k.mT * scale).logsumexp(-1)
 # %% wrong (changes q): q was changed in place
 # scale = 1 / math.sqrt(q.shape[-1]) → scale = 1; q.div_(math.sqrt(q.shape[-1]))
 # %% wrong (returns o alone): what came back is a tensor of shape (2, 3, 5, 4), not a list or tuple
-# return o / l.unsqueeze(-1), m + l.log() → return o / l.unsqueeze(-1)
+# return o / total.unsqueeze(-1), m + total.log() → return o / total.unsqueeze(-1)
 # %% wrong (turns them round): o has shape (2, 3, 5), and should have (2, 3, 5, 4)
-# return o / l.unsqueeze(-1), m + l.log() → return m + l.log(), o / l.unsqueeze(-1)
+# return o / total.unsqueeze(-1), m + total.log() → return m + total.log(), o / total.unsqueeze(-1)
 # %% wrong (keeps a dimension): lse has shape (2, 3, 5, 1), and should have (2, 3, 5)
-# m + l.log() → (m + l.log()).unsqueeze(-1)
+# m + total.log() → (m + total.log()).unsqueeze(-1)
 # %% wrong (makes the whole table): which scores are needed once their block is done?
 def attend_in_blocks(q, k, v, block_size):
     scores = q @ k.mT / math.sqrt(q.shape[-1])
