@@ -1,4 +1,4 @@
-"""Chapters 05 to 13, run cell by cell on a node with four simulated GPUs (`helpers.played_cells`).
+"""Chapters 05 to 13 and 16, run cell by cell on a node with four simulated GPUs (`helpers.played_cells`).
 
 What a chapter proves is proved there too, figures name the GPUs that were used, and no collective is out of order.
 """
@@ -68,6 +68,18 @@ CELLS = {
     "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
            ("figures.nodes", "whoami", "start_agent", "ELASTIC", "since_kill", "wait_alone", "essential(", "slurm.Job",
             "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
+    "16": ({
+        "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",
+        "full((7, 60), quick=(1, 3))": "(1, 2)", "[256, 512, 1024]": "[32]",
+        # which compares devices by a name that a simulated GPU's tensor does not have
+        "from torch.utils.checkpoint import checkpoint as recompute": "recompute = lambda f, *x, use_reentrant: f(*x)",
+        "make_batches(5)": "make_batches(1)", "world_sizes=(1, 2, 3, 4)": "world_sizes=(2, 4)",
+        **{f"world_sizes={sizes}": "world_sizes=(2,)" for sizes in ((1, 3, 4), (2, 3, 4), (1, 2, 4))},
+        "for N in (1, 2, 4)}": "for N in (1, 2)}", "found[N][s, again]": "found[min(N, 2)][s, again]",
+        "runs[4]": "runs[2]", "s / N * per_token": "s / min(N, 2) * per_token",
+    }, ("figures.ring", "plans.memory_plans", "figures.masks", "figures.tokens_for_heads", "figures.running_softmax",
+        "run_library, *tensors", "Liu and others", "cut[8] <", "trained[name] = run[0]", "tested[name]", "(alone,), after",
+        "errors[0] < 1e-12")),
 }  # fmt: skip
 
 

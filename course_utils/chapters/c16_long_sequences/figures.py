@@ -134,10 +134,11 @@ def tokens_for_heads(alt, num_ranks=4):
         show(figure, alt)
 
 
-def against_formula(measured, formulas, xlabel, ylabel, alt, title="", placement=None):
+def against_formula(
+    measured, formulas, xlabel, ylabel, alt, title="", source="points: counted; lines: the formula", placement=None
+):
     """Draw {name: (x, y)} twice: `formulas` as lines, `measured` as points, one colour for each name; y are bytes."""
     names = list(dict.fromkeys([*formulas, *measured]))
-    source = "points: counted; lines: the formula"
     with new_figure(xlabel, ylabel, title, 2.9 + 0.1 * len(names), source, placement) as (figure, axes):
         for i, name in enumerate(names):
             look = {"color": COLOURS[i % 7], "markersize": 5}
