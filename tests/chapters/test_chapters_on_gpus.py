@@ -78,8 +78,8 @@ CELLS = {
         "for N in (1, 2, 4)}": "for N in (1, 2)}", "found[N][s, again]": "found[min(N, 2)][s, again]",
         "runs[4]": "runs[2]", "s / N * per_token": "s / min(N, 2) * per_token",
     }, ("figures.ring", "plans.memory_plans", "figures.masks", "figures.tokens_for_heads", "figures.running_softmax",
-        "run_library, *tensors", "Liu and others", "cut[8] <", "trained[name] = run[0]", "tested[name]", "(alone,), after",
-        "errors[0] < 1e-12")),
+        "run_library, *tensors", "Liu and others", "cut[8] <", "trained[name] = run[0]", "tested[name]",
+        "(alone,), after", "errors[0] < 1e-12")),
 }  # fmt: skip
 
 
