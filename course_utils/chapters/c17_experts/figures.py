@@ -202,8 +202,9 @@ def _draw_box(axes, x, y, wide, high, text, colour="white", size=8.5, hatch=None
 def bands(found, xlabel, ylabel, alt, title="", levels=None, prediction=None, source="", placement=None, apart=False):
     """Draw {name: (x values, rows)}, a row for each seed: the median as a line, lowest to highest as a band.
 
-    If `apart`, each seed is a thin line of its own instead. `levels` are {name: value} of horizontal lines; `prediction`
-    is the student's {x: y}, with y None if there is none. `source` and `placement` are those of `plots.lines`.
+    If `apart`, each seed is a thin line of its own instead. `levels` are {name: value} of at most two horizontal lines;
+    `prediction` is the student's {x: y}, with y None if there is none. `source` and `placement` are those of
+    `plots.lines`.
     """
     with new_figure(xlabel, ylabel, title, 3.2, source, placement) as (figure, axes):
         for i, (name, (xs, rows)) in enumerate(found.items()):
