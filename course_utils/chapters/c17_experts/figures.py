@@ -22,8 +22,8 @@ def layer(choices, alt, num_experts=3):
             for x, name in ((0, "tokens"), (6, "outputs")):
                 axes.text(x, -0.75, name, ha="center", fontsize=8, color="0.35")
             for token, expert in enumerate(choices):
-                for x in (0, 6):
-                    _draw_token(axes, x, token, expert if axes is right else None, f"t{token}")
+                _draw_token(axes, 0, token, None, f"t{token}")  # which expert it visits, the router has yet to say
+                _draw_token(axes, 6, token, expert if axes is right else None, f"t{token}")
         middle = (len(choices) - 1) / 2
         _draw_box(left, 3, middle, 1.5, len(choices) - 0.4, "all\nweights")
         for token in range(len(choices)):
@@ -31,11 +31,14 @@ def layer(choices, alt, num_experts=3):
             draw_arrow(left, (3.85, token), (5.6, token), _GREY)
         rows = [len(choices) * (i + 0.5) / num_experts - 0.5 for i in range(num_experts)]
         for expert, y in enumerate(rows):
-            _draw_box(right, 3.4, y, 1.4, 1.3, f"expert {expert}", pale(COLOURS[expert]))
+            _draw_box(right, 3.5, y, 1.3, 1.3, f"expert {expert}", pale(COLOURS[expert]), 8)
+        _draw_box(right, 1.35, middle, 0.5, len(choices) - 0.4, "")
+        right.text(1.35, middle, "router", rotation=90, ha="center", va="center", fontsize=8.5)
         for token, expert in enumerate(choices):
-            draw_arrow(right, (0.4, token), (2.6, rows[expert]), {"color": COLOURS[expert]})
-            draw_arrow(right, (4.2, rows[expert]), (5.6, token), {"color": COLOURS[expert]})
-        right.text(1.4, -0.75, "router", ha="center", fontsize=8, color="0.35", style="italic")
+            draw_arrow(right, (0.4, token), (1.08, token), _GREY)
+            draw_arrow(right, (1.62, token), (2.83, rows[expert]), {"color": COLOURS[expert]})
+            draw_arrow(right, (4.18, rows[expert]), (5.6, token), {"color": COLOURS[expert]})
+        right.text(4.85, -0.75, "× gate", ha="center", fontsize=8, color="0.35")
         show(figure, alt)
 
 
@@ -56,9 +59,13 @@ def slots(choices, capacity, alt, num_experts=3):
                 else:
                     axes.text(place, y, "empty", ha="center", va="center", fontsize=7, color="0.5")
             for i, token in enumerate(dropped):
-                _draw_token(axes, capacity + 0.6 + i, y, None, f"t{token}", wide=0.9)
-                axes.plot([capacity + 0.15 + i, capacity + 1.05 + i], [y + 0.39, y - 0.39], color="black", linewidth=1)
-        axes.text((capacity - 1) / 2, -0.75, f"{capacity} slots each", ha="center", fontsize=8, color="0.35")
+                _draw_box(axes, capacity + 0.6 + i, y, 0.9, 0.78, "", hatch="////")
+                look = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+                axes.text(capacity + 0.6 + i, y, f"t{token}", ha="center", va="center", fontsize=7.5, bbox=look)
+        size = f"{capacity} slots each"
+        if capacity == -(-len(choices) // num_experts):
+            size = f"c = 1: ⌈{len(choices)}/{num_experts}⌉ = {size}"
+        axes.text((capacity - 1) / 2, -0.75, size, ha="center", fontsize=8, color="0.35")
         if widest > capacity:
             axes.text(capacity + 0.6, -0.75, "dropped", ha="center", fontsize=8, color="0.35")
         axes.set_xlim(-2.2, widest + 0.6)
@@ -84,9 +91,11 @@ def journey(choices, alt, num_experts=4):
     names = ("tokens", "sorted by expert", "rows at the experts", "results back", "in token order")
     xs = (0, 2.6, 6.0, 9.4, 12.0)
     longest = max(len(rows) for column in columns for rows in column)
-    tops = [rank * (longest + 0.9) for rank in range(len(choices))]
+    tops = [rank * (longest + 0.7) for rank in range(len(choices))]
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(7.2, 0.9 + 0.33 * (tops[-1] + longest)), layout="constrained")
+        figure, axes = plt.subplots(figsize=(7.2, 1.2 + 0.33 * (tops[-1] + longest)), layout="constrained")
+        for top in tops:
+            axes.axhspan(top - 0.6, top + longest - 0.25, color="0.95", zorder=0)  # what is on one rank
         places = []
         for x, name, column in zip(xs, names, columns):
             axes.text(x, -1.0, name, ha="center", va="bottom", fontsize=8, color="0.35")
@@ -103,10 +112,12 @@ def journey(choices, alt, num_experts=4):
             axes.text(-0.9, top + (longest - 1) / 2, f"rank {rank}", ha="right", va="center", fontsize=8.5)
             each = num_experts // len(choices)
             _name_groups(axes, xs[2], top, columns[2][rank], range(rank * each, rank * each + each))
-        for x, text in ((4.3, "all-to-all"), (7.7, "all-to-all")):
-            axes.text(x, tops[-1] + longest - 0.1, text, ha="center", va="top", fontsize=8.5, style="italic")
+        words = {"ha": "center", "va": "top", "fontsize": 8.5, "style": "italic"}
+        for x, text in ((4.3, "all-to-all: dispatch"), (7.7, "all-to-all: combine")):
+            axes.text(x, tops[-1] + longest - 0.1, text, **words)
+        axes.text(6.0, tops[-1] + longest + 0.75, "backward: the same way, from right to left", **words)
         axes.set_xlim(-2.4, 12.8)
-        axes.set_ylim(tops[-1] + longest + 0.6, -1.7)
+        axes.set_ylim(tops[-1] + longest + 1.5, -1.7)
         axes.axis("off")
         show(figure, alt)
 
@@ -141,7 +152,7 @@ def mesh(alt):
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(6.8, 2.9), layout="constrained")
+        figure, axes = plt.subplots(figsize=(6.8, 3.1), layout="constrained")
         for rank in range(4):
             row, column = divmod(rank, 2)
             x, y = 4.2 * column, 2.3 * row
@@ -162,9 +173,11 @@ def mesh(alt):
             draw_arrow(axes, (4.2 * column, 0.78), (4.2 * column, 1.52), look, heads=heads)
             axes.text(4.2 * column + 0.1, 1.15, "experts' gradients", ha="left", va="center", fontsize=8,
                       color=COLOURS[1])  # fmt: skip
+        axes.text(2.1, -1.0, "mesh axis: experts", **words, style="italic")
+        axes.text(-1.75, 1.15, "mesh axis: copies", **words, style="italic", rotation=90)
         axes.text(2.1, 3.4, "gradients of router and dense layers: over all four ranks", **words)
-        axes.set_xlim(-1.5, 6.4)
-        axes.set_ylim(3.65, -0.9)
+        axes.set_xlim(-2.0, 6.4)
+        axes.set_ylim(3.65, -1.25)
         axes.axis("off")
         show(figure, alt)
 
@@ -178,28 +191,33 @@ def _draw_token(axes, x, y, expert, text, wide=0.7):
     axes.text(x + (0 if expert is None else 0.09), y, text, ha="center", va="center", fontsize=7.5)
 
 
-def _draw_box(axes, x, y, wide, high, text, colour="white", size=8.5):
+def _draw_box(axes, x, y, wide, high, text, colour="white", size=8.5, hatch=None):
     from matplotlib.patches import Rectangle
 
-    look = {"facecolor": colour, "edgecolor": "0.4", "linewidth": 0.9, "fill": colour != "none"}
+    look = {"facecolor": colour, "edgecolor": "0.4", "linewidth": 0.9, "fill": colour != "none", "hatch": hatch}
     axes.add_patch(Rectangle((x - wide / 2, y - high / 2), wide, high, **look))
     axes.text(x, y, text, ha="center", va="center", fontsize=size)
 
 
-def bands(found, xlabel, ylabel, alt, title="", level=None, prediction=None, source="", placement=None):
+def bands(found, xlabel, ylabel, alt, title="", levels=None, prediction=None, source="", placement=None, apart=False):
     """Draw {name: (x values, rows)}, a row for each seed: the median as a line, lowest to highest as a band.
 
-    `level` is (name, value) of a horizontal line; `prediction` is the student's {x: y}, with y None if there is none.
-    `source` and `placement` are those of `plots.lines`.
+    If `apart`, each seed is a thin line of its own instead. `levels` are {name: value} of at most two horizontal lines;
+    `prediction` is the student's {x: y}, with y None if there is none. `source` and `placement` are those of
+    `plots.lines`.
     """
     with new_figure(xlabel, ylabel, title, 3.2, source, placement) as (figure, axes):
         for i, (name, (xs, rows)) in enumerate(found.items()):
             low, middle, high = of_seeds(rows)
-            axes.fill_between(xs, low, high, color=COLOURS[i], alpha=0.18, linewidth=0)
+            if apart:
+                axes.plot(xs, list(zip(*rows)), color=COLOURS[i], linestyle=DASHES[i], linewidth=0.6, alpha=0.5)
+            else:
+                axes.fill_between(xs, low, high, color=COLOURS[i], alpha=0.18, linewidth=0)
             look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": DASHES[i], "markersize": 4}
             axes.plot(xs, middle, label=name, **look)
-        if level:
-            axes.axhline(level[1], color="0.3", linewidth=1, linestyle=":", label=level[0])
+        for (name, value), style in zip((levels or {}).items(), (":", "-")):
+            axes.axhline(value, color="0.3", linewidth=1, linestyle=style, label=name)
+        if axes.dataLim.y0 >= 0:
             axes.set_ylim(bottom=0)
         draw_prediction(axes, prediction)
         figure.legend(loc="outside upper right", ncols=4)

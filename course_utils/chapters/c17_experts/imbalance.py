@@ -12,7 +12,8 @@ def time_shares(shares, rounds):
     """Time steps on two ranks, each with one expert and as many tokens; return {share: Timing}.
 
     A step is dispatch, an MLP and combine, forward and backward. Of each rank's tokens, `share` visit rank 0's expert,
-    the others rank 1's, so the visits and the bytes that both ranks send together are the same for every share.
+    the others rank 1's. At every share the number of visits is the same, and so are the bytes that a rank sends in a
+    step; the busiest rank's visits and the larger message of each all-to-all grow with the share.
     """
     device = rank_device()
     num_tokens, width = (512, 256) if device.type == "cpu" else (16384, 1024)  # a GPU needs more work

@@ -32,22 +32,22 @@ def test_slots_are_filled_in_the_order_of_tokens():
     assert chapter.seats([], 2, 2) == [([], []), ([], [])]
 
 
-def test_an_mlp_has_two_arrows_for_each_token_and_so_have_experts(figures):
+def test_an_mlp_has_two_arrows_for_each_token_and_experts_one_more_from_the_router(figures):
     chapter.layer([1, 0, 1, 2, 1, 0], "a layer")
     ((figure, alt),) = figures
-    assert alt == "a layer" and [len(arrows(axes)) for axes in figure.axes] == [12, 12]
+    assert alt == "a layer" and [len(arrows(axes)) for axes in figure.axes] == [12, 18]
 
 
 def test_every_token_is_in_a_slot_or_dropped_and_the_rest_is_empty(figures):
     chapter.slots([1, 0, 1, 2, 1, 0, 1, 1], 3, "slots")
     words = texts(figures[0][0])
     assert sorted(word for word in words if word.startswith("t")) == [f"t{token}" for token in range(8)]
-    assert words.count("empty") == 3 * 3 - 6 and "dropped" in words
+    assert words.count("empty") == 3 * 3 - 6 and {"dropped", "c = 1: ⌈8/3⌉ = 3 slots each"} <= set(words)
 
 
 def test_nothing_is_called_dropped_where_all_find_a_slot(figures):
     chapter.slots([0, 1, 2], 2, "slots")
-    assert "dropped" not in texts(figures[0][0])
+    assert "dropped" not in texts(figures[0][0]) and "2 slots each" in texts(figures[0][0])
 
 
 def test_each_token_is_drawn_five_times_and_its_rows_are_sorted_by_expert_at_the_experts(figures):
@@ -72,9 +72,16 @@ def test_a_band_is_from_the_lowest_seed_to_the_highest(figures):
     rows = [[1, 5], [3, 4], [2, 9]]
     assert chapter.of_seeds(rows) == ([1, 4], [2, 5], [3, 9])
     found = {"a": ([0, 10], rows), "b": ([0, 10], [[7, 7]])}
-    chapter.bands(found, "update", "loss", "two bands", level=("even", 6), prediction={10: 8}, source="made up")
+    chapter.bands(found, "update", "loss", "two bands", levels={"even": 6}, prediction={10: 8}, source="made up")
     axes = figures[0][0].axes[0]
     assert [line.get_label() for line in axes.lines] == ["a", "b", "even", "your prediction"]
     assert axes.lines[0].get_ydata().tolist() == [2, 5]
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (1, 9)
+
+
+def test_seeds_apart_are_lines_of_their_own_and_values_below_zero_are_shown(figures):
+    chapter.bands({"a": ([0, 10], [[1, -5], [3, 4]])}, "update", "difference", "lines", source="made up", apart=True)
+    axes = figures[0][0].axes[0]
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[1, -5], [3, 4], [2, -0.5]]
+    assert not axes.collections and axes.get_ylim()[0] < -5
