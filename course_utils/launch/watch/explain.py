@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ... import cells
 from ..forkserver.protocol import Frame, Phase
+from . import agreement
 from .errors import Interrupted, LauncherError, WorkerError
 from .outcome import Outcome, is_in_torch_distributed, names_of
 
@@ -65,9 +66,9 @@ def explain(
             advice = _ADVICE.format(asked_by)
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
-    parts = [head, "\n".join(lines_about(others))]
-    parts.append(_trace_of(cause))
-    return WorkerError("\n\n".join(part for part in parts if part), cause, outcomes, advice=advice)
+    found = agreement.findings(outcomes)
+    parts = [head, "\n".join(lines_about(others)), _disagreement(found, outcomes, report is None), _trace_of(cause)]
+    return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
 
 
 def _explain_lost_connection(cause, others, outcomes, asked_by):
@@ -78,9 +79,21 @@ def _explain_lost_connection(cause, others, outcomes, asked_by):
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_at(cause)}"
     rule = _rule(outcomes)
     lines = lines_about([outcome for outcome in others if not outcome.returned])
-    parts = [head, "\n".join([rule, *lines]), _trace_of(cause), _raised(cause.report) if returned else ""]
+    found = agreement.findings(outcomes)
+    parts = [head, "\n".join([rule, *lines]), _disagreement(found, outcomes)]
+    parts += [_trace_of(cause), _raised(cause.report) if returned else ""]
     advice = _ADVICE.format(asked_by) if rule is _ALL_CALL_THE_SAME else ""
-    return WorkerError("\n\n".join(part for part in parts if part), cause, outcomes, advice=advice)
+    return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
+
+
+def _disagreement(found, outcomes, else_last_calls=True):
+    """Return what ranks disagree on, in a few sentences; else what each has called last."""
+    told = agreement.sentences(found)
+    return " ".join(told or (agreement.last_calls(outcomes) if else_last_calls else ()))
+
+
+def _joined(parts):
+    return "\n\n".join(filter(None, parts))
 
 
 def _rule(outcomes):
@@ -102,12 +115,14 @@ def _explain_timeout(outcomes, timeout, asked_by):
     rule = _rule(outcomes) if running and not apart else ""
     if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # all are at the same line: not broken
         rule = ""
+    found = agreement.findings(outcomes)
     return WorkerError(
-        "\n\n".join(filter(None, [head, "\n".join(lines), rule])),
+        _joined([head, "\n".join(lines), _disagreement(found, outcomes), rule]),
         cause=(apart or running or [outcome for outcome in outcomes if outcome.frames] or outcomes)[0],
         ranks=outcomes,
         timed_out=True,
         advice=f"If they only needed longer: {asked_by}(…, timeout=seconds).",
+        findings=found,
     )
 
 
@@ -212,6 +227,8 @@ def _trace_of(outcome):
     return f"Traceback of rank {outcome.rank} (most recent call last):\n{lines}"
 
 
-def interrupted(what: str, outcomes: Iterable[Outcome]) -> Interrupted:
+def interrupted(what: str, outcomes: Sequence[Outcome]) -> Interrupted:
     """Return an Interrupted that says `what` was interrupted, and where the ranks of these outcomes were."""
-    return Interrupted("\n\n".join(filter(None, [what, "\n".join(lines_about(outcomes, too=""))])))
+    found = agreement.findings(outcomes)
+    lines = "\n".join(lines_about(outcomes, too=""))
+    return Interrupted(_joined([what, lines, _disagreement(found, outcomes)]), outcomes, found)

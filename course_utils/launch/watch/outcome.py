@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ... import cells
 from ..forkserver.protocol import Frame, Phase, Report
+from ..worker.calls import Calls, Collective
 from ..worker.consequence import Consequence
 
 # Python 3.14's "Current thread's C stack trace", which follows the Python stack, does not match.
@@ -24,6 +25,12 @@ class Outcome:
     dumped: tuple[Frame, ...] = ()  # its stack when asked, from faulthandler
     described: tuple[Frame, ...] = ()  # its stack with variables, from the rank itself
     phase: Phase = Phase.RUNS
+    calls: Calls | None = None  # in torch.distributed, by when it was asked or ended
+
+    @property
+    def collective(self) -> Collective | None:
+        """The last collective that it has called, in any group; None if there is none, or none is known."""
+        return self.calls.collectives[-1] if self.calls is not None and self.calls.collectives else None
 
     @property
     def has_failed(self) -> bool:
