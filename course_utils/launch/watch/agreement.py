@@ -67,12 +67,13 @@ class Unmatched:
         message, peer = self.message, f"rank {self.message.peer}"
         tag = f" with tag {message.tag}" if message.tag else ""
         within = "" if message.group.is_default else f" in {name_of(message.group)}"
-        what = f"message {message.number}{tag}{within}, {_of(message.shape, message.dtype)},"
-        if message.kind == "send":
-            received = f"called recv for {_many(self.count, 'message')} from rank {self.rank}"
-            return f"Rank {self.rank} {tense.has} sent {peer} {what} and {peer} {tense.has} {received}."
-        waits = "is waiting" if tense is NOW else "was waiting"
-        return f"Rank {self.rank} {waits} from {peer} for {what} and {peer} {tense.has} sent it {_many(self.count)}."
+        begun, other = ("send to", "recv from") if message.kind == "send" else ("recv from", "send to")
+        what = f"message {message.number}{tag}{within}, {_of(message.shape, message.dtype)}"
+        not_, times = ("", f" {_many(self.count, 'time')}") if self.count else (" not", "")
+        return (
+            f"Rank {self.rank} {tense.has} called {begun} {peer} ({what}), and {peer} {tense.has}{not_} called {other} "
+            f"rank {self.rank}{tag}{within}{times}."
+        )
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,11 @@ class Behind:
         are_in = f"{_upper(others)} {tense.is_ if len(self.ahead) == 1 else tense.are} in {_named(later)}"
         count = _many(self.count, "collective")
         if self.way is Way.RUNS:
-            last = "" if self.last is None else f" The last that {names} called was {_named(self.last)}."
-            behind = f"{names} {is_} behind: {it} {has} called {count} of that group"
-            return f"{are_in}, and {behind}.{last}"
-        why = f"{is_} in {_named(self.last)}" if self.way is Way.WAITS else f"{self.way.value} after {count} of that group"
+            last = "" if self.last is None else f", and last {_named(self.last, self.group)}"
+            return f"{are_in}, and {names} {is_} behind: {it} {has} called {count} of that group{last}."
+        why = f"{self.way.value} after {count} of that group"
+        if self.way is Way.WAITS:
+            why = f"{is_} in {_named(self.last)}"
         return f"{are_in}, which {names} {has} not called: {it} {why}."
 
 
@@ -126,10 +128,12 @@ def sentences(found: Sequence[Finding], tense: Tense = THEN) -> list[str]:
 def last_calls(outcomes: Iterable[Outcome]) -> list[str]:
     """Return sentences that say what the ranks have called last."""
     lasts = {outcome.rank: outcome.collective for outcome in outcomes if not outcome.returned}
-    told = _by_words(
-        {rank: f"{_named(last)}, which had{'' if last.is_done else ' not'} finished" for rank, last in lasts.items() if last}
-    )
+    told = _by_words({rank: _named(last) + _end_of(last) for rank, last in lasts.items() if last is not None})
     return [f"The last that {names_of(ranks)} called was {words}." for words, ranks in told.items()][:_MOST_SENTENCES]
+
+
+def _end_of(collective):
+    return ", which had finished" if collective.is_done else ", which had not finished"
 
 
 def _groups(known):
@@ -240,17 +244,18 @@ def name_of(group: Group) -> str:
     return "the default group" if group.is_default else f"the group of {names_of(group.ranks)}"
 
 
-def _named(collective):
-    return f"collective {collective.number} of {name_of(collective.group)}, {in_words(collective)}"
+def _named(collective, told=None):
+    """Return `collective 4 of the default group, all_reduce of (3,) float32`, without the group if it is `told`."""
+    of = "" if told is not None and told.key == collective.group.key else f" of {name_of(collective.group)}"
+    return f"collective {collective.number}{of}, {in_words(collective)}"
 
 
 def _of(shape, dtype):
     return f"of {shape} {dtype}"
 
 
-def _many(count, what=""):
-    s = "s" * (count != 1 and bool(what))
-    return f"{count or ('no' if what else 'none')}{what and ' '}{what}{s}"
+def _many(count, what):
+    return f"{count or 'no'} {what}{'s' * (count != 1)}"
 
 
 def _upper(names):

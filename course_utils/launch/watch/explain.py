@@ -24,7 +24,6 @@ _MORE_SHARED_MEMORY = (
     "/dev/shm is full, through which a DataLoader's processes hand over batches: start the container with "
     "--shm-size=8g, or the DataLoader with num_workers=0."
 )
-_ADVICE = "{}(…, debug=True) says which ranks disagree."
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
     signal.SIGABRT: "its own abort (SIGABRT): C++ code reached a state it could not continue from",
@@ -53,7 +52,7 @@ def explain(
     others = [outcome for outcome in outcomes if outcome is not cause]
     if cause.has_lost_connection:
         return _explain_lost_connection(cause, others, outcomes, asked_by)
-    advice, report = "", cause.report
+    advice, report, found = "", cause.report, agreement.findings(outcomes)
     if report is not None:
         head = f"rank {cause.rank}: {_raised(report)}"
         if _NO_SHARED_MEMORY.search(report.message):
@@ -63,10 +62,9 @@ def explain(
         # gloo aborts in a thread of its own, so this rank's main thread may have been outside any collective.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(outcome.frames) for outcome in outcomes):
             head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
-            advice = _ADVICE.format(asked_by)
+            advice = _advice(found, asked_by)
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
-    found = agreement.findings(outcomes)
     parts = [head, "\n".join(lines_about(others)), _disagreement(found, outcomes, report is None), _trace_of(cause)]
     return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
 
@@ -82,8 +80,14 @@ def _explain_lost_connection(cause, others, outcomes, asked_by):
     found = agreement.findings(outcomes)
     parts = [head, "\n".join([rule, *lines]), _disagreement(found, outcomes)]
     parts += [_trace_of(cause), _raised(cause.report) if returned else ""]
-    advice = _ADVICE.format(asked_by) if rule is _ALL_CALL_THE_SAME else ""
+    advice = _advice(found, asked_by) if rule is _ALL_CALL_THE_SAME else ""
     return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
+
+
+def _advice(found, asked_by):
+    """Return how to learn which ranks disagree, "" if that is known."""
+    is_known = any(isinstance(each, agreement.Differ) for each in found)
+    return "" if is_known else f"{asked_by}(…, debug=True) says which ranks disagree."
 
 
 def _disagreement(found, outcomes, else_last_calls=True):

@@ -20,8 +20,8 @@ from .calls import Calls, Collective, Group, Message
 _MOST_OF_A_GROUP = 32  # collectives told, the latest
 _MOST_AT_END = 300  # recorded, of which a rank that returns tells: reading more takes longer than 2 ms
 _MOST_MESSAGES = 256
-_DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Byte": "uint8", "Char": "int8"}
-_DTYPES |= {"Short": "int16", "Int": "int32", "Long": "int64", "ComplexFloat": "complex64", "ComplexDouble": "complex128"}
+_DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "ComplexFloat": "complex64"}  # by the recorder's
+_DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"}
 # Kinds by what is in the backend's name for them, in this order: nccl:all_reduce_barrier is a barrier.
 _KINDS = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce", "gather")
 _KINDS += ("scatter",)
