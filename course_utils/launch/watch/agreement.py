@@ -67,13 +67,10 @@ class Unmatched:
         message, peer = self.message, f"rank {self.message.peer}"
         tag = f" with tag {message.tag}" if message.tag else ""
         within = "" if message.group.is_default else f" in {name_of(message.group)}"
-        begun, other = ("send to", "recv from") if message.kind == "send" else ("recv from", "send to")
+        begun, other = ("send to", "recv") if message.kind == "send" else ("recv from", "send")
+        matching = f"only {_many(self.count, f'matching {other}')}" if self.count else f"no matching {other}"
         what = f"message {message.number}{tag}{within}, {_of(message.shape, message.dtype)}"
-        not_, times = ("", f" {_many(self.count, 'time')}") if self.count else (" not", "")
-        return (
-            f"Rank {self.rank} {tense.has} called {begun} {peer} ({what}), and {peer} {tense.has}{not_} called {other} "
-            f"rank {self.rank}{tag}{within}{times}."
-        )
+        return f"Rank {self.rank} {tense.has} called {begun} {peer} ({what}), and {peer} {tense.has} called {matching}."
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Behind:
         are_in = f"{_upper(others)} {tense.is_ if len(self.ahead) == 1 else tense.are} in {_named(later)}"
         count = _many(self.count, "collective")
         if self.way is Way.RUNS:
-            last = "" if self.last is None else f", and last {_named(self.last, self.group)}"
+            last = "" if self.last is None else f", most recently {_named(self.last, self.group)}"
             return f"{are_in}, and {names} {is_} behind: {it} {has} called {count} of that group{last}."
         why = f"{self.way.value} after {count} of that group"
         if self.way is Way.WAITS:
@@ -110,14 +107,15 @@ Finding = Differ | Unmatched | Behind
 def findings(outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
     """Return what ranks disagree on, most telling first; () if nothing is certain."""
     known = {outcome.rank: outcome for outcome in outcomes if outcome.calls is not None}
-    found: list[Finding] = list(_unmatched(known))
-    stuck = {each.rank for each in found if isinstance(each, Unmatched)}
-    for group in _groups(known):
-        differ = _differ(group, known)
-        if differ is not None:
-            found.insert(0, differ)
-        found += _behind(group, known, stuck, math.inf if differ is None else differ.number)
-    return tuple(found)
+    groups, unmatched = _groups(known), list(_unmatched(known))
+    differ = {group.key: each for group in groups if (each := _differ(group, known)) is not None}
+    waiting = {each.rank for each in unmatched}
+    behind = [
+        each
+        for group in groups
+        for each in _behind(group, known, waiting, differ[group.key].number if group.key in differ else math.inf)
+    ]
+    return (*differ.values(), *unmatched, *behind)
 
 
 def sentences(found: Sequence[Finding], tense: Tense = THEN) -> list[str]:
@@ -126,14 +124,14 @@ def sentences(found: Sequence[Finding], tense: Tense = THEN) -> list[str]:
 
 
 def last_calls(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return sentences that say what the ranks have called last."""
-    lasts = {outcome.rank: outcome.collective for outcome in outcomes if not outcome.returned}
-    told = _by_words({rank: _named(last) + _end_of(last) for rank, last in lasts.items() if last is not None})
-    return [f"The last that {names_of(ranks)} called was {words}." for words, ranks in told.items()][:_MOST_SENTENCES]
-
-
-def _end_of(collective):
-    return ", which had finished" if collective.is_done else ", which had not finished"
+    """Return sentences that say what the ranks had called last that have not returned."""
+    words = {}
+    for outcome in outcomes:
+        if not outcome.returned and outcome.collective is not None:
+            has_ended = "had" if outcome.collective.is_done and not outcome.has_lost_connection else "had not"
+            words[outcome.rank] = f"{_named(outcome.collective)}, which {has_ended} finished"
+    told = [f"The last that {names_of(ranks)} called was {last}." for last, ranks in _by_words(words).items()]
+    return told[:_MOST_SENTENCES]
 
 
 def _groups(known):
@@ -170,9 +168,12 @@ def _size(collective):
     return None if is_free else sum(map(math.prod, collective.shapes))
 
 
-def _behind(group, known, stuck, before):
-    """Return each Behind for a group's first collective, of a number less than `before`, that some did not call."""
-    members = sorted((set(group.ranks) & known.keys()))
+def _behind(group, known, waiting, before):
+    """Return each Behind for a group's first collective, of a number less than `before`, that some did not call.
+
+    The ranks `waiting` are left out: what they wait for is told.
+    """
+    members = sorted(set(group.ranks) & known.keys())
     unfinished = {rank: each for rank in members if (each := _first_unfinished(known[rank], group)) is not None}
     for number in sorted({each.number for each in unfinished.values() if each.number < before}):
         ahead = {rank: each for rank, each in unfinished.items() if each.number == number}
@@ -180,7 +181,12 @@ def _behind(group, known, stuck, before):
         late: dict[tuple[int, Way, str], list[int]] = {}
         for rank in members:
             count, last = known[rank].calls.count(group), known[rank].collective
-            if count is not None and count < number and rank not in stuck and _asked_at(known[rank]) - since >= _LATE_S:
+            if (
+                count is not None
+                and count < number
+                and rank not in waiting
+                and _asked_at(known[rank]) - since >= _LATE_S
+            ):
                 late.setdefault((count, _way(known[rank]), "" if last is None else _named(last)), []).append(rank)
         if late:
             return [
@@ -210,7 +216,7 @@ def _way(outcome):
 
 
 def _asked_at(outcome):
-    """Return by when, in seconds since the epoch, a rank had called what is known of it: one that has ended, for ever."""
+    """Return when a rank was asked, in seconds since the epoch; one that has ended calls nothing any more."""
     return math.inf if outcome.returned or outcome.report is not None else outcome.calls.at
 
 
@@ -244,10 +250,11 @@ def name_of(group: Group) -> str:
     return "the default group" if group.is_default else f"the group of {names_of(group.ranks)}"
 
 
-def _named(collective, told=None):
-    """Return `collective 4 of the default group, all_reduce of (3,) float32`, without the group if it is `told`."""
-    of = "" if told is not None and told.key == collective.group.key else f" of {name_of(collective.group)}"
-    return f"collective {collective.number}{of}, {in_words(collective)}"
+def _named(collective, within=None):
+    """Return `collective 4 of the default group, all_reduce of (3,) float32`, or the end of it in a text on a group."""
+    if within is not None and within.key == collective.group.key:
+        return in_words(collective)
+    return f"collective {collective.number} of {name_of(collective.group)}, {in_words(collective)}"
 
 
 def _of(shape, dtype):

@@ -41,9 +41,9 @@ class WorkerError(_Brief, RuntimeError):
     `locals` of each frame describe the variables of the student's functions. `traceback` is its traceback as text,
     "" if there is none.
 
-    `ranks` holds the Outcome of each rank asked, in order: `returned`, `report`, `died`, `frames`, and `collective`, the
-    last one that it called, with its `kind`, `group`, `number` in that group, `shape` and `dtype`. `findings` says which
-    ranks are behind others, or called another collective: each is a Differ, an Unmatched or a Behind of
+    `ranks` holds the Outcome of each rank asked, in order: `returned`, `report`, `died`, `frames`, and `collective`,
+    the last one that it called, with its `kind`, `group`, `number` in that group, `shape` and `dtype`. `findings` says
+    which ranks are behind others, or called another collective: each is a Differ, an Unmatched or a Behind of
     `watch.agreement`.
 
     `timed_out` says whether the timeout ended the ranks, `has_quit` whether the student quit at a debugger's prompt.
@@ -76,8 +76,8 @@ class RanksError(_Brief, RuntimeError):
 class Interrupted(_Brief, KeyboardInterrupt):
     """Raised if a launch was interrupted, or quit at a debugger's prompt; the text says where the ranks were.
 
-    `run` holds what the ranks had printed, logged and returned, or is None if none had begun. `ranks` and `findings` are
-    as in a WorkerError.
+    `run` holds what the ranks had printed, logged and returned, or is None if none had begun. `ranks` and `findings`
+    are as in a WorkerError.
     """
 
     run: Run | None = None

@@ -25,7 +25,8 @@ class Collective:
     `kind` is the name of the function called if the rank is still in it, else the name of what the backend ran, `ran`:
     gloo's reduce_scatter runs an all_reduce. `shapes` and `dtype` are those of the tensors that the rank gave (for a
     scatter: gets), () and "" if there are none. `root` is the rank that broadcasts, gathers, …, None if not known.
-    `began` is in seconds since the epoch. `is_done` says whether it has finished on this rank.
+    `began` is in seconds since the epoch. `is_done` says whether it has finished on this rank, or
+    failed; torch notes that a moment later.
     """
 
     kind: str
