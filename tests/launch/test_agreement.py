@@ -172,6 +172,33 @@ def test_a_backward_that_one_rank_skips():
     assert "was all_reduce of (12,) float32 on ranks 0 and 2 and barrier on rank 1." in str(error)
 
 
+def test_an_interrupt(notebook):
+    notebook.run("""
+def disagree():
+    x = torch.ones(3)
+    work = dist.broadcast(x, 0, async_op=True) if dist.get_rank() == 1 else dist.all_reduce(x, async_op=True)
+    print("begun")
+    work.wait()
+""")
+    begun = []
+
+    def interrupt_when_begun(text):
+        begun.extend(["begun"] * text.count("] begun"))
+        if len(begun) == 3:
+            begun.append("interrupted")
+            notebook.interrupt()
+
+    outcome = notebook.wait(notebook.start("launch(disagree, world_size=3)"), on_output=interrupt_when_begun)
+    assert outcome.error == "Interrupted"
+    told = (
+        "Collective 1 of the default group was all_reduce of (3,) float32 on ranks 0 and 2 and broadcast of (3,) "
+        "float32 on rank 1."
+    )
+    assert told in outcome.message, outcome.shown
+    source = "[type(each).__name__ for each in sys.last_value.findings], sys.last_value.ranks[1].collective.kind"
+    assert notebook.run(source).value == (["Differ"], "broadcast")
+
+
 # ---- ranks that fail, or that others leave alone
 
 
