@@ -15,8 +15,9 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed import all_reduce as imported_earlier
 
-from course_utils import WorkerError, launch
+from course_utils import WorkerError, launch, log
 from course_utils.launch import patiently
+from course_utils.launch.forkserver.server import _WARM_UP
 from course_utils.launch.watch import agreement
 from course_utils.launch.watch.agreement import Behind, Differ, Unmatched, Way
 from course_utils.launch.watch.outcome import Outcome
@@ -159,8 +160,8 @@ def skip_backward():
 
 
 def test_a_backward_that_one_rank_skips():
-    while not launch(lambda: "torch.nn.parallel" in sys.modules, world_size=1)[0]:
-        time.sleep(0.1)  # until workers have imported it before their time counts
+    while not launch(lambda: set(_WARM_UP) <= sys.modules.keys(), world_size=1)[0]:
+        time.sleep(0.3)  # until workers need not import what DDP imports while their time counts
     error = fail(skip_backward, world_size=3)
     (found,) = error.findings
     assert isinstance(found, Differ) and [found.calls[i].kind for i in range(3)] == [
@@ -353,6 +354,20 @@ def test_messages_are_counted_and_let_go():
         assert told == (2, 0, counts, True)
 
 
+def log_seconds():
+    for step in range(5):
+        slow = dist.get_rank() == 1 and step > 1
+        log(compute_s=0.2 if slow else 0.1, noise_s=9.0 if step == 2 else 0.1)
+
+
+def test_stragglers_are_those_whose_usual_step_is_slow():
+    run = launch(log_seconds, world_size=3, backend="gloo")
+    assert run.stragglers("compute_s") == [1] and run.stragglers("noise_s") == []
+    assert run.stragglers("compute_s", factor=2.5) == []
+    with pytest.raises(KeyError):
+        run.stragglers("step_s")
+
+
 # ---- what is certain
 
 WORLD = Group("0", "gloo", (0, 1, 2), is_default=True)
@@ -364,7 +379,9 @@ def called(number, ran="all_reduce", shape=(3,), is_done=False, began=100.0, gro
 
 def outcomes(*calls, returned=(), at=102.0, members=WORLD.ranks, **more):
     return [
-        Outcome(rank, returned=rank in returned, calls=Calls(at, tuple(each), {"0": members}, True, **more))
+        Outcome(
+            rank, returned=rank in returned, calls=Calls(at, ("29500", 1), tuple(each), {"0": members}, True, **more)
+        )
         for rank, each in enumerate(calls)
     ]
 
@@ -388,6 +405,12 @@ def test_a_rank_of_which_too_little_is_known_is_not_behind():
 def test_ranks_that_name_different_groups_alike_are_not_compared():
     known = outcomes([called(1)], [called(1, "broadcast")], [])
     known[1].calls = dataclasses.replace(known[1].calls, members={"0": (1, 2)})
+    assert not agreement.findings(known)
+
+
+def test_ranks_of_which_one_has_joined_another_default_group_are_not_compared():
+    known = outcomes([called(1)], [called(1)], [])
+    known[2].calls = dataclasses.replace(known[2].calls, epoch=("29500", 2))
     assert not agreement.findings(known)
 
 

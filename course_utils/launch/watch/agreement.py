@@ -17,6 +17,7 @@ from ..worker.calls import Collective, Group, Message
 from .outcome import Outcome, names_of
 
 _LATE_S = 0.5
+_ALL_MEET = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "barrier")  # finish once all have called them
 _MOST_SENTENCES = 3
 
 
@@ -106,8 +107,10 @@ Finding = Differ | Unmatched | Behind
 
 def findings(outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
     """Return what ranks disagree on, most telling first; () if nothing is certain."""
-    known = {outcome.rank: outcome for outcome in outcomes if outcome.calls is not None}
-    groups, unmatched = _groups(known), list(_unmatched(known))
+    known = {outcome.rank: outcome for outcome in outcomes if outcome.calls is not None and outcome.calls.epoch}
+    if len({outcome.calls.epoch for outcome in known.values() if outcome.calls is not None}) > 1:
+        return ()  # some have left the groups of which the others speak
+    groups, unmatched = _groups(known), _unmatched(known)
     differ = {group.key: each for group in groups if (each := _differ(group, known)) is not None}
     waiting = {each.rank for each in unmatched}
     behind = [
@@ -136,7 +139,7 @@ def last_calls(outcomes: Iterable[Outcome]) -> list[str]:
 
 def _groups(known):
     """Return the Groups of all ranks, with all members; not those whose members the ranks do not agree on."""
-    members: dict[str, set[tuple[int, ...]]] = {}
+    members = {}
     for outcome in known.values():
         for name, ranks in outcome.calls.members.items():
             members.setdefault(name, set()).add(ranks)
@@ -177,17 +180,12 @@ def _behind(group, known, waiting, before):
     unfinished = {rank: each for rank in members if (each := _first_unfinished(known[rank], group)) is not None}
     for number in sorted({each.number for each in unfinished.values() if each.number < before}):
         ahead = {rank: each for rank, each in unfinished.items() if each.number == number}
-        since = min(each.began for each in ahead.values())
-        late: dict[tuple[int, Way, str], list[int]] = {}
+        since, late = min(each.began for each in ahead.values()), {}
         for rank in members:
             count, last = known[rank].calls.count(group), known[rank].collective
-            if (
-                count is not None
-                and count < number
-                and rank not in waiting
-                and _asked_at(known[rank]) - since >= _LATE_S
-            ):
-                late.setdefault((count, _way(known[rank]), "" if last is None else _named(last)), []).append(rank)
+            if count is None or count >= number or rank in waiting or _asked_at(known[rank]) - since < _LATE_S:
+                continue
+            late.setdefault((count, _way(known[rank]), "" if last is None else _named(last)), []).append(rank)
         if late:
             return [
                 Behind(group, tuple(ranks), count, ahead, way, known[ranks[0]].collective)
@@ -198,11 +196,11 @@ def _behind(group, known, waiting, before):
 
 def _first_unfinished(outcome, group):
     """Return the first Collective of a group in which a rank is, or was when it lost its connection; or None."""
-    if outcome.returned or outcome.report is not None and not outcome.has_lost_connection:
-        return None  # it is in none; the recorder notes only a moment later that one has finished
     latest = [each for _, each in sorted(outcome.calls.of(group).items())]
-    if outcome.has_lost_connection:  # that one is recorded as finished
-        latest = [dataclasses.replace(each, is_done=False) for each in latest if each == outcome.collective]
+    if outcome.has_lost_connection:  # its last one failed, and is recorded as finished
+        return next((each for each in latest if each == outcome.collective and each.ran in _ALL_MEET), None)
+    if outcome.returned or outcome.report is not None:
+        return None  # it is in none; the recorder notes only a moment later that one has finished
     return next((each for each in latest if not each.is_done), None)
 
 
@@ -221,19 +219,20 @@ def _asked_at(outcome):
 
 
 def _unmatched(known):
-    """Yield each Unmatched."""
+    """Return an Unmatched for each rank and peer: the first message of one to which the other has no counterpart."""
+    found = {}
     for rank, outcome in known.items():
         for message in outcome.calls.messages:
             other = known.get(message.peer)
             if other is None or _asked_at(other) - message.began < _LATE_S:
                 continue
-            kind = "recv" if message.kind == "send" else "send"
-            counts, where = other.calls.counts, (message.group.name, message.tag)
-            if kind == "recv" and counts.get(("recv", None, *where)):
+            kind, counts = "recv" if message.kind == "send" else "send", other.calls.counts
+            if kind == "recv" and counts.get((kind, None, message.group.name, message.tag)):
                 continue  # it receives from any rank
-            count = counts.get((kind, rank, *where), 0)
+            count = counts.get((kind, rank, message.group.name, message.tag), 0)
             if count < message.number:
-                yield Unmatched(rank, message, count)
+                found.setdefault((rank, message.peer, message.kind), Unmatched(rank, message, count))
+    return list(found.values())
 
 
 def in_words(collective: Collective) -> str:
@@ -247,7 +246,10 @@ _TOWARDS = {"reduce": "to", "gather": "to"}
 
 
 def name_of(group: Group) -> str:
-    return "the default group" if group.is_default else f"the group of {names_of(group.ranks)}"
+    """Return `the default group`, or `the group of ranks 0 and 2`."""
+    if group.is_default:
+        return "the default group"
+    return f"the group of {names_of(group.ranks)}" if group.ranks else f"group {group.name}"
 
 
 def _named(collective, within=None):
@@ -271,7 +273,7 @@ def _upper(names):
 
 def _by_words(words):
     """Return {text: ranks} of {rank: text}."""
-    ranks: dict[str, list[int]] = {}
+    ranks = {}
     for rank, text in sorted(words.items()):
         ranks.setdefault(text, []).append(rank)
     return ranks

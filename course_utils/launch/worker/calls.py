@@ -66,12 +66,14 @@ class Message:
 class Calls:
     """What a rank had called by `at`, in seconds since the epoch.
 
+    `epoch` is of the default group: names and numbers of another epoch are of other groups; None if nothing is known.
     `collectives` are the latest, in order. `members` is {name: ranks} of the groups that this rank is in. `is_whole`
     says whether the recorder still has all, so that a group without an entry has had none. `messages` are those not
     done; `counts` is {(kind, peer, name of the group, tag): number of messages}.
     """
 
     at: float
+    epoch: tuple[str, int] | None = None
     collectives: tuple[Collective, ...] = ()
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
     is_whole: bool = False

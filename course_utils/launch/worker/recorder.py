@@ -7,6 +7,7 @@ begin one, which costs a microsecond or two a message.
 
 import dataclasses
 import functools
+import os
 import pickle
 import sys
 import threading
@@ -18,15 +19,16 @@ from typing import Any, NamedTuple
 from .calls import Calls, Collective, Group, Message
 
 _MOST_OF_A_GROUP = 32  # collectives told, the latest
-_MOST_AT_END = 300  # recorded, of which a rank that returns tells: reading more takes longer than 2 ms
+_MOST_AT_END = 100  # recorded, of which a rank that returns tells: reading more takes longer than a millisecond
 _MOST_MESSAGES = 256
 _DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "ComplexFloat": "complex64"}  # by the recorder's
 _DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"}
 # Kinds by what is in the backend's name for them, in this order: nccl:all_reduce_barrier is a barrier.
-_KINDS = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce", "gather")
-_KINDS += ("scatter",)
+_KINDS = "barrier all_reduce all_gather all_to_all reduce_scatter broadcast reduce gather scatter".split()
 
-_since_ns = 0  # when this process last joined a default group: then torch begins to name groups anew
+# The port of the store by which this process last joined a default group, the number of groups joined by it, and when:
+# then torch begins to name groups anew.
+_epoch, _since_ns = ("", 0), 0
 _lock = threading.Lock()  # several threads may send
 _counts: Counter[tuple[str, int | None, str, int]] = Counter()
 _notes: deque[list[Any]] = deque(maxlen=_MOST_MESSAGES)  # [key, number, shape, dtype, began, reference to its Work]
@@ -34,8 +36,9 @@ _notes: deque[list[Any]] = deque(maxlen=_MOST_MESSAGES)  # [key, number, shape, 
 
 def begin_anew() -> None:
     """Forget earlier calls: the process is about to join a default group."""
-    global _since_ns
-    _since_ns = time.time_ns()
+    global _epoch, _since_ns
+    port, (last_port, count) = os.environ.get("MASTER_PORT", ""), _epoch
+    _epoch, _since_ns = (port, count + 1 if port == last_port else 1), time.time_ns()
     with _lock:
         _counts.clear()
         _notes.clear()
@@ -118,7 +121,7 @@ def _calls(at, error):
         if counts[each.group.key] <= _MOST_OF_A_GROUP:
             latest.insert(0, each)
     messages, numbers = _messages(members)
-    return Calls(at, tuple(latest), members, is_whole, messages, numbers)
+    return Calls(at, _epoch, tuple(latest), members, is_whole, messages, numbers)
 
 
 def _dumps():
