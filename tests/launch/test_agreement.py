@@ -380,7 +380,7 @@ def called(number, ran="all_reduce", shape=(3,), is_done=False, began=100.0, gro
 def outcomes(*calls, returned=(), at=102.0, members=WORLD.ranks, **more):
     return [
         Outcome(
-            rank, returned=rank in returned, calls=Calls(at, ("29500", 1), tuple(each), {"0": members}, True, **more)
+            rank, returned=rank in returned, told=Calls(at, ("29500", 1), tuple(each), {"0": members}, True, **more)
         )
         for rank, each in enumerate(calls)
     ]
@@ -396,21 +396,21 @@ def test_a_rank_that_may_have_called_it_meanwhile_is_not_behind():
 
 def test_a_rank_of_which_too_little_is_known_is_not_behind():
     known = outcomes([called(1)], [called(1)], [])
-    known[2].calls = dataclasses.replace(known[2].calls, is_whole=False)
+    known[2].told = dataclasses.replace(known[2].calls, is_whole=False)
     assert not agreement.findings(known)
-    known[2].calls = None
+    known[2].told = None
     assert not agreement.findings(known)
 
 
 def test_ranks_that_name_different_groups_alike_are_not_compared():
     known = outcomes([called(1)], [called(1, "broadcast")], [])
-    known[1].calls = dataclasses.replace(known[1].calls, members={"0": (1, 2)})
+    known[1].told = dataclasses.replace(known[1].calls, members={"0": (1, 2)})
     assert not agreement.findings(known)
 
 
 def test_ranks_of_which_one_has_joined_another_default_group_are_not_compared():
     known = outcomes([called(1)], [called(1)], [])
-    known[2].calls = dataclasses.replace(known[2].calls, epoch=("29500", 2))
+    known[2].told = dataclasses.replace(known[2].calls, epoch=("29500", 2))
     assert not agreement.findings(known)
 
 
@@ -438,10 +438,10 @@ def test_only_the_first_collective_that_some_have_not_called_is_told():
 def test_a_message_may_go_to_a_rank_that_receives_from_any():
     message = Message("send", 1, WORLD, 0, 1, (3,), "float32", began=100.0)
     known = outcomes([], [], [])
-    known[0].calls = dataclasses.replace(known[0].calls, messages=(message,))
+    known[0].told = dataclasses.replace(known[0].calls, messages=(message,))
     assert [type(each) for each in agreement.findings(known)] == [Unmatched]
     for key in (("recv", None, "0", 0), ("recv", 0, "0", 0)):
-        known[1].calls = dataclasses.replace(known[1].calls, counts={key: 1})
+        known[1].told = dataclasses.replace(known[1].calls, counts={key: 1})
         assert not agreement.findings(known)
-    known[1].calls = dataclasses.replace(known[1].calls, counts={("recv", 0, "0", 1): 1})  # another tag
+    known[1].told = dataclasses.replace(known[1].calls, counts={("recv", 0, "0", 1): 1})  # another tag
     assert agreement.findings(known)

@@ -28,7 +28,7 @@ class Silence:
         """Note that the rank is, or may be, at another place than before."""
         outcome, self._located = self._watch.outcomes[self._rank], located
         if not outcome.returned and not outcome.has_failed:
-            outcome.calls = None
+            outcome.told = None
 
     def refresh(self) -> None:
         """Ask for the rank's stack, or take its answer, if it is time."""
@@ -53,5 +53,5 @@ class Silence:
         self.frames = located.frames
         if not stays:
             self._move(located)
-        elif self._watch.outcomes[self._rank].calls is None:
+        elif self._watch.outcomes[self._rank].told is None:
             self._watch.recall(self._rank)

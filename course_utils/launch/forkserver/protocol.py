@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..worker.calls import Calls
 from ..worker.consequence import Consequence
+from ..worker.recorder import Record
 
 
 class WorkerFds(NamedTuple):
@@ -96,19 +97,19 @@ class Logged(NamedTuple):
     values: dict[str, int | float | str]
 
 
-# `calls` is what the rank has called in torch.distributed, None if it does not say.
+# `calls` is what the rank has called in torch.distributed, None if it does not say; one that returns does not read it.
 class Returned(NamedTuple):
     """The rank has returned; the descriptor of a payload, its result, comes with the message."""
 
     time: float
-    calls: Calls | None = None
+    calls: Record | None = None
 
 
 class Left(NamedTuple):
     """The rank has ended by sys.exit(0): it is done, and has no result."""
 
     time: float
-    calls: Calls | None = None
+    calls: Record | None = None
 
 
 class Raised(NamedTuple):

@@ -97,23 +97,23 @@ class Watch:
         elif isinstance(message, Reached):
             outcome.phase = message.phase
         elif isinstance(message, Returned):
-            outcome.time, outcome.calls = message
+            outcome.time, outcome.told = message
             self._take_result(rank, *fds)
         elif isinstance(message, Left):
             outcome.returned = True
-            outcome.time, outcome.calls = message
+            outcome.time, outcome.told = message
         elif isinstance(message, Raised):
             if self.is_stopping:  # a result of our interrupt, or of the end of other ranks
                 self.interrupted.add(rank)
             else:
-                outcome.time, outcome.report, outcome.calls = message
+                outcome.time, outcome.report, outcome.told = message
                 self.note_failure(outcome)
         elif isinstance(message, Described):
             outcome.described = message.frames
         elif isinstance(message, Located):
             self.located[rank] = message
         elif isinstance(message, Recalled):
-            outcome.calls = message.calls
+            outcome.told = message.calls
         elif isinstance(message, Asked):
             self.prompting[rank] = message.prompt
 

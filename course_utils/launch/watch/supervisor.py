@@ -275,9 +275,9 @@ class Supervisor(Watch):
         for rank in asked:
             self.outcomes[rank].described = ()
             if not self.outcomes[rank].returned:
-                self.outcomes[rank].calls = None
+                self.outcomes[rank].told = None
             self._tell(rank, Describe())
-        for rank in (untold := [rank for rank in self.alive if self.outcomes[rank].calls is None]):
+        for rank in (untold := [rank for rank in self.alive if self.outcomes[rank].told is None]):
             self.recall(rank)
         self.ask(asked, lambda ranks: self.handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
         self.take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
@@ -303,7 +303,7 @@ class Supervisor(Watch):
         return bool(self.outcomes[rank].described or self.outcomes[rank].has_failed or rank not in self.alive)
 
     def _has_recalled(self, rank):
-        return self.outcomes[rank].calls is not None or rank not in self.alive
+        return self.outcomes[rank].told is not None or rank not in self.alive
 
     def begin_anew(self) -> None:
         super().begin_anew()

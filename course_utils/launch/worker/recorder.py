@@ -34,6 +34,33 @@ _counts: Counter[tuple[str, int | None, str, int]] = Counter()
 _notes: deque[list[Any]] = deque(maxlen=_MOST_MESSAGES)  # [key, number, shape, dtype, began, reference to its Work]
 
 
+class _Called(NamedTuple):
+    """A function of torch.distributed that has not returned; `inner` is all_gather if all_gather_object has called it.
+
+    `root` is a rank in the group, or None.
+    """
+
+    name: str
+    inner: str
+    group: str
+    root: int | None
+
+
+class Record(NamedTuple):
+    """What a process has called, not read yet, which takes longer; the fields are those of Calls, but for two.
+
+    `dumps` are of torch's recorders, which may still have entries from before `since_ns`, of another epoch.
+    """
+
+    at: float
+    epoch: tuple[str, int]
+    since_ns: int
+    dumps: tuple[bytes, ...]
+    members: dict[str, tuple[int, ...]]
+    messages: tuple[Message, ...]
+    counts: dict[tuple[str, int | None, str, int], int]
+
+
 def begin_anew() -> None:
     """Forget earlier calls: the process is about to join a default group."""
     global _epoch, _since_ns
@@ -84,50 +111,61 @@ def _gone():
     """Stands in for the reference to a Work that there is not, or not any more."""
 
 
-def at_end() -> Calls | None:
+def at_end() -> Record | None:
     """Return what this process has called, as it ends; None if there is none, or too much for a moment."""
     try:
-        status = pickle.loads(_c10d()._dump_fr_trace(False, False, False))["pg_status"]
-        num_recorded = sum(each["last_enqueued_collective"] for each in status.values())
+        world = sys.modules["torch.distributed.distributed_c10d"]._world
+        called = sum(group._get_sequence_number_for_group() for group in world.pg_names)
+        if not called:  # or it has left its groups
+            status = pickle.loads(_c10d()._dump_fr_trace(False, False, False))["pg_status"]
+            called = sum(each["last_enqueued_collective"] for each in status.values())
+        return _record() if called <= _MOST_AT_END else None
     except Exception:  # no torch.distributed, or a newer one
         return None
-    return now() if num_recorded <= _MOST_AT_END else None
 
 
 def now(error: BaseException | None = None) -> Calls:
     """Return what this process has called so far, or by when it raised `error`; may be called from any thread."""
-    at = time.time()
     try:
-        return _calls(at, error)
-    except Exception:  # no torch.distributed, or a newer one; without this a message only says less
-        return Calls(at)
+        return read(_record(), _called(_innermost(error)))
+    except Exception:  # no torch.distributed, or a newer one; without it an error only says less
+        return Calls(time.time())
+
+
+def read(record: Record, called: _Called | None = None) -> Calls:
+    """Return the Calls of a Record; `called` is the function in which the process was."""
+    try:
+        return _calls(record, called)
+    except Exception:  # a newer torch records otherwise
+        return Calls(record.at)
+
+
+def _calls(record, called):
+    found, is_whole = [], True
+    for dump in record.dumps:
+        entries = pickle.loads(dump).get("entries", [])
+        is_whole &= not entries or entries[0]["record_id"] == 0
+        counted = [each for each in entries if not each["is_p2p"] and each["time_created_ns"] >= record.since_ns]
+        found += [_collective(each, record.members) for each in counted]
+    found.sort(key=lambda each: each.began)
+    latest, counts = [], Counter()
+    for each in _with_names(found, record.members, called)[::-1]:
+        counts[each.group.key] += 1
+        if counts[each.group.key] <= _MOST_OF_A_GROUP:
+            latest.insert(0, each)
+    return Calls(record.at, record.epoch, tuple(latest), record.members, is_whole, record.messages, record.counts)
+
+
+def _record():
+    at, members = time.time(), _members()
+    dumps = [_c10d()._dump_fr_trace(True, False, False)]
+    if sys.modules["torch"].cuda.is_initialized():
+        dumps.append(_c10d()._dump_nccl_trace(True, False, False))
+    return Record(at, _epoch, _since_ns, tuple(dumps), members, *_messages(members))
 
 
 def _c10d() -> Any:
     return sys.modules["torch"]._C._distributed_c10d
-
-
-def _calls(at, error):
-    members = _members()
-    found, is_whole = [], True
-    for dump in _dumps():
-        entries = pickle.loads(dump(True, False, False)).get("entries", [])
-        is_whole &= not entries or entries[0]["record_id"] == 0
-        found += [_collective(each, members) for each in entries if _is_counted(each)]
-    found.sort(key=lambda each: each.began)
-    latest, counts = [], Counter()
-    for each in _with_names(found, members, _called(_innermost(error)))[::-1]:
-        counts[each.group.key] += 1
-        if counts[each.group.key] <= _MOST_OF_A_GROUP:
-            latest.insert(0, each)
-    messages, numbers = _messages(members)
-    return Calls(at, _epoch, tuple(latest), members, is_whole, messages, numbers)
-
-
-def _dumps():
-    """Return torch's functions that read its recorders: gloo's and NCCL's."""
-    names = ("_dump_fr_trace", "_dump_nccl_trace")
-    return [getattr(_c10d(), name) for name in names if hasattr(_c10d(), name)]
 
 
 def _members():
@@ -135,10 +173,6 @@ def _members():
     world = sys.modules["torch.distributed.distributed_c10d"]._world
     numbered = {name: world.pg_group_ranks[group] for group, name in world.pg_names.items()}
     return {name: tuple(sorted(ranks, key=ranks.get)) for name, ranks in numbered.items()}
-
-
-def _is_counted(entry):
-    return not entry["is_p2p"] and entry["time_created_ns"] >= _since_ns
 
 
 def _collective(entry, members):
@@ -174,18 +208,6 @@ def _with_names(found, members, called):
         root = ranks[called.root] if called.root in range(len(ranks)) else None
         found[latest] = dataclasses.replace(each, kind=called.name, root=root)
     return found
-
-
-class _Called(NamedTuple):
-    """A function of torch.distributed that has not returned; `inner` is all_gather if all_gather_object has called it.
-
-    `root` is a rank in the group, or None.
-    """
-
-    name: str
-    inner: str
-    group: str
-    root: int | None
 
 
 def _innermost(error):
