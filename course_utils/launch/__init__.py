@@ -26,7 +26,8 @@ sides exchange messages through files in a folder that both see:
 
 `persistent`, for `Ranks` and `%%ranks`, keeps workers between cells; `persistent.ranks` has a diagram. `display` shows
 ranks while they run, and the variables of a failed one. In a worker, `listener` receives from the notebook, `frames`
-describes its stack and variables, and `prompt` connects debuggers to the notebook.
+describes its stack and variables, `recorder` reads from torch's flight recorder what it has called, and `prompt`
+connects debuggers to the notebook. `watch.agreement` compares what ranks have called.
 
 `forkserver.protocol` defines the messages. Functions, arguments and results travel beside them as files in memory
 (`processes.payload`).
@@ -49,6 +50,8 @@ In a worker, which is a process of our own:
 - `multiprocessing.process.current_process()._config["tempdir"]`: puts sockets of DataLoaders in the launch's folder.
 - `torch.distributed.init_process_group`, also in `device_mesh`: accepts the launch's process group. Without: a torchrun
   script's main() fails at that line.
+- `torch.distributed.ProcessGroup.send`, `recv` and `recv_anysource`: note each message. Without: an error does not say
+  which rank sends or awaits a message that another neither receives nor sends.
 - `torch.distributed.rendezvous._create_c10d_store`: finds the launch's store. Without: MASTER_PORT=12355 hangs.
 - `MPLBACKEND`, if the notebook's is inline: plt.show() says that a worker has no screen. Without: it prints the name of
   the figure.

@@ -64,6 +64,15 @@ class Run:
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
+    def stragglers(self, column: str, factor: float = 1.5) -> list[int]:
+        """Return the ranks whose median of what they logged as `column` is more than `factor` times the ranks' median.
+
+        Log the seconds that a step computes, `log(compute_s=…)`, without those in collectives, in which all ranks wait
+        for the slowest. Raises KeyError if none has logged `column`.
+        """
+        medians = self.metrics.groupby("rank")[column].median()
+        return [int(rank) for rank, median in medians.items() if median > factor * medians.median()]
+
     def show_history(self) -> None:
         """Show steps or samples per second, and memory, of each rank over time."""
         from .display.over_time import over_time  # late: it imports matplotlib

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ... import notebook
+from ..watch import agreement
 from .base import Display
 from .history import History
 from .over_time import Curves
@@ -107,21 +108,24 @@ class Panel(Hidden):
         n = self._watch.world_size
         return f"{self._name} on {n} rank{'s' * (n > 1)}: {how}, {time.monotonic() - self.history.started:.0f} s"
 
+    def _notes(self, tense):
+        return agreement.sentences(agreement.findings(self._watch.outcomes), tense)
+
     def _show(self):
-        found, title = statuses(self._watch, self.history, self._silences), self._title("running")
+        shown = statuses(self._watch, self.history, self._silences), self._title("running"), self._notes(agreement.NOW)
         if self._handle is not None:
-            self._table.value = as_html(found, title)
+            self._table.value = as_html(*shown)
             return
         import ipywidgets
         from IPython.display import display
 
-        self._table = ipywidgets.HTML(as_html(found, title))
+        self._table = ipywidgets.HTML(as_html(*shown))
         self._image = ipywidgets.HTML()
         while _spent:
             _close(_spent.pop())
         box = ipywidgets.VBox([self._table, self._image])
         # If widgets cannot be shown, the table as it is now stands in for them until the end.
-        data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(found, title)}
+        data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(*shown)}
         self._handle = display(data, raw=True, display_id=True)
         self._box = box
 
@@ -143,8 +147,9 @@ class Panel(Hidden):
     def _finish(self, how):
         if self._handle is None:
             return
-        found, title = statuses(self._watch, self.history), self._title(how)
-        self._handle.update({"text/html": as_html(found, title), "text/plain": as_text(found, title)}, raw=True)
+        notes = self._notes(agreement.THEN) if how != "finished" else []
+        shown = statuses(self._watch, self.history), self._title(how), notes
+        self._handle.update({"text/html": as_html(*shown), "text/plain": as_text(*shown)}, raw=True)
         _spent.extend((self._table, self._image, self._box))
 
 

@@ -1,4 +1,4 @@
-"""Asks a rank that has been silent for a while for its stack, so that a deadlock shows before the timeout."""
+"""Asks a rank that has been silent for a while where it is, so that a deadlock shows before the timeout."""
 
 import time
 
@@ -11,7 +11,8 @@ _PAUSE_S = 1.0  # from an answer to the next question
 class Silence:
     """The state of a rank that logs and prints nothing: `frames` is its stack, `waits` whether it waits for others.
 
-    `frames` is () if the stack is not known, or was not asked for.
+    `frames` is () if the stack is not known, or was not asked for. A rank that stays where it is is asked once what it
+    has called, for its outcome.
     """
 
     def __init__(self, watch, rank):
@@ -20,7 +21,14 @@ class Silence:
         self._end(time.monotonic())
 
     def _end(self, now):
-        self.frames, self.waits, self._located, self._ask_at = (), False, None, now + _SILENCE_S
+        self.frames, self.waits, self._ask_at = (), False, now + _SILENCE_S
+        self._move(None)
+
+    def _move(self, located):
+        """Note that the rank is, or may be, at another place than before."""
+        outcome, self._located = self._watch.outcomes[self._rank], located
+        if not outcome.returned and not outcome.has_failed:
+            outcome.told = None
 
     def refresh(self) -> None:
         """Ask for the rank's stack, or take its answer, if it is time."""
@@ -40,5 +48,10 @@ class Silence:
             return
         self._is_asked, self._ask_at = False, now + _PAUSE_S
         # A rank seen twice in the same collective waits there; one seen once may have just arrived.
-        self.waits = located == self._located and is_in_torch_distributed(located.frames)
-        self.frames, self._located = located.frames, located
+        stays = located == self._located
+        self.waits = stays and is_in_torch_distributed(located.frames)
+        self.frames = located.frames
+        if not stays:
+            self._move(located)
+        elif self._watch.outcomes[self._rank].told is None:
+            self._watch.recall(self._rank)

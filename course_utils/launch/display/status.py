@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ... import cells
 from ..forkserver.protocol import Phase
+from ..watch.agreement import in_words, name_of
 from ..watch.explain import how_it_failed, in_one_line, lines_about, place_of
 from ..watch.outcome import is_in_torch_distributed
 
@@ -30,7 +31,7 @@ class Status:
 
     `kind` is "starting", "running", "waiting", "returned", "quit" or "failed". Other texts are "" if there is nothing
     to show. `done` and `total` count steps, and are None if the total is not known; `step` is then the last one logged.
-    `memory_bytes` is None if not known.
+    `memory_bytes` is None if not known. `collective` is the last one that the rank has called, if it has been asked.
     """
 
     rank: int
@@ -43,6 +44,7 @@ class Status:
     done: int | None = None
     total: int | None = None
     line: str = ""
+    collective: str = ""
 
 
 def statuses(watch: Watch, history: History, silences: Sequence[Silence] = ()) -> list[Status]:
@@ -72,7 +74,13 @@ def _status(watch, history, rank, rate, silence):
         done=done,
         total=total,
         line="" if done is not None and _BAR.search(line) else line[:_LINE_CHARS],
+        collective="" if outcome.returned or outcome.collective is None else _last(outcome.collective),
     )
+
+
+def _last(collective):
+    group = "" if collective.group.is_default else f" of {name_of(collective.group)}"
+    return f"{collective.number}{group}: {in_words(collective)}"
 
 
 def latest_values(logged: Logged) -> str:

@@ -14,14 +14,15 @@ _LOOKS = {"failed": "background: #b71c1c; color: #fff", "waiting": "background: 
 _MEGABYTE = 1 << 20
 
 
-def as_html(statuses: Sequence[Status], title: str) -> str:
-    """Return an HTML table with a row for each Status, under `title`; empty columns are left out."""
+def as_html(statuses: Sequence[Status], title: str, notes: Sequence[str] = ()) -> str:
+    """Return an HTML table with a row for each Status, under `title`; empty columns are left out. `notes` follow."""
     columns = _columns(statuses)
     head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in columns)
     rows = "".join(_row(status, [cells[i] for cells in columns.values()]) for i, status in enumerate(statuses))
     return (
         f'<table style="width: auto; margin: 0.3em 0"><caption style="text-align: left">{html.escape(title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        + "".join(f'<p style="margin: 0.3em 0">{html.escape(note)}</p>' for note in notes)
     )
 
 
@@ -43,6 +44,7 @@ def _columns(statuses):
         "latest": [html.escape(status.values) for status in statuses],
         "rate": [html.escape(status.rate) for status in statuses],
         "memory": [_megabytes(status.memory_bytes) for status in statuses],
+        "last collective": [html.escape(status.collective) for status in statuses],
         "last line": [f"<code>{html.escape(status.line)}</code>" if status.line else "" for status in statuses],
     }
     return {name: cells for name, cells in columns.items() if any(cells)}
@@ -60,12 +62,13 @@ def _megabytes(size):
     return "" if size is None else f"{size / _MEGABYTE:,.0f} MiB"
 
 
-def as_text(statuses: Sequence[Status], title: str) -> str:
-    """Return the table as plain text, one line for each rank."""
+def as_text(statuses: Sequence[Status], title: str, notes: Sequence[str] = ()) -> str:
+    """Return the table as plain text, one line for each rank and each of `notes`."""
     lines = [title]
     for status in statuses:
         done = "" if status.done is None else f"{status.done:,} of {status.total:,}"
         step = f"step {status.step}" if status.step else ""
-        parts = (status.state, done, step, status.values, status.rate, _megabytes(status.memory_bytes))
+        last = f"last collective {status.collective}" if status.collective else ""
+        parts = (status.state, done, step, status.values, status.rate, _megabytes(status.memory_bytes), last)
         lines.append(f"rank {status.rank}: " + ", ".join(filter(None, parts)))
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes])

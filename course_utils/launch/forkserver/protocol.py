@@ -3,8 +3,8 @@
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
     notebook ◀─ Began, Logged, Reached, Returned, Left, Raised ── worker, each over a channel of its own
-    notebook ── Describe, Locate, Typed, Ask ───────▶ worker, to its listener thread
-    notebook ◀─ Described, Located, Asked, Answered ─ worker
+    notebook ── Describe, Locate, Recall, Typed, Ask ▶ worker, to its listener thread
+    notebook ◀─ Described, Located, Recalled, Asked, Answered ─ worker
 
 Times are those of time.monotonic(), which is the same clock in all processes of a machine.
 """
@@ -19,7 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..worker.calls import Calls
 from ..worker.consequence import Consequence
+from ..worker.recorder import Record
 
 
 class WorkerFds(NamedTuple):
@@ -95,21 +97,25 @@ class Logged(NamedTuple):
     values: dict[str, int | float | str]
 
 
+# `calls` is what the rank has called in torch.distributed, None if it does not say; one that returns does not read it.
 class Returned(NamedTuple):
     """The rank has returned; the descriptor of a payload, its result, comes with the message."""
 
     time: float
+    calls: Record | None = None
 
 
 class Left(NamedTuple):
     """The rank has ended by sys.exit(0): it is done, and has no result."""
 
     time: float
+    calls: Record | None = None
 
 
 class Raised(NamedTuple):
     time: float
     report: "Report"
+    calls: Calls | None = None
 
 
 class Ask(NamedTuple):
@@ -144,6 +150,14 @@ class Locate(NamedTuple):
 class Located(NamedTuple):
     frames: "tuple[Frame, ...]"
     collectives: dict[str, int | None]
+
+
+class Recall(NamedTuple):
+    """Asks a rank what it has called in torch.distributed."""
+
+
+class Recalled(NamedTuple):
+    calls: Calls
 
 
 class Asked(NamedTuple):

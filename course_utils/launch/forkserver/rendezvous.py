@@ -10,7 +10,7 @@ from typing import Any
 
 from ...processes import network
 from ..watch.errors import LauncherError
-from ..worker import joining
+from ..worker import joining, recorder
 
 _joining: joining.Joining  # set by `prepare`
 
@@ -68,9 +68,13 @@ def environment(world_size: int, port: int) -> dict[str, str]:
 
 
 def prepare() -> Callable[[str | None], None]:
-    """Replace `init_process_group` in this worker, before it loads its function, and return `join`."""
+    """Replace `init_process_group` in this worker, before it loads its function, and return `join`.
+
+    The worker's messages are noted from then on.
+    """
     global _joining
     _joining = joining.Joining()
+    recorder.take_over()
     return join
 
 

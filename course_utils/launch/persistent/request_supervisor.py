@@ -120,6 +120,8 @@ class RequestSupervisor(Supervisor):
 
     def account(self) -> list[Outcome]:
         """Return copies of this request's outcomes as they are now, since recovery changes `outcomes`."""
+        for outcome in self.outcomes:  # ranks that have answered can be asked, too
+            outcome.told = None
         self.whereabouts()
         return [copy.copy(outcome) for outcome in self.asked]
 

@@ -7,7 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...processes import interrupts, payload
-from ..forkserver.protocol import Asked, Began, Described, Left, Located, Logged, Raised, Reached, Report, Returned
+from ..forkserver.protocol import (
+    Asked,
+    Began,
+    Described,
+    Left,
+    Located,
+    Logged,
+    Raised,
+    Reached,
+    Recalled,
+    Report,
+    Returned,
+)
 from .outcome import Outcome, frames_of_dump
 from .rows import Rows
 from .streams import Output
@@ -85,20 +97,23 @@ class Watch:
         elif isinstance(message, Reached):
             outcome.phase = message.phase
         elif isinstance(message, Returned):
-            outcome.time = message.time
+            outcome.time, outcome.told = message
             self._take_result(rank, *fds)
         elif isinstance(message, Left):
-            outcome.returned, outcome.time = True, message.time
+            outcome.returned = True
+            outcome.time, outcome.told = message
         elif isinstance(message, Raised):
             if self.is_stopping:  # a result of our interrupt, or of the end of other ranks
                 self.interrupted.add(rank)
             else:
-                outcome.time, outcome.report = message
+                outcome.time, outcome.report, outcome.told = message
                 self.note_failure(outcome)
         elif isinstance(message, Described):
             outcome.described = message.frames
         elif isinstance(message, Located):
             self.located[rank] = message
+        elif isinstance(message, Recalled):
+            outcome.told = message.calls
         elif isinstance(message, Asked):
             self.prompting[rank] = message.prompt
 
@@ -137,6 +152,9 @@ class Watch:
 
     def locate(self, rank: int) -> None:
         """Ask `rank` for its stack, which goes into `located`; only on this machine."""
+
+    def recall(self, rank: int) -> None:
+        """Ask `rank` what it has called in torch.distributed, for its outcome; only on this machine."""
 
     def note_failure(self, outcome: Outcome) -> None:
         if self.display is not None:

@@ -41,15 +41,20 @@ class WorkerError(_Brief, RuntimeError):
     `locals` of each frame describe the variables of the student's functions. `traceback` is its traceback as text,
     "" if there is none.
 
+    `ranks` holds the Outcome of each rank asked, in order: `returned`, `report`, `died`, `frames`, and `collective`,
+    the last one that it called, with its `kind`, `group`, `number` in that group, `shape` and `dtype`. `findings` says
+    which ranks are behind others, or called another collective: each is a Differ, an Unmatched or a Behind of
+    `watch.agreement`.
+
     `timed_out` says whether the timeout ended the ranks, `has_quit` whether the student quit at a debugger's prompt.
-    `ranks` holds the Outcome of each rank asked, in order: `returned`, `report`, `died` and `frames`. `text` is the
-    text without `advice`, which only the caller of `launch` can follow. `run` holds what the ranks had printed, logged
-    and returned.
+    `text` is the text without `advice`, which only the caller of `launch` can follow. `run` holds what the ranks had
+    printed, logged and returned.
     """
 
-    def __init__(self, text, cause=None, ranks=(), timed_out=False, advice=""):
+    def __init__(self, text, cause=None, ranks=(), timed_out=False, advice="", findings=()):
         super().__init__(f"{text}\n\n{advice}" if advice else text)
         self.text, self.advice, self.ranks, self.timed_out, self.run = text, advice, tuple(ranks), timed_out, None
+        self.findings = tuple(findings)
         cause = cause or Outcome(None)
         report = cause.report
         self.rank, self.frames, self.has_quit = cause.rank, cause.frames, cause.has_quit
@@ -71,10 +76,15 @@ class RanksError(_Brief, RuntimeError):
 class Interrupted(_Brief, KeyboardInterrupt):
     """Raised if a launch was interrupted, or quit at a debugger's prompt; the text says where the ranks were.
 
-    `run` holds what the ranks had printed, logged and returned, or is None if none had begun.
+    `run` holds what the ranks had printed, logged and returned, or is None if none had begun. `ranks` and `findings`
+    are as in a WorkerError.
     """
 
     run: Run | None = None
+
+    def __init__(self, text="", ranks=(), findings=()):
+        super().__init__(text)
+        self.ranks, self.findings = tuple(ranks), tuple(findings)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ... import cells
 from ..forkserver.protocol import Frame, Phase
+from . import agreement
 from .errors import Interrupted, LauncherError, WorkerError
 from .outcome import Outcome, is_in_torch_distributed, names_of
 
@@ -23,7 +24,6 @@ _MORE_SHARED_MEMORY = (
     "/dev/shm is full, through which a DataLoader's processes hand over batches: start the container with "
     "--shm-size=8g, or the DataLoader with num_workers=0."
 )
-_ADVICE = "{}(…, debug=True) says which ranks disagree."
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV): C code touched memory that is not its own",
     signal.SIGABRT: "its own abort (SIGABRT): C++ code reached a state it could not continue from",
@@ -52,7 +52,7 @@ def explain(
     others = [outcome for outcome in outcomes if outcome is not cause]
     if cause.has_lost_connection:
         return _explain_lost_connection(cause, others, outcomes, asked_by)
-    advice, report = "", cause.report
+    advice, report, found = "", cause.report, agreement.findings(outcomes)
     if report is not None:
         head = f"rank {cause.rank}: {_raised(report)}"
         if _NO_SHARED_MEMORY.search(report.message):
@@ -62,12 +62,11 @@ def explain(
         # gloo aborts in a thread of its own, so this rank's main thread may have been outside any collective.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(outcome.frames) for outcome in outcomes):
             head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
-            advice = _ADVICE.format(asked_by)
+            advice = _advice(found, asked_by)
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
-    parts = [head, "\n".join(lines_about(others))]
-    parts.append(_trace_of(cause))
-    return WorkerError("\n\n".join(part for part in parts if part), cause, outcomes, advice=advice)
+    parts = [head, "\n".join(lines_about(others)), _disagreement(found, outcomes, report is None), _trace_of(cause)]
+    return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
 
 
 def _explain_lost_connection(cause, others, outcomes, asked_by):
@@ -78,9 +77,27 @@ def _explain_lost_connection(cause, others, outcomes, asked_by):
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_at(cause)}"
     rule = _rule(outcomes)
     lines = lines_about([outcome for outcome in others if not outcome.returned])
-    parts = [head, "\n".join([rule, *lines]), _trace_of(cause), _raised(cause.report) if returned else ""]
-    advice = _ADVICE.format(asked_by) if rule is _ALL_CALL_THE_SAME else ""
-    return WorkerError("\n\n".join(part for part in parts if part), cause, outcomes, advice=advice)
+    found = agreement.findings(outcomes)
+    parts = [head, "\n".join([rule, *lines]), _disagreement(found, outcomes)]
+    parts += [_trace_of(cause), _raised(cause.report) if returned else ""]
+    advice = _advice(found, asked_by) if rule is _ALL_CALL_THE_SAME else ""
+    return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
+
+
+def _advice(found, asked_by):
+    """Return how to learn which ranks disagree, "" if that is known."""
+    is_known = any(isinstance(each, agreement.Differ) for each in found)
+    return "" if is_known else f"{asked_by}(…, debug=True) says which ranks disagree."
+
+
+def _disagreement(found, outcomes, else_last_calls=True):
+    """Return what ranks disagree on, in a few sentences; else what each has called last."""
+    told = agreement.sentences(found)
+    return " ".join(told or (agreement.last_calls(outcomes) if else_last_calls else ()))
+
+
+def _joined(parts):
+    return "\n\n".join(filter(None, parts))
 
 
 def _rule(outcomes):
@@ -102,12 +119,14 @@ def _explain_timeout(outcomes, timeout, asked_by):
     rule = _rule(outcomes) if running and not apart else ""
     if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # all are at the same line: not broken
         rule = ""
+    found = agreement.findings(outcomes)
     return WorkerError(
-        "\n\n".join(filter(None, [head, "\n".join(lines), rule])),
+        _joined([head, "\n".join(lines), _disagreement(found, outcomes), rule]),
         cause=(apart or running or [outcome for outcome in outcomes if outcome.frames] or outcomes)[0],
         ranks=outcomes,
         timed_out=True,
         advice=f"If they only needed longer: {asked_by}(…, timeout=seconds).",
+        findings=found,
     )
 
 
@@ -212,6 +231,8 @@ def _trace_of(outcome):
     return f"Traceback of rank {outcome.rank} (most recent call last):\n{lines}"
 
 
-def interrupted(what: str, outcomes: Iterable[Outcome]) -> Interrupted:
+def interrupted(what: str, outcomes: Sequence[Outcome]) -> Interrupted:
     """Return an Interrupted that says `what` was interrupted, and where the ranks of these outcomes were."""
-    return Interrupted("\n\n".join(filter(None, [what, "\n".join(lines_about(outcomes, too=""))])))
+    found = agreement.findings(outcomes)
+    lines = "\n".join(lines_about(outcomes, too=""))
+    return Interrupted(_joined([what, lines, _disagreement(found, outcomes)]), outcomes, found)

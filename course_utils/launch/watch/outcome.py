@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from ... import cells
 from ..forkserver.protocol import Frame, Phase, Report
+from ..worker import recorder
+from ..worker.calls import Calls, Collective
 from ..worker.consequence import Consequence
+from ..worker.recorder import Record
 
 # Python 3.14's "Current thread's C stack trace", which follows the Python stack, does not match.
 _STACK_HEAD = re.compile(r"^(?:Current thread|Thread|Stack)(?!.*C stack).*\(most recent call first\).*$", re.MULTILINE)
@@ -24,6 +27,19 @@ class Outcome:
     dumped: tuple[Frame, ...] = ()  # its stack when asked, from faulthandler
     described: tuple[Frame, ...] = ()  # its stack with variables, from the rank itself
     phase: Phase = Phase.RUNS
+    told: Calls | Record | None = None  # what it had called in torch.distributed, by when it was asked or ended
+
+    @property
+    def calls(self) -> Calls | None:
+        """What it had called in torch.distributed, None if not known."""
+        if isinstance(self.told, Record):
+            self.told = recorder.read(self.told)
+        return self.told
+
+    @property
+    def collective(self) -> Collective | None:
+        """The last collective that it has called, in any group; None if there is none, or none is known."""
+        return self.calls.collectives[-1] if self.calls is not None and self.calls.collectives else None
 
     @property
     def has_failed(self) -> bool:

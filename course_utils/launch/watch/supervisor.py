@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterable
 from ...hardware import num_cores
 from ...processes import interrupts, linux, payload
 from ...processes.core_time import Turns
-from ..forkserver.protocol import Channel, Describe, Exited, Fork, Forked, Kill, Locate, NotForked, Signal, WorkerFds
+from ..forkserver.protocol import (
+    Channel,
+    Describe,
+    Exited,
+    Fork,
+    Forked,
+    Kill,
+    Locate,
+    NotForked,
+    Recall,
+    Signal,
+    WorkerFds,
+)
 from ..worker import prompt
 from ..worker.worker import STACK_SIGNAL
 from .common import Watch
@@ -22,6 +34,7 @@ from .outcome import Outcome, is_in_torch_distributed
 
 _STACKS_S = 0.5
 _DESCRIBE_S = 0.2  # a rank in C code that holds the GIL does not answer
+_RECALL_S = 1.0  # for those that do: reading 2000 collectives takes 25 ms of a core, and many ranks may share one
 _GRACE_S = 1.0  # for a rank's own `except KeyboardInterrupt` or `finally` to save data
 _COURTESY_S = 0.3  # for other ranks to reach their breakpoint, or this one its next line
 _STOP_S = 5.0
@@ -255,28 +268,42 @@ class Supervisor(Watch):
         self.note_end(end.rank, end.code, end.time)
 
     def whereabouts(self) -> list[Outcome]:
-        """Have every rank that still runs dump its stack and describe its variables, and return the outcomes."""
+        """Have every rank that still runs say where it is and what it has called, and return the outcomes."""
         asked = [rank for rank in sorted(self.alive) if self.may_say_where(self.outcomes[rank])]
         if not asked or not self.handle.has_imported:
             return self.outcomes
         for rank in asked:
             self.outcomes[rank].described = ()
-            with contextlib.suppress(OSError):  # it has just ended
-                self.channels[rank].send(Describe())
+            if not self.outcomes[rank].returned:
+                self.outcomes[rank].told = None
+            self._tell(rank, Describe())
+        for rank in (untold := [rank for rank in self.alive if self.outcomes[rank].told is None]):
+            self.recall(rank)
         self.ask(asked, lambda ranks: self.handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
         self.take_until(lambda: all(self._has_answered(rank) for rank in asked), _DESCRIBE_S)
+        answering = [rank for rank in untold if rank not in asked or self._has_answered(rank)]
+        self.take_until(lambda: all(self._has_recalled(rank) for rank in answering), _RECALL_S)
         return self.outcomes
 
     def locate(self, rank: int) -> None:
+        self._tell(rank, Locate())
+
+    def recall(self, rank: int) -> None:
+        self._tell(rank, Recall())
+
+    def _tell(self, rank, message):
         if rank in self.alive:
             with contextlib.suppress(OSError):  # it has just ended
-                self.channels[rank].send(Locate())
+                self.channels[rank].send(message)
 
     def may_say_where(self, outcome: Outcome) -> bool:
         return outcome.report is None
 
     def _has_answered(self, rank):
         return bool(self.outcomes[rank].described or self.outcomes[rank].has_failed or rank not in self.alive)
+
+    def _has_recalled(self, rank):
+        return self.outcomes[rank].told is not None or rank not in self.alive
 
     def begin_anew(self) -> None:
         super().begin_anew()

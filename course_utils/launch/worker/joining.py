@@ -13,6 +13,7 @@ from typing import Any
 
 from ...hardware import rank_device
 from ...processes import network
+from . import recorder
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -58,6 +59,7 @@ class Joining:
         import torch.distributed as dist
 
         self._count, self._port = self._count + 1, os.environ["MASTER_PORT"]
+        recorder.begin_anew()
         with network.names_from_files():
             if backend == "nccl":
                 # gloo for tensors on the CPU, so that the same cell works with and without GPUs.
@@ -85,6 +87,7 @@ class Joining:
         """Make a group, at the launch's store unless the arguments or MASTER_ADDR name another."""
         import torch.distributed as dist
 
+        recorder.begin_anew()
         if given.get("store") is not None or given.get("init_method") not in (None, "env://"):
             return self._usual(**given)  # may name a host that only a name server knows
         if os.environ.get("MASTER_ADDR") not in _LOOPBACK_NAMES:

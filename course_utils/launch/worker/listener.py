@@ -5,12 +5,12 @@ import threading
 from typing import Any
 
 from ..forkserver import rendezvous
-from ..forkserver.protocol import Describe, Described, Locate, Located
-from . import frames
+from ..forkserver.protocol import Describe, Described, Locate, Located, Recall, Recalled
+from . import frames, recorder
 
 
 class Listener:
-    """Answers Describe and Locate itself, and queues other messages for the worker's main thread.
+    """Answers Describe, Locate and Recall itself, and queues other messages for the worker's main thread.
 
     `send(message)` must be safe to call from any thread. The thread ends when the channel is closed.
     """
@@ -36,6 +36,8 @@ class Listener:
                         self._send(Described(frames.of_main_thread()))
                     elif isinstance(message, Locate):
                         self._send(Located(frames.of_main_thread(with_locals=False), rendezvous.collectives()))
+                    elif isinstance(message, Recall):
+                        self._send(Recalled(recorder.now()))
                     else:
                         self._messages.put((message, fds))
         except (EOFError, OSError):

@@ -23,7 +23,7 @@ from ... import cells, hardware
 from ...processes import ending, linux, payload
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Began, Channel, Left, Logged, Phase, Raised, Reached, Report, Returned, WorkerFds
-from . import consequence, frames, interpreter, prompt, settings, surroundings, unsendable
+from . import consequence, frames, interpreter, prompt, recorder, settings, surroundings, unsendable
 from .listener import Listener
 
 if TYPE_CHECKING:
@@ -165,15 +165,15 @@ def serve(
         wait_for_gpus()
         doing = functools.partial(unsendable.sending_back, value)  # type: ignore[assignment]
         result_fd = payload.dump(value)
-        send(Returned(now()), [result_fd])
+        send(Returned(now(), recorder.at_end()), [result_fd])
         os.close(result_fd)
     except BaseException as error:
         if os.getpid() != pid:
             leave_fork(error)
         if isinstance(error, SystemExit) and not error.code:
-            send(Left(now()))
+            send(Left(now(), recorder.at_end()))
         else:
-            send(Raised(now(), report_of(error, doing, is_ours)))
+            send(Raised(now(), report_of(error, doing, is_ours), recorder.now(error)))
             ending.flush()
             # Stay alive until the launcher kills all ranks: otherwise the others would fail with a lost connection, and
             # the error could not say what they were waiting for.
