@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import time
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def test_a_rank_that_is_stopped_can_save_what_it_has(notebook, tmp_path, how):
     source = f"launch(train, {str(tmp_path / 'state')!r}, world_size=2, timeout={100 if how == 'interrupt' else 1})"
     outcome = notebook.wait(notebook.start(source), on_output=interrupt_when_begun)
     assert outcome.error == ("Interrupted" if how == "interrupt" else "WorkerError"), outcome.shown
-    assert "rank 0 was at Cell" in outcome.message and "rank 1 was in barrier at Cell" in outcome.message
+    assert "rank 0 was at Cell" in outcome.message
+    assert re.search("rank 1 was (in barrier )?at Cell", outcome.message)  # it prints just before
     assert (tmp_path / "state").read_text() == "saved"
     results, logs = notebook.run("latest_run().results, latest_run().logs").value
     assert results[0] == ("what was trained", True)

@@ -569,7 +569,7 @@ def _judge_moved(moved, once, num_ranks, k, layers):
 def _left_out(total, part, layers):
     names = {
         "attention": "attention",
-        "norms": "two norms of h numbers",
+        "norms": "two norms of d numbers",
         "head_norms": "norms of queries and keys",
         "router": "router",
     }

@@ -2,7 +2,7 @@
 # kv_heads * head + 2 * head → kv_heads * head
 # %% wrong (the router is missing): router of each layer
 # attention + 2 * h + h * num_experts → attention + 2 * h
-# %% wrong (the norms are missing): two norms of h numbers of each layer
+# %% wrong (the norms are missing): two norms of d numbers of each layer
 # attention + 2 * h + h * num_experts → attention + h * num_experts
 # %% wrong (attention is missing): attention of each layer
 # attention = 2 * h * heads * head + 2 * h * kv_heads * head + 2 * head → attention = 2 * head
