@@ -1,4 +1,4 @@
-"""How long each rank computes in a step, and how long the step takes until the last rank is done."""
+"""How much each rank computes in a step, in pairs and in seconds, and how long until the last rank is done."""
 
 import time
 
@@ -38,3 +38,17 @@ def idle_share(ranks):
         1 - sum(computing for computing, _ in each) / sum(wall for _, wall in each)
         for each in zip(*ranks)
     ]  # fmt: skip
+
+
+def computed_pairs(positions, num_pieces):
+    """Pairs of a query and a key that each rank computes under a causal mask, if it skips what nobody sees.
+
+    `positions` lists every rank's. Queries and keys are cut into `num_pieces` each, as by `context.ring_attention`; a
+    pair of pieces in which something is seen is computed whole.
+    """
+    cut = [own.tensor_split(num_pieces) for own in positions]
+    keys = [piece for pieces in cut for piece in pieces]
+    return [
+        sum(len(queries) * len(piece) for queries in pieces for piece in keys if piece.min() <= queries.max())
+        for pieces in cut
+    ]

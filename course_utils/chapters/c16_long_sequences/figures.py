@@ -3,6 +3,8 @@
 The drawings show ideas; what was measured is in `against_formula` and `shares`.
 """
 
+import math
+
 from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, draw_prediction, new_figure, pale, show, tick_units
 
 
@@ -21,7 +23,7 @@ def ring(alt, num_ranks=4, gradients=False):
                 home, is_last = (rank - step) % num_ranks, step == num_ranks
                 text = f"k$_{home}$, v$_{home}$" if not is_last else ""
                 if gradients and step:
-                    text = f"dk$_{home}$, dv$_{home}$" if is_last else f"{text},  dk$_{home}$, dv$_{home}$"
+                    text = f"dk$_{home}$, dv$_{home}$\n+ own part" if is_last else f"{text},  dk$_{home}$, dv$_{home}$"
                 _box(axes, rank, step + 1, COLOURS[home], text)
                 if step < num_ranks - 1 + gradients:
                     _hop(axes, rank, step + 1, num_ranks, COLOURS[home])
@@ -62,21 +64,35 @@ def _bare(axes):
 
 def running_softmax(scores, steps, alt):
     """Draw a row of `scores` in pieces; `steps` is [(scores in the piece, maximum, sum)] after each piece."""
-    with new_figure("key", "score", "One row of scores, read in pieces", source="computed") as (figure, axes):
-        begin = 0
+    with new_figure("key", "score", "One row of scores, read in pieces", 3.1, "computed") as (figure, axes):
+        begin, keys_at, before = 0, [], None
         for i, (length, largest, total) in enumerate(steps):
-            end = begin + length
+            at = [begin + j + 1.4 * i for j in range(length)]
             look = {"color": pale(COLOURS[i]), "hatch": HATCHES[i], "edgecolor": "white"}
-            axes.bar(range(begin, end), scores[begin:end], **look)
-            axes.plot([begin - 0.5, end - 0.5], [largest, largest], color=COLOURS[6], linewidth=1.6)
-            text = f"maximum {largest:.2f}\nsum {total:.3f}"
-            axes.annotate(text, (end - 0.55, largest), (0, 3), textcoords="offset points", ha="right", fontsize=8)
-            begin = end
+            axes.bar(at, scores[begin : begin + length], **look)
+            axes.plot([at[0] - 0.5, at[-1] + 0.5], [largest, largest], color=COLOURS[6], linewidth=1.6)
+            text = f"maximum {largest:g}\n{_sum_so_far(before, largest, total)}"
+            axes.annotate(
+                text, ((at[0] + at[-1]) / 2, largest), (0, 4), textcoords="offset points", ha="center", fontsize=7.5
+            )
+            keys_at += at
+            begin, before = begin + length, (largest, total)
         axes.axhline(0, color="0.4", linewidth=0.8)
-        axes.set_xticks(range(begin))
-        axes.margins(y=0.22)
+        axes.set_xticks(keys_at, range(begin))
+        axes.margins(y=0.36)
         axes.grid(axis="x", visible=False)
         show(figure, alt)
+
+
+def _sum_so_far(before, largest, total):
+    """The arithmetic of one piece, in words: what the sum was, scaled down if the maximum grew, and what is added."""
+    if before is None:
+        return f"sum {total:.4f}"
+    old, text = before[1], ""
+    if largest > before[0]:
+        old = before[1] * math.exp(before[0] - largest)
+        text = f"{before[1]:.4f} × e^({before[0]:g} − {largest:g}) = {old:.4f}\n"
+    return text + f"{old:.4f} + {total - old:.4f} = {total:.4f}"
 
 
 def masks(orders, alt):
@@ -85,13 +101,17 @@ def masks(orders, alt):
     from matplotlib.patches import Patch, Rectangle
 
     with plt.rc_context(STYLE):
-        figure, panels = plt.subplots(1, len(orders), figsize=(7.2, 3.5), layout="constrained", squeeze=False)
+        figure, panels = plt.subplots(1, len(orders), figsize=(7.6, 3.3), layout="constrained", squeeze=False)
         for axes, (name, positions) in zip(panels[0], orders.items()):
             num_tokens = sum(map(len, positions))
             for rank, places in enumerate(positions):
                 look = {"facecolor": pale(COLOURS[rank]), "hatch": HATCHES[rank], "edgecolor": "white", "linewidth": 0}
                 for place in places:
                     axes.add_patch(Rectangle((0, place), place + 1, 1, **look))
+                late = places[len(places) // 2 :]  # zigzag: the rank's second chunk
+                text = f"rank {rank}: {int((places + 1).sum())} pairs"
+                at = (num_tokens + 0.5, float(late.double().mean()) + 0.5)
+                axes.annotate(text, at, va="center", fontsize=7.5, annotation_clip=False)
             axes.set_xlim(0, num_tokens)
             axes.set_ylim(num_tokens, 0)
             axes.set_aspect("equal")
@@ -103,16 +123,19 @@ def masks(orders, alt):
             Patch(facecolor=pale(COLOURS[rank]), hatch=HATCHES[rank], edgecolor="white", label=f"rank {rank}")
             for rank in range(len(positions))
         ]
-        figure.legend(handles=handles, title="queries of", loc="outside right center")
+        figure.legend(handles=handles, title="queries of", loc="outside lower center", ncols=len(handles))
         show(figure, alt)
 
 
 def tokens_for_heads(alt, num_ranks=4):
-    """Draw an all-to-all that turns some tokens, with all heads, into some heads, with all tokens."""
+    """Draw an all-to-all that turns some tokens, with all heads, into some heads, with all tokens.
+
+    Each part says where it is sent to, and then where it came from.
+    """
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
-        figure, panels = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
+        figure, panels = plt.subplots(1, 2, figsize=(7.2, 2.9), layout="constrained")
         titles = "before: a rank has some tokens, all heads", "after: all tokens, some heads"
         for axes, title, by_tokens in zip(panels, titles, (True, False)):
             for token in range(num_ranks):
@@ -121,65 +144,111 @@ def tokens_for_heads(alt, num_ranks=4):
                     look = {"facecolor": pale(COLOURS[holder]), "hatch": HATCHES[holder], "edgecolor": "white"}
                     axes.add_patch(plt.Rectangle((token, head), 1, 1, linewidth=1.5, **look))
                     look = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-                    text = f"{token} → {head}" if by_tokens and token != head else f"rank {holder}"
+                    text = "stays" if token == head else f"to {head}" if by_tokens else f"from {token}"
                     axes.text(token + 0.5, head + 0.5, text, ha="center", va="center", fontsize=7.5, bbox=look)
+            ranks = [f"\non rank {rank}" for rank in range(num_ranks)]
+            middles, nothing = [rank + 0.5 for rank in range(num_ranks)], [""] * num_ranks
+            quarters = [f"quarter {i}{rank}" for i, rank in enumerate(ranks if by_tokens else nothing)]
+            heads = [f"head {i}{rank}" for i, rank in enumerate(nothing if by_tokens else ranks)]
             axes.set_xlim(0, num_ranks)
             axes.set_ylim(num_ranks, 0)
-            axes.set_xlabel("tokens, in quarters")
-            axes.set_ylabel("heads")
+            axes.set_xticks(middles, quarters, fontsize=7.5)
+            axes.set_yticks(middles, heads, fontsize=7.5)
             axes.set_title(title, fontsize=9)
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.tick_params(length=0)
             axes.grid(visible=False)
         show(figure, alt)
 
 
 def against_formula(
-    measured, formulas, xlabel, ylabel, alt, title="", source="points: counted; lines: the formula", placement=None
+    panels, xlabel, ylabel, alt, title="", source="points: counted; lines: the formula", placement=None, mark=None
 ):
-    """Draw {name: (x, y)} twice: `formulas` as lines, `measured` as points, one colour for each name; y are bytes."""
-    names = list(dict.fromkeys([*formulas, *measured]))
-    with new_figure(xlabel, ylabel, title, 2.9 + 0.1 * len(names), source, placement) as (figure, axes):
-        for i, name in enumerate(names):
-            look = {"color": COLOURS[i % 7], "markersize": 5}
-            if name in formulas:
-                axes.plot(*formulas[name], linestyle=DASHES[i % 7], label=f"{name}, formula", **look)
-            if name in measured:
-                axes.plot(*measured[name], MARKERS[i % 7], label=f"{name}, counted", **look)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        tick_units(axes, {"y": "bytes"})
+    """Draw {panel's title: ({name: (x, y)} counted, {name: (x, y)} by a formula)}: points on lines; y are bytes.
+
+    A name has one colour. Points without a formula are joined by thin lines. `mark` is (x, text) of a vertical line.
+    """
+    from matplotlib.lines import Line2D
+
+    names = list(dict.fromkeys(name for pair in panels.values() for part in reversed(pair) for name in part))
+    with new_figure("", "", title, 2.9, source, placement) as (figure, axes):
+        axes.remove()
+        drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (subtitle, (measured, formulas)) in zip(drawn, panels.items()):
+            for i, name in enumerate(names):
+                look = {"color": COLOURS[i % 7], "markersize": 5}
+                if name in formulas:
+                    axes.plot(*formulas[name], linestyle=DASHES[i % 7], **look)
+                if name in measured:
+                    thin = {} if name in formulas else {"linestyle": DASHES[i % 7], "linewidth": 0.7}
+                    axes.plot(*measured[name], **look | {"marker": MARKERS[i % 7], "linestyle": "None"} | thin)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
+            tick_units(axes, {"y": "bytes"})
+            axes.set_xlabel(xlabel)
+            axes.set_title(subtitle, fontsize=9)
+            if mark:
+                axes.axvline(mark[0], color="0.4", linestyle=":", linewidth=1)
+                look = {"textcoords": "offset points", "fontsize": 7.5, "va": "bottom"}
+                axes.annotate(mark[1], (mark[0], axes.get_ylim()[0]), (3, 3), **look)
+        drawn[0].set_ylabel(ylabel)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        figure.set_size_inches(7.6, 2.9)
+        handles = [
+            Line2D(
+                [], [], color=COLOURS[i % 7], linestyle=DASHES[i % 7], marker=MARKERS[i % 7], markersize=5, label=name
+            )
+            for i, name in enumerate(names)
+        ]
+        figure.legend(handles=handles, loc="outside right center")
+        show(figure, alt)
+
+
+def shares(orders, ylabel, alt, title="", prediction=None, source="", placement=None):
+    """Draw {order: {what: [a number for each rank]}} as bars, side by side, with the mean as a line at 1.
+
+    `prediction` is {rank: the student's number or None}, for the first order.
+    """
+    with new_figure("", ylabel, title, 3.3, source, placement) as (figure, axes):
+        ticks, names, at = [], [], 0.0
+        kinds = list(dict.fromkeys(what for bars in orders.values() for what in bars))
+        axes.axhline(1, color="0.3", linewidth=1, linestyle="--", label="the mean", zorder=1)
+        for order, bars in orders.items():
+            num_ranks, width = len(next(iter(bars.values()))), 0.84 / len(bars)
+            for i, (what, heights) in enumerate(bars.items()):
+                kind = kinds.index(what)
+                xs = [at + rank + (i - (len(bars) - 1) / 2) * width for rank in range(num_ranks)]
+                look = {"color": COLOURS[(2, 5, 4)[kind]], "hatch": HATCHES[kind], "edgecolor": "white", "zorder": 2}
+                axes.bar(xs, heights, 0.95 * width, label=what if order == next(iter(orders)) else None, **look)
+                for x, height in zip(xs, heights):
+                    box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+                    axes.annotate(
+                        f"{height:.2f}", (x, height), (0, 3), textcoords="offset points", ha="center", fontsize=7,
+                        bbox=box, zorder=3, rotation=90,
+                    )  # fmt: skip
+            ticks += [at + rank for rank in range(num_ranks)]
+            names += [f"rank {rank}" for rank in range(num_ranks)]
+            axes.annotate(
+                order, (at + (num_ranks - 1) / 2, 0), (0, -22), textcoords="offset points", ha="center", va="top",
+                annotation_clip=False, fontsize=9, fontweight="bold",
+            )  # fmt: skip
+            at += num_ranks + 0.6
+        draw_prediction(axes, {ticks[rank]: number for rank, number in (prediction or {}).items()})
+        axes.set_xticks(ticks, names, fontsize=8)
+        axes.grid(axis="x", visible=False)
+        axes.margins(y=0.2)
         figure.legend(loc="outside upper right", ncols=2)
         show(figure, alt)
 
 
-def shares(counted, measured, ylabel, alt, title="", prediction=None, source="", placement=None):
-    """Draw {order: [a number for each rank]} as bars, counted beside measured, with the mean as a line at 1.
-
-    `measured` may lack an order. `prediction` is {rank: the student's number or None}, for the first order.
-    """
-    with new_figure("", ylabel, title, 3.0, source, placement) as (figure, axes):
-        ticks, names, at, labels = [], [], 0.0, {}
-        for order in counted:
-            for rank, value in enumerate(counted[order]):
-                pair = {"pairs, counted": value}
-                if order in measured:
-                    pair["seconds of computing, measured"] = measured[order][rank]
-                for j, (what, height) in enumerate(pair.items()):
-                    look = {"color": COLOURS[(2, 4)[j]], "hatch": HATCHES[j], "edgecolor": "white"}
-                    labels.setdefault(what, axes.bar(at + 0.4 * j, height, 0.38, **look))
-                    axes.text(at + 0.4 * j, height, f"{height:.2f}", ha="center", va="bottom", fontsize=7)
-                ticks.append(at + 0.2)
-                names.append(f"rank {rank}" + (f"\n{order}" if rank == 0 else ""))
-                at += 1
-            at += 0.6
-        for what, drawn in labels.items():
-            drawn.set_label(what)
-        axes.axhline(1, color="0.3", linewidth=1, linestyle="--", label="the mean")
-        draw_prediction(axes, {ticks[rank]: number for rank, number in (prediction or {}).items()})
-        axes.set_xticks(ticks, names, fontsize=8)
-        axes.grid(axis="x", visible=False)
-        axes.margins(y=0.12)
-        figure.legend(loc="outside upper right", ncols=2)
+def learning(losses, level, xlabel, ylabel, alt, title="", source="", mean_of=20, first=20):
+    """Draw {name: loss of each step} from step `first` on, each the mean of the last `mean_of`, beside (name, loss)."""
+    with new_figure(xlabel, ylabel, title, 3.1, source) as (figure, axes):
+        for i, (name, values) in enumerate(losses.items()):
+            steps = range(first, len(values) + 1)
+            means = [sum(values[step - mean_of : step]) / mean_of for step in steps]
+            look = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "marker": MARKERS[i % 7], "markersize": 4}
+            axes.plot(steps, means, label=name, markevery=(15 * i, 60), **look)
+        axes.axhline(level[1], color="0.3", linestyle=":", linewidth=1.2, label=level[0])
+        axes.legend()
         show(figure, alt)

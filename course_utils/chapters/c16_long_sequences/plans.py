@@ -27,7 +27,9 @@ def memory_plans(alt, num_blocks=4):
             boxes.set_title(name, fontsize=9)
             boxes.axis("off")
             _draw_held(area, curve, high, long)
-        panels[-1].set_xlabel("time; numbers are blocks; what is held is in units of one block's inside")
+        panels[-1].set_xlabel(
+            "time (a sketch in round numbers); 1 to 4 are the blocks; what is held is in units of one block's inside"
+        )
         panels[-1].set_xlim(0, long)
         figure.legend(handles=keys(["forward", "backward", "forward again"], pale), loc="outside upper right", ncols=3)
         show(figure, alt)

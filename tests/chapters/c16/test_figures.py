@@ -37,7 +37,7 @@ def test_every_rank_meets_every_piece_which_comes_from_the_rank_before(monkeypat
     for rank in range(3):
         assert [box[:2] for box in steps[3 * rank : 3 * rank + 3]] == [f"k{(rank - step) % 3}" for step in range(3)]
     home = [box for box in boxes if box.startswith("d")]
-    assert home == (["dk0, dv0", "dk1, dv1", "dk2, dv2"] if gradients else [])
+    assert home == ([f"dk{rank}, dv{rank}\n+ own part" for rank in range(3)] if gradients else [])
 
 
 def test_a_mask_has_a_row_for_each_query_in_its_ranks_colour(monkeypatch):
@@ -46,32 +46,52 @@ def test_a_mask_has_a_row_for_each_query_in_its_ranks_colour(monkeypatch):
     rows = sorted((patch.get_y(), patch.get_width(), patch.get_facecolor()) for patch in axes.patches)
     assert [(y, width) for y, width, _ in rows] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert rows[0][2] == rows[2][2] != rows[1][2] == rows[3][2]
+    assert [text.get_text() for text in axes.texts] == ["rank 0: 4 pairs", "rank 1: 6 pairs"]
 
 
-def test_heads_for_tokens_sends_all_but_what_stays(monkeypatch):
+def test_heads_for_tokens_says_where_each_part_goes_and_comes_from(monkeypatch):
     before, after = drawn(monkeypatch, lambda: figures.tokens_for_heads("Heads.", num_ranks=3))
-    assert sum("→" in text.get_text() for text in before.texts) == 6
-    assert [text.get_text() for text in after.texts] == 3 * ["rank 0", "rank 1", "rank 2"]
+    words = [[text.get_text() for text in axes.texts] for axes in (before, after)]  # token by token, head by head
+    assert words[0] == ["stays", "to 1", "to 2", "to 0", "stays", "to 2", "to 0", "to 1", "stays"]
+    assert words[1] == ["stays", "from 0", "from 0", "from 1", "stays", "from 1", "from 2", "from 2", "stays"]
 
 
 def test_counted_points_and_computed_lines_share_a_colour(monkeypatch):
     curve = {"ring": ([2, 4], [3, 5])}
-    (axes,) = drawn(monkeypatch, lambda: figures.against_formula(curve, curve | {"other": ([2], [1])}, "N", "B", "C."))
-    line, points, other = axes.lines
-    assert line.get_color() == points.get_color() != other.get_color()
-    assert (line.get_linestyle(), points.get_linestyle()) == ("-", "None")
+    panels = {"both": (curve, curve | {"other": ([2], [1])}), "points": (curve, {})}
+    both, points = drawn(monkeypatch, lambda: figures.against_formula(panels, "N", "B", "C.", mark=(3, "here")))
+    line, counted, other, mark = both.lines
+    assert line.get_color() == counted.get_color() == points.lines[0].get_color() != other.get_color()
+    assert (line.get_linestyle(), counted.get_linestyle(), points.lines[0].get_linestyle()) == ("-", "None", "-")
+    assert list(mark.get_xdata()) == [3, 3]
 
 
-def test_without_a_clock_only_what_was_counted_is_drawn(monkeypatch):
-    counted = {"contiguous": [0.5, 1.5], "zigzag": [1, 1]}
-    for measured, bars in (({}, 4), ({name: [1, 1] for name in counted}, 8)):
-        (axes,) = drawn(monkeypatch, lambda measured=measured: figures.shares(counted, measured, "×", "W.", source="x"))
-        assert len(axes.patches) == bars
+def test_what_a_piece_adds_is_written_beside_it(monkeypatch):
+    scores, steps = [0.0, 1.0, 0.0], [(1, 0.0, 1.0), (1, 1.0, 1.3679), (1, 1.0, 1.7358)]
+    (axes,) = drawn(monkeypatch, lambda: figures.running_softmax(scores, steps, "A row."))
+    first, grown, same = (text.get_text().splitlines()[1:] for text in axes.texts)
+    assert first == ["sum 1.0000"] and same == ["1.3679 + 0.3679 = 1.7358"]
+    assert grown == ["1.0000 × e^(0 − 1) = 0.3679", "0.3679 + 1.0000 = 1.3679"]
+
+
+def test_every_kind_of_number_has_a_bar_for_each_rank(monkeypatch):
+    for kinds in (1, 3):
+        bars = {name: {f"kind {i}": [0.5, 1.5] for i in range(kinds)} for name in ("contiguous", "zigzag")}
+        (axes,) = drawn(monkeypatch, lambda bars=bars: figures.shares(bars, "×", "W.", source="x"))
+        assert [patch.get_height() for patch in axes.patches] == [0.5, 1.5] * 2 * kinds
+
+
+def test_losses_begin_at_the_first_step_that_is_asked_and_are_means(monkeypatch):
+    draw = {"xlabel": "step", "ylabel": "loss", "alt": "L.", "source": "x", "mean_of": 2, "first": 3}
+    (axes,) = drawn(monkeypatch, lambda: figures.learning({"right": [4, 2, 1, 3]}, ("a table", 2.5), **draw))
+    curve, level = axes.lines
+    assert (list(curve.get_xdata()), list(curve.get_ydata())) == ([3, 4], [1.5, 2])
+    assert set(level.get_ydata()) == {2.5}
 
 
 def test_they_are_drawn(capsys):
     figures.ring("A ring.")
     figures.running_softmax([1.0, 2.0, 0.5], [(2, 2.0, 1.4), (1, 2.0, 1.6)], "A row.")
-    figures.shares({"a": [1, 1]}, {"a": [1, 1]}, "times", "Work.", prediction={1: 1.5}, source="counted")
+    figures.shares({"a": {"seen": [1, 1]}}, "times", "Work.", prediction={1: 1.5}, source="counted")
     plans.memory_plans("Four plans.")
     assert capsys.readouterr().out.count("Figure: ") == 4

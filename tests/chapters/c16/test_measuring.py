@@ -1,4 +1,4 @@
-"""What chapter 16 measures with: bytes sent, how long ranks compute, a block that is split."""
+"""What chapter 16 measures with: bytes sent, how many pairs and how long ranks compute."""
 
 import time
 from types import SimpleNamespace
@@ -9,10 +9,7 @@ import torch.distributed as dist
 
 from course_utils import launch
 from course_utils.chapters.c16_long_sequences import busy, moved
-from course_utils.chapters.c16_long_sequences.splits import split_block
-from course_utils.measure import memory
-from course_utils.models import TransformerBlock
-from course_utils.parallel import messages, tensor
+from course_utils.parallel import context, messages
 from course_utils.parallel.messages import Traffic
 
 
@@ -56,21 +53,6 @@ def compute_on_rank_0():
     return times, ends[-1], time.perf_counter()
 
 
-def run_split(by_tokens):
-    torch.manual_seed(0)
-    block, x = TransformerBlock(16, 4).double(), torch.randn(2, 6, 16, dtype=torch.float64)
-    whole = block(x).detach()
-    if by_tokens:
-        x = x.chunk(dist.get_world_size(), 1)[dist.get_rank()].clone()
-        whole = whole.chunk(dist.get_world_size(), 1)[dist.get_rank()]
-    pairs = (tensor.copy_to_ranks, tensor.sum_over_ranks), (tensor.gather_parts, tensor.sum_parts)
-    block = split_block(block, *pairs[by_tokens])
-    with memory.Activations(block) as held:
-        y = block(x.requires_grad_())
-    torch.testing.assert_close(y.detach(), whole, rtol=1e-9, atol=1e-12)
-    return held.num_bytes, sum(p.numel() for p in block.attention.parameters())
-
-
 def test_with_three_ranks():
     found = launch(lambda: (send_all_ways(), compute_on_rank_0()), world_size=3)
     assert found[0][0] == {
@@ -82,8 +64,8 @@ def test_with_three_ranks():
     assert min(ends) >= waits[0]  # nobody is done before the rank that computes
 
 
-def test_a_split_block_is_the_whole_one_and_holds_less_by_tokens():
-    run = launch(lambda: [run_split(by_tokens) for by_tokens in (False, True)], world_size=2)
-    for (whole, num_whole), (by_tokens, num_parameters) in run:
-        assert by_tokens < whole
-        assert num_whole == num_parameters == (4 * 16 * 16 + 3 * 16) // 2
+def test_partly_seen_pieces_are_computed_whole_and_unseen_ones_not():
+    # 16 pieces of 8 tokens: a piece of queries has its own piece of keys and those before it
+    for order, pieces in ((context.contiguous, [10, 26, 42, 58]), (context.zigzag, [34] * 4)):
+        assert busy.computed_pairs(order(128, 4), 4) == [8 * 8 * n for n in pieces]
+    assert busy.computed_pairs(context.contiguous(6, 2), 3) == [6, 15]  # pieces of one token: only what is seen
