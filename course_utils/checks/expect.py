@@ -187,8 +187,8 @@ def same(a: Any, b: Any, close: float = EQUAL) -> bool:
         are_rows = isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b)
         return are_rows and all(same(x, y, close) for x, y in zip(a, b))
     if _is_tensor(a) and _is_tensor(b):
-        finite = b[b.isfinite()]
-        largest = finite.abs().max().item() if len(finite) and b.is_floating_point() else 0
+        finite = b[b.isfinite()] + 0  # abs() refuses True and False
+        largest = finite.abs().max().item() if len(finite) else 0
         return a.shape == b.shape and _difference(a, b) <= close * max(1.0, largest)
     if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
         return a is b or (not _is_tensor(a) and not _is_tensor(b) and a == b)

@@ -356,7 +356,7 @@ def test_data_parallel_is_named_by_the_gpus_that_it_had():
     only_with_gpus = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
     with PlayedGpus("8 A100"):
         names = names_of("09", "num_devices on_gpus LEAST SIZES")
-    names |= {"BATCH": 8, "BLOCK": 1, "timings": {}, "launch": functools.partial(on_machine, 1)}
+    names |= {"BATCH": 8, "BLOCK": 1, "timings": {}, "placements": [], "launch": functools.partial(on_machine, 1)}
     exec(compile(ast.Module(only_with_gpus, type_ignores=[]), "chapter 09", "exec"), names)
     assert list(names["timings"]) == [("DataParallel", 1)]
 
