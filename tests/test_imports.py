@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "processes": set(),
     "slurm": set(),
     "planner": set(),
+    "whole_files": set(),
     "predictions": {"notebook"},
     "plots": {"hardware", "notebook"},
     "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},

@@ -26,7 +26,7 @@ from course_utils.grade.chapter_cells import (  # noqa: F401
     names_read,
     of_notebook,
 )
-from tools.whole_files import write_whole
+from course_utils.whole_files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"

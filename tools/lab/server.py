@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import nbformat
 
+from course_utils.whole_files import write_whole
 from tools import notebooks
 from tools.lab import working_copy
-from tools.whole_files import write_whole
 
 START_TIMEOUT_S = 60
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))

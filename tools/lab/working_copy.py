@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.whole_files import write_whole
+from course_utils.whole_files import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "notebooks"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from course_utils import hardware
 from course_utils.recorded import FOLDER, read
-from tools.whole_files import write_whole
+from course_utils.whole_files import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 12  # of details per chapter
