@@ -42,8 +42,9 @@ def keep(name, values):
     folder = os.environ.get("COURSE_RECORD")
     if not folder:
         return
-    if os.environ.get("COURSE_RECORD_OF", hardware.machine()) != hardware.machine():
-        print(f"not recorded: {name!r} was measured on {hardware.machine()}")
+    here = hardware.machine()
+    if os.environ.get("COURSE_RECORD_OF", here) != here:
+        print(f"not recorded: {name!r} was measured on {here}")
         return
     path = Path(folder) / f"{name}.json"
     if path.exists():

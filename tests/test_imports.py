@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "slurm": set(),
     "planner": set(),
     "whole_files": set(),
-    "predictions": {"notebook"},
+    "predictions": {"notebook", "whole_files"},
     "plots": {"hardware", "notebook"},
     "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},
     "kernels": {"cells", "hardware", "launch", "processes"},

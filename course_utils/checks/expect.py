@@ -177,6 +177,12 @@ def explain(
     raise Wrong(f"{said}: {otherwise}" if otherwise else said)
 
 
+def expect_finite(value: Any, what: str, why: str) -> None:
+    """Raise Wrong, which says that `what` holds inf or nan and `why`, if a tensor of floating-point numbers does."""
+    is_number = _is_tensor(value) and value.is_floating_point()
+    expect(not is_number or bool(value.isfinite().all()), f"{what} holds inf or nan: {why}")
+
+
 def same(a: Any, b: Any, close: float = EQUAL) -> bool:
     """Return whether two numbers, tensors or lists of these differ by less than `close`.
 

@@ -9,8 +9,9 @@ import fcntl
 import functools
 import json
 import os
-import tempfile
 from pathlib import Path
+
+from ..whole_files import write_whole
 
 NAME = "predictions.json"
 
@@ -112,13 +113,5 @@ def _free(path):
 
 
 def _replace(path, entries):
-    """Write the file whole, so that an interrupt leaves the old one or the new one."""
     text = json.dumps({chapter: entries[chapter] for chapter in sorted(entries)}, indent=1, ensure_ascii=False) + "\n"
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")  # readable by its owner
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
+    write_whole(text, path, mode=0o600)  # nobody else's business

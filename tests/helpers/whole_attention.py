@@ -1,7 +1,13 @@
 """Attention of one process, the truth for attention that is split over ranks."""
 
+import itertools
+from functools import partial
+
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+
+from course_utils.parallel.context import contiguous, zigzag
 
 
 def attention(q, k, v, causal=False, lengths=None):
@@ -35,3 +41,25 @@ def own_and_true(attend, positions, rank, sizes, dtype=torch.float64, causal=Fal
     truth = with_gradients(lambda q, k, v: attention(q, k, v, causal, lengths), q, k, v, pull)
     own = positions[rank]
     return with_gradients(attend, *(x[:, :, own] for x in (q, k, v, pull))), [x[:, :, own] for x in truth]
+
+
+def equal_in_all_cases(attend, kinds):
+    """Return the number of cases in which this rank's part of output and gradients is that of one process.
+
+    `attend(q, k, v, positions=…, causal=…, lengths=…)` is tried on both orders, on lengths that ranks divide or not,
+    causal or not, and on all `kinds`, (heads, heads of keys, "", "padded" or "float32").
+    """
+    N, me, count = dist.get_world_size(), dist.get_rank(), 0
+    for order, s, causal, (heads, kv_heads, how) in itertools.product(
+        (contiguous, zigzag), (16, 13, 5), (False, True), kinds
+    ):
+        positions = order(s, N)
+        options = {"causal": causal, "lengths": [s, s // 2, 0] if how == "padded" else None}
+        dtype = torch.float32 if how == "float32" else torch.float64
+        mine = partial(attend, positions=positions, **options)
+        ours, truth = own_and_true(mine, positions, me, (3, heads, kv_heads, s, 4), dtype, seed=count, **options)
+        close = {} if how == "float32" else {"rtol": 1e-9, "atol": 1e-12}
+        at = f"{order.__name__}, {s} tokens, {heads} and {kv_heads} heads, causal {causal}, {how}\n"
+        torch.testing.assert_close(ours, truth, **close, msg=lambda text, at=at: at + text)
+        count += 1
+    return count

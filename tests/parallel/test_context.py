@@ -13,7 +13,7 @@ from course_utils import launch
 from course_utils.parallel import context, messages
 from course_utils.parallel.context import attend_piece, contiguous, join, merge, ring_attention, zigzag
 from course_utils.parallel.messages import Traffic
-from tests.helpers.whole_attention import attention, own_and_true
+from tests.helpers.whole_attention import attention, equal_in_all_cases, own_and_true
 
 SOURCE = Path(context.__file__).read_text(encoding="utf-8")
 EXACT = dict(rtol=1e-9, atol=1e-12)
@@ -29,28 +29,9 @@ def run(worker, *args, world_size):
 HEADS = (2, 2, ""), (3, 1, ""), (6, 2, ""), (6, 2, "padded"), (6, 2, "float32")  # of queries, of keys and values
 
 
-def equal_in_all_cases():
-    """Return the number of cases in which this rank's part of output and gradients is that of one process."""
-    N, me, count = dist.get_world_size(), dist.get_rank(), 0
-    for order, s, causal, (heads, kv_heads, how) in itertools.product(
-        (contiguous, zigzag), (16, 13, 5), (False, True), HEADS
-    ):
-        positions = order(s, N)
-        options = {"causal": causal, "lengths": [s, s // 2, 0] if how == "padded" else None}
-        dtype = torch.float32 if how == "float32" else torch.float64
-        ring = partial(ring_attention, positions=positions, **options)
-        ours, truth = own_and_true(ring, positions, me, (3, heads, kv_heads, s, 4), dtype, seed=count, **options)
-        at = f"{order.__name__}, {s} tokens, {heads} and {kv_heads} heads, causal {causal}, {how}\n"
-        torch.testing.assert_close(
-            ours, truth, **({} if how == "float32" else EXACT), msg=lambda text, at=at: at + text
-        )
-        count += 1
-    return count
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
 def test_outputs_and_gradients_are_those_of_one_process(world_size):
-    assert run(equal_in_all_cases, world_size=world_size) == [60] * world_size
+    assert run(equal_in_all_cases, ring_attention, HEADS, world_size=world_size) == [60] * world_size
 
 
 def equal_however_it_is_cut():

@@ -1,6 +1,5 @@
 """Ulysses: outputs, gradients and bytes, in real workers, against one process."""
 
-import itertools
 from functools import partial
 
 import pytest
@@ -11,36 +10,19 @@ from course_utils import launch
 from course_utils.parallel.context import contiguous, zigzag
 from course_utils.parallel.messages import Traffic
 from course_utils.parallel.ulysses import ulysses_attention
-from tests.helpers.whole_attention import own_and_true
+from tests.helpers.whole_attention import equal_in_all_cases, own_and_true
 
 
 def run(worker, *args, world_size):
     return launch(worker, *args, world_size=world_size, backend="gloo", timeout=60).results
 
 
-def equal_in_all_cases():
-    """Return the number of cases in which this rank's part of output and gradients is that of one process."""
-    N, me, count = dist.get_world_size(), dist.get_rank(), 0
-    unequal = 3 * N + 3, N + 1  # heads that the ranks do not divide
-    kinds = (N, N, ""), (2 * N, N, ""), (*unequal, ""), (*unequal, "padded"), (*unequal, "float32")
-    for order, s, causal, (heads, kv_heads, how) in itertools.product(
-        (contiguous, zigzag), (16, 13, 5), (False, True), kinds
-    ):
-        positions = order(s, N)
-        options = {"causal": causal, "lengths": [s, s // 2, 0] if how == "padded" else None}
-        dtype = torch.float32 if how == "float32" else torch.float64
-        attend = partial(ulysses_attention, positions=positions, **options)
-        ours, truth = own_and_true(attend, positions, me, (3, heads, kv_heads, s, 4), dtype, seed=count, **options)
-        close = {} if how == "float32" else {"rtol": 1e-9, "atol": 1e-12}
-        at = f"{order.__name__}, {s} tokens, {heads} and {kv_heads} heads, causal {causal}, {how}\n"
-        torch.testing.assert_close(ours, truth, **close, msg=lambda text, at=at: at + text)
-        count += 1
-    return count
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
 def test_outputs_and_gradients_are_those_of_one_process(world_size):
-    assert run(equal_in_all_cases, world_size=world_size) == [60] * world_size
+    N = world_size
+    unequal = 3 * N + 3, N + 1  # heads that the ranks do not divide
+    kinds = (N, N, ""), (2 * N, N, ""), (*unequal, ""), (*unequal, "padded"), (*unequal, "float32")
+    assert run(equal_in_all_cases, ulysses_attention, kinds, world_size=N) == [60] * N
 
 
 def in_a_group():

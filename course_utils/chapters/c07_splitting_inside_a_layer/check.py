@@ -7,7 +7,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...checks.expect import EQUAL, Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, unchanged
+from ...checks.expect import (
+    EQUAL,
+    Wrong,
+    case,
+    expect,
+    expect_finite,
+    expect_row,
+    expect_tensor,
+    expect_whole,
+    explain,
+    unchanged,
+)
 from ...checks.judge import run
 from ...parallel.device_group import DeviceGroup
 from .places import PlacedGroup, try_with_group
@@ -424,11 +435,11 @@ def _judge_loss(split_cross_entropy, group, whole, targets):
     losses, grads = expect_row(results, 2, "what came back", of="losses, grad_logits")
     losses = expect_row(losses, N, "losses", of="one tensor from each device")
     for i, got in enumerate(losses):
-        _expect_no_overflow(got, f"losses[{i}]")
+        expect_finite(got, f"losses[{i}]", _OVERFLOW)
         _judge(f"losses[{i}]", got, loss.detach(), _loss_suspects(whole, targets, N, i), _LOSS_QUESTION, close)
     grads = expect_row(grads, N, "grad_logits", of="one tensor from each device")
     for i, (got, truth) in enumerate(zip(grads, leaf.grad.chunk(N, 1))):
-        _expect_no_overflow(got, f"grad_logits[{i}]")
+        expect_finite(got, f"grad_logits[{i}]", _OVERFLOW)
         suspects = _loss_gradient_suspects(whole, targets, leaf.grad, N, i)
         _judge(f"grad_logits[{i}]", got, truth, suspects, _LOSS_GRADIENT_QUESTION, close)
     group.expect_through(2 * (N - 1) * B * whole.itemsize)
@@ -440,13 +451,9 @@ _LOSS_QUESTION = "which sum of exponentials, which maximum and which target's lo
 _LOSS_GRADIENT_QUESTION = "is it the softmax over all words, minus 1 at the target, of a mean?"
 
 
-def _expect_no_overflow(got, name):
-    is_number = isinstance(got, torch.Tensor) and got.is_floating_point()
-    expect(
-        not is_number or bool(got.isfinite().all()),
-        f"{name} holds inf or nan: exp of a large logit overflows, and the log of a sum that became 0 is −inf; the "
-        "formula subtracts something first",
-    )
+_OVERFLOW = (
+    "exp of a large logit overflows, and the log of a sum that became 0 is −inf; the formula subtracts something first"
+)
 
 
 def _loss_suspects(whole, targets, N, i):

@@ -38,15 +38,18 @@ def memory_plans(alt, num_blocks=4):
 def _draw_held(axes, curve, high, long):
     times, sizes = zip(*dict(curve).items())  # the last size at each time, so that no zero-width dips are drawn
     axes.fill_between(times, sizes, step="post", color="0.85", edgecolor="0.4")
-    peak = max(sizes)
-    axes.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
-    below = peak > 0.8 * high  # no room above the line
-    look = {"xytext": (0, -2 if below else 1), "va": "top" if below else "bottom", "textcoords": "offset points"}
-    axes.annotate(f"peak {peak:g} ", (long, peak), ha="right", fontsize=8, **look)
-    axes.set_ylim(0, 1.08 * high)
+    _mark_peak(axes, max(sizes), f"{max(sizes):g}", high, long)
     axes.set_yticks([])
     axes.set_xticks([])
     axes.set_ylabel("held", fontsize=8)
+
+
+def _mark_peak(axes, peak, text, high, long):
+    axes.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
+    below = peak > 0.8 * high  # no room above the line
+    look = {"xytext": (0, -2 if below else 1), "va": "top" if below else "bottom", "textcoords": "offset points"}
+    axes.annotate(f"peak {text} ", (long, peak), ha="right", fontsize=8, **look)
+    axes.set_ylim(0, 1.08 * high)
 
 
 def plan(name, num_blocks):
@@ -87,14 +90,9 @@ def measured(curves, alt, placement):
         panels = figure.subplots(len(curves), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for panel, (name, mb) in zip(panels, curves.items()):
             panel.fill_between(range(len(mb)), mb, step="post", color="0.85", edgecolor="0.3", linewidth=0.8)
-            peak = max(mb)
-            panel.plot([0, long], [peak, peak], color=COLOURS[1], linestyle="--", linewidth=1)
-            look = {"textcoords": "offset points", "ha": "right", "fontsize": 8}
-            look |= {"xytext": (0, -2), "va": "top"} if peak > 0.8 * high else {"xytext": (0, 1), "va": "bottom"}
-            panel.annotate(f"peak {peak:.1f} MB ", (long, peak), **look)
+            _mark_peak(panel, max(mb), f"{max(mb):.1f} MB", high, long)
             panel.set_title(name, fontsize=9)
             panel.set_xlim(0, long)
-            panel.set_ylim(0, 1.08 * high)
             panel.set_ylabel("MB")
         panels[-1].set_xlabel("operations, in order")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
