@@ -91,7 +91,7 @@ assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:
 """),
     "08": ("TOLERANCES MIB WORLD_SIZE", """
 LENGTHS = (5,)
-ways = all_reduce_through_0, all_reduce_tree, all_reduce_doubling
+ways = all_reduce_through_0, all_reduce_tree, all_reduce_doubling, all_reduce_halving
 on_gpus(lambda: [compare(way) for way in ways], world_size=3)
 for backend in ("nccl", "gloo") if own(2) else ("gloo",):
     on_gpus(sweep.time_ways, backend, make_step, [1, 4096], 1, 1, world_size=2)

@@ -36,7 +36,7 @@ CELLS = {
         "for name, way in WAYS.items():\n    steps, share, busiest": "for name, way in ():\n    steps, share, busiest",
     }, ("figures.hops", "figures.tree(8", "draw(\n    broadcast", "draw(all_reduce, reduce_scatter", "debug=True",
         "step_slider", "plots.holdings", "join_by_hand", "swap()", "pass_along()", "prove_equal(all_reduce_t",
-        "prove_equal(all_reduce_doubling)", "time_gradients")),
+        "prove_equal(all_reduce_doubling)", "prove_equal(all_reduce_halving)", "time_gradients")),
     "09": ({
         "rounds=30": "rounds=1", "(1, 2, 4, 8)": "(1, 2)", "BATCH = 64  #": "BATCH = 4  #",
         "BLOCK = 10 if": "BLOCK = 1 if",
