@@ -104,7 +104,7 @@ for cap in (0.1,):
 with tempfile.TemporaryDirectory() as folder:
     path = str(Path(folder) / "digits.pt")
     on_gpus(train_digits, digits.images[:64], digits.labels[:64], num_epochs=1, path=path, world_size=2)
-assert set(on_gpus(use_one_layer, True, world_size=2)) == {"two steps went through"}
+assert set(on_gpus(use_one_layer, find_unused_parameters=True, world_size=2)) == {"two steps went through"}
 SIZES, BATCH, BLOCK = (1, 2), 8, 2
 cases = [("no DDP", 1), ("strong", 1), ("weak", 2)]
 assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [6, 6, 6]
