@@ -6,6 +6,7 @@ numbers are real, and are compared with the CPU's where the chapter compares the
 
 import ast
 import functools
+import re
 
 import pytest
 import torch
@@ -398,7 +399,19 @@ def test_large_batches_are_timed_where_they_fit(free_gib, size):
         assert names_of("04", "device ON_GPU roomy FORMAT_SIZE BATCH_SIZE")["FORMAT_SIZE"] == size
 
 
-@pytest.mark.parametrize("chapter", ["10", "12", "13"])
+ON_THE_CPU = ["10", "12", "13", "16", "17", "19"]  # unless each of four workers has a GPU
+
+
+def test_all_chapters_that_compute_on_the_cpu_are_tested_and_described():
+    paths = notebooks.notebook_paths()
+    asking = [path.stem[:2] for path in paths if "hardware.cpu_unless_gpus(" in path.read_text()]
+    assert asking == ON_THE_CPU
+    with PlayedGpus(1):
+        rows = [line for line in hardware.describe(full=True).splitlines() if "on the CPU" in line]
+    assert re.findall(r"\b\d\d\b", " ".join(row.partition("on the CPU")[0] for row in rows)) == ON_THE_CPU
+
+
+@pytest.mark.parametrize("chapter", ON_THE_CPU)
 def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys):
     """The launcher's line names the device that four workers use: theirs, or the CPU, never GPUs that are idle."""
     monkeypatch.setenv("COURSE_DEVICE", "")  # so that what the cell sets is undone
