@@ -3,11 +3,11 @@
     python -m tools.solved [--timeout S] [--at-a-time N] [09 00 ...]
 
 A chapter is written with its solutions to build/solved/ and runs there with COURSE_STRICT=1. nbval refuses untagged
-exceptions, and in cells marked NBVAL_CHECK_OUTPUT outputs that differ from the committed ones; the launcher's line about
-where workers run is not compared. This module, also a pytest plugin, refuses what nbval would let pass. That notebooks run unsolved too follows from
-tests/notebooks/test_notebook_style.py: nothing outside an exercise depends on its answer. Besides this machine's
-measurements, chapters find those of a nonexistent machine with a GPU. With COURSE_QUICK=1 measurements are short, and
-exact claims must hold.
+exceptions, and in cells marked NBVAL_CHECK_OUTPUT outputs that differ from the committed ones; the launcher's line
+about where workers run is not compared. This module, also a pytest plugin, refuses what nbval would let pass. That
+notebooks run unsolved too follows from tests/notebooks/test_notebook_style.py: nothing outside an exercise depends on
+its answer. Besides this machine's measurements, chapters find those of a nonexistent machine with a GPU. With
+COURSE_QUICK=1 measurements are short, and exact claims must hold.
 """
 
 import argparse
