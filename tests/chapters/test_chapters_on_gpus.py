@@ -66,7 +66,7 @@ CELLS = {
     }, ("figures.stages_and_shards", "count_block(b", "clocks.compare", "send_to_a_late_receiver",
         "net = launch(train_whole", "four_stages", "num_layers, t, p", "fail_in_the_middle")),
     "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
-           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "since_kill", "wait_alone", "essential(", "slurm.Job",
+           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "restart_s =", "wait_alone", "essential(", "slurm.Job",
             "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",
