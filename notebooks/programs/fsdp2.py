@@ -1,7 +1,7 @@
 """Train a network on the digits, in one process or sharded, and go on from the last checkpoint.
 
     python fsdp2.py FOLDER [EPOCHS]                                      one process
-    torchrun --standalone --nproc-per-node 2 fsdp2.py FOLDER [EPOCHS]    two: a GPU each, or the CPU
+    torchrun --standalone --nproc-per-node 2 fsdp2.py FOLDER [EPOCHS]    two: a GPU each, or CPU
 
 "FSDP" marks what only several processes need. No rank of several ever holds the whole model: it is
 made on the meta device and filled layer by layer, and a rank saves its own shards, Adam's included.
@@ -64,8 +64,8 @@ first = 1 + max((int(name.removeprefix("epoch_")) for name in complete), default
 if first > 0:
     saved = state()  # tensors to be overwritten
     dcp.load(saved, checkpoint_id=folder / f"epoch_{first - 1}")
-    set_state_dict(model, optimizer,
-                   model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])  # fmt: skip
+    parts = {"model_state_dict": saved["model"], "optim_state_dict": saved["optimizer"]}
+    set_state_dict(model, optimizer, **parts)
 
 digits = load_images("digits")
 data = TensorDataset(digits.images.flatten(1).double(), digits.labels)
