@@ -572,8 +572,8 @@ def check_10_6(orthogonalise_shards):
                 with case(f"rank {rank}"):
                     _judge_bytes(seen, rank, world_size)
     return (
-        f"{sum(len(shapes) for shapes, _ in _MATRICES.values())} matrices on 1 to 4 ranks: each was orthogonalised once, "
-        "by its owner, at the same time as the others', and no byte travelled for nothing."
+        f"{sum(len(shapes) for shapes, _ in _MATRICES.values())} matrices on 1 to 4 ranks: each was orthogonalised "
+        "once, by its owner, at the same time as the others', and no byte travelled for nothing."
     )
 
 
@@ -688,6 +688,6 @@ def _judge_bytes(seen, rank, world_size):
     late = max(seen["come"], default=0)
     expect(
         late <= own,
-        f"when it orthogonalised its last matrix, {late:,} bytes had arrived, and {own:,} of rows make its own matrices: "
-        "for whose result did it wait first?",
+        f"when it orthogonalised its last matrix, {late:,} bytes had arrived, and {own:,} of rows make its own "
+        "matrices: for whose result did it wait first?",
     )

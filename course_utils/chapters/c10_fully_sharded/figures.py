@@ -1,7 +1,7 @@
 """Figures of sharded training: what a rank gathers, uses and frees in a step, in theory and measured."""
 
-from . import gathers
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+from . import gathers
 
 _PHASES = ("forward", "backward", "Adam")
 _FREE = 0.15  # time of freeing, so that the valleys are visible
@@ -125,7 +125,7 @@ def memory_over_step(steps, alt, title=""):
 
 
 def gathers_beside_layers(ways, alt):
-    """Draw {title: events from `gathers.watch_gathers`} one below the other: gathers above, what computes below them."""
+    """Draw {title: events of `gathers.watch_gathers`} one below the other, gathers above what computes meanwhile."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 

@@ -2,13 +2,12 @@
 
 import functools
 
-import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class _Order(TorchDispatchMode):
-    """Notes (event, unit) in order: "gather" when one is started, "arrived" when its numbers are put in their places."""
+    """Notes (event, unit) in order: "gather" when one is started, "arrived" when its numbers go to their places."""
 
     def __init__(self, num_units):
         super().__init__()
@@ -37,7 +36,8 @@ def watch_gathers(model, x):
     """Return the events of one step of `model`, a sharded nn.Sequential whose layers are units: [(event, unit)].
 
     The events are "gather", "arrived", "forward", "forward ends", "backward" and "backward ends", in the order in which
-    Python comes to them. On a GPU, where a stream of its own carries messages, more may overlap. Every rank must call it.
+    Python comes to them. On a GPU, where messages have a stream of their own, more may overlap. Every rank must call
+    it.
     """
     order, hooks = _Order(len(model)), []
 
