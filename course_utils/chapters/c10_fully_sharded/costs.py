@@ -37,7 +37,7 @@ def messages(numbers, num_pieces, num_gathers):
 def time_messages(numbers, rounds):
     """Time a step's messages in turn, {(pieces, gathers): Timing}; every rank must call it."""
     sends = {(n, g): messages(numbers, n, g) for g in GATHERS for n in PIECES}
-    return throughput.in_turn(sends, rounds)
+    return throughput.in_turn(sends, rounds, warmup=0)
 
 
 def curves(timings):
@@ -77,7 +77,7 @@ def time_beside(model, x, rounds):
         send, name = messages(numbers, n, 1), f"{2 * n} messages"
         steps |= {name: send, f"{name}, then computation": functools.partial(first, send)}
         steps[f"{name} beside it"] = functools.partial(beside, send)
-    return throughput.in_turn(steps, rounds)
+    return throughput.in_turn(steps, rounds, warmup=0)
 
 
 def changes(timings, first, second):
