@@ -35,9 +35,13 @@ def messages(numbers, num_pieces, num_gathers):
 
 
 def time_messages(numbers, rounds):
-    """Time a step's messages in turn, {(pieces, gathers): Timing}; every rank must call it."""
+    """Time a step's messages in turn, {(pieces, gathers): Timing}, with DDP's all-reduce as "all-reduce".
+
+    Every rank must call it.
+    """
+    gradients = torch.zeros_like(numbers)
     sends = {(n, g): messages(numbers, n, g) for g in GATHERS for n in PIECES}
-    return throughput.in_turn(sends, rounds, warmup=0)
+    return throughput.in_turn({"all-reduce": lambda: dist.all_reduce(gradients), **sends}, rounds, warmup=0)
 
 
 def curves(timings):

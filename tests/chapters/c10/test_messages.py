@@ -152,6 +152,7 @@ def test_a_change_is_the_median_of_differences_and_an_uncertain_sign_is_said(cap
 
 def test_curves_are_over_the_number_of_messages_in_ms():
     timings = {(n, g): Timing((0.001 * n * g,)) for n in costs.PIECES for g in costs.GATHERS}
+    timings["all-reduce"] = Timing((0.5,))
     x, y, (low, high) = costs.curves(timings)["3 Ψ"]
     assert x == [3, 24, 192] and y == pytest.approx([2, 16, 128])
     assert low == y == high
