@@ -16,6 +16,8 @@
 # .chunk(world_size)) → .chunk(world_size))[::-1]
 # %% wrong (keeps whole matrices): the whole matrix came back
 # return rows → return [torch.cat([row] * world_size) for row in rows]
+# %% wrong (returns what it owns): one for each matrix
+# return rows → return rows[rank::world_size]
 # %% wrong (in the order of owners): should have
 # return rows → return [rows[i] for owner in range(world_size) for i in range(owner, len(rows), world_size)]
 # %% wrong (of another matrix): these rows are not right: they are those of another matrix
