@@ -46,10 +46,10 @@ CELLS = {
         "proofs =", "480_312", "(False, True):\n    sent", "num_workers = [1, 2, 4", "run_program", "read_text()",
         "Join([model])")),
     "10": ({
-        "range(10)": "range(2)", "[:10]": "[:2]", '"FSDP, whole": shard_whole, ': "", "(1, 2, 4, 8)": "(4, 8)",
+        "range(10)": "range(2)", "[:10]": "[:2]", "(1, 2, 4, 8)": "(4, 8)",
         **{f"\nprove({stage})": "" for stage in ("Replica, 0", "Stage1, 1", "Stage2, 2", "Stage3, 3")},
-    }, ("figures.sharded_step", "two_collectives", "keep_gathered", "show_dtypes", "save_twice", "train_within",
-        "weights = held_by", "gpus, tokens =", "read_text()")),
+    }, ("figures.sharded_step", "two_collectives", "seen |= watch_all", "peak, % of", "show_dtypes", "save_twice",
+        "train_offloaded", "watch_making(*ways)", "train_within", "weights = held_by", "read_text()")),
     "11": ({
         "range(5):\n    if epoch in (0, 1, 4)": "range(1):\n    if True", "num_draws=128": "num_draws=32",
         "rates_of(BOLD, 256, recipe), seed": "rates_of(BOLD, 256, recipe)[:5], seed",
