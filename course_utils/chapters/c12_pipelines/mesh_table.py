@@ -22,7 +22,7 @@ _QUESTIONS = {
     "LayerNorm": (_OTHER_STAGE, _REPLICAS, "which gradient has the copy behind it passed back to each rank of tp?"),
     "LayerNorm, own tokens": (_OTHER_STAGE, _REPLICAS, "which tokens has a rank's gradient seen, and which not?"),
     "embedding": (
-        "of the copy's two uses, in how many was this stage's?",
+        "the matrix is used on both stages: which of the two uses is in this rank's gradient?",
         _REPLICAS,
         "have the ranks of a tp group looked up different tokens?",
     ),
@@ -58,8 +58,8 @@ def check_12_5(fill_table):
 def _judge(rank, got, truth, question):
     if truth is not None and not same(got, truth):
         times = next((times for times in (0.25, 0.5, 2, 4) if same(got, times * truth)), None)
-        what = f"{times:g} times what" if times else f"not what (max difference {max_difference(got, truth):.2g})"
-        raise Wrong(f"rank {rank} then has {what} one process has: {question}")
+        apart = f"differs from one process (by up to {max_difference(got, truth):.2g})"
+        raise Wrong(f"rank {rank} then {f'has {times:g} times what one process has' if times else apart}: {question}")
 
 
 def _use_table(fill_table):

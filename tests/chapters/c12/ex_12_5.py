@@ -1,8 +1,8 @@
-# %% wrong (averages columns over all): row 'columns': rank 0 then has not what
+# %% wrong (averages columns over all): row 'columns': rank 0 then differs from one process
 # "columns": ("", "mean", "") → "columns": ("", "mean", "mean")
 # %% wrong (sums over the replicas): 2 times what one process has: each replica's loss is the mean
 # "columns": ("", "mean", "") → "columns": ("", "sum", "")
-# %% wrong (averages nothing): row 'columns': rank 0 then has not what
+# %% wrong (averages nothing): row 'columns': rank 0 then differs from one process
 # "columns": ("", "mean", "") → "columns": ("", "", "")
 # %% wrong (sums the row bias): which gradient reaches it on each rank of tp
 # "row bias": ("", "mean", "") → "row bias": ("", "mean", "sum")
@@ -12,7 +12,7 @@
 # "LayerNorm, own tokens": ("", "mean", "sum") → "LayerNorm, own tokens": ("", "mean", "")
 # %% wrong (averages over tokens): rank 4 then has 0.5 times what one process has: which tokens
 # "LayerNorm, own tokens": ("", "mean", "sum") → "LayerNorm, own tokens": ("", "mean", "mean")
-# %% wrong (lets the copies go their ways): of the copy's two uses, in how many
+# %% wrong (lets the copies go their ways): which of the two uses is in this
 # "embedding": ("sum", "mean", "") → "embedding": ("", "mean", "")
 # %% wrong (leaves the loss on the last stage): what do the first stage's ranks have before
 # "loss": ("sum", "mean", "") → "loss": ("", "mean", "")
@@ -34,7 +34,7 @@
 # "loss": ("sum", "mean", "") → "loss": ("add", "mean", "")
 # %% wrong (leaves out an axis): row 'loss' holds 2 items, not 3
 # "loss": ("sum", "mean", "") → "loss": ("sum", "mean")
-# %% wrong (fills in nothing): row 'columns': rank 0 then has not what
+# %% wrong (fills in nothing): row 'columns': rank 0 then differs from one process
 def fill_table():
     names = "columns, row bias, LayerNorm, LayerNorm own tokens, embedding, loss, norm split, norm whole".split(", ")
     names = [name.replace("m own", "m, own").replace("m s", "m, s").replace("m w", "m, w") for name in names]
