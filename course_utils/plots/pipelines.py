@@ -31,9 +31,9 @@ def gantts(
                 [scale * time for time, _ in points], [value for _, value in points], where="post", label=name, **look
             )
         if curves:
-            panels[-1].legend(loc="upper right", fontsize=8)
+            panels[-1].legend(loc="upper center", fontsize=8, ncols=len(curves))
             panels[-1].set_ylabel(ylabel)
-            panels[-1].set_ylim(bottom=0)
+            panels[-1].set_ylim(0, 1.35 * panels[-1].dataLim.y1)  # room for the legend
         name_tasks(figure, {span[2] for spans in charts.values() for span in spans} | {"forward", "backward"})
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         panels[-1].set_xlabel(xlabel)

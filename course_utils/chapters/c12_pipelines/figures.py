@@ -83,9 +83,10 @@ def mesh_of_eight(alt):
             named_arrow(axes, 8.3, top + 0.53, 5.1, top + 0.53, BACKWARD)
         for replica, y in enumerate((1.5, 4.7)):
             axes.text(6.7, y + 0.05, "pp: send and receive", ha="center", va="center", fontsize=8)
-            axes.text(-0.3, y, f"replica {replica}:\nsamples {4 * replica} to {4 * replica + 3}", fontsize=8.5, va="center")
-        handles = [*arrow_keys(), *(Patch(label=f"half {half} of a split layer", **layer_look(half)) for half in range(2))]
-        figure.legend(handles=handles, loc="outside lower left", ncols=4)
+            samples = f"samples {4 * replica} to {4 * replica + 3}"
+            axes.text(-0.3, y, f"replica {replica}:\n{samples}", fontsize=8.5, va="center")
+        halves = [Patch(label=f"half {half} of a split layer", **layer_look(half)) for half in range(2)]
+        figure.legend(handles=arrow_keys() + halves, loc="outside lower left", ncols=4)
         axes.set_xlim(-0.4, 13.8)
         axes.set_ylim(5.9, -0.2)
         axes.axis("off")

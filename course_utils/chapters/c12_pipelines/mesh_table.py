@@ -145,9 +145,7 @@ class _Share:
         self.stage, replica, self.shard = (mesh.get_local_rank(axis) for axis in AXES)
         self.codes, self.targets = (codes.chunk(2)[replica] for codes in (network.codes, network.targets))
         self.other = dist.get_rank() + (-4 if self.stage else 4)  # the rank with this place on the other stage
-        self.parts = {
-            name: self.own(name, p).detach().clone().requires_grad_() for name, p in network.parts.items()
-        }
+        self.parts = {name: self.own(name, p).detach().clone().requires_grad_() for name, p in network.parts.items()}
 
     def own(self, name, tensor):
         dim = {"columns": 0, "rows": 1}.get(name[:-1])
