@@ -15,7 +15,8 @@ from course_utils.hardware import builds
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-RANGES = [Requirement(line) for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
+EXTRAS = PROJECT["optional-dependencies"]
+RANGES = [Requirement(line) for line in PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["test"]]
 LOCK_TEXT = (ROOT / "requirements" / "course.lock").read_text()
 LOCK = [Requirement(line.partition("#")[0]) for line in LOCK_TEXT.splitlines() if not line.lstrip().startswith("#")]
 
@@ -83,4 +84,4 @@ def test_conda_installs_the_same():
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     python, pip, packages = environment["dependencies"]
     assert python.startswith("python" + PROJECT["requires-python"]) and pip == "pip"
-    assert packages == {"pip": ["-r requirements/course.lock", "-e .[test]"]}
+    assert packages == {"pip": ["-r requirements/course.lock", "-e .[lab,test]"]}

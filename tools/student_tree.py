@@ -26,7 +26,7 @@ import sys
 if not os.path.exists("../course_utils"):
     if not os.path.exists("course"):
         subprocess.run(["git", "clone", "--quiet", "--depth=1", {address!r}, "course"], check=True)
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", "./course"], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", "./course[lab]"], check=True)
     os.chdir("course/notebooks")
     sys.path.insert(0, os.path.abspath(".."))
 """

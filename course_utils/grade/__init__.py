@@ -16,3 +16,7 @@ this code can change one: code can reach all memory of its process and all files
 this checkout and its solutions. A container without the solutions hides the files. Nothing protects the check from the
 answer; for that, read what the student wrote.
 """
+
+from ..extras import require
+
+require("marks", "IPython", "nbformat")

@@ -77,7 +77,7 @@ class Traces:
 class Notebook:
     """A live IPython kernel. `run` runs a cell and waits; `start` only sends it, `wait` waits for it."""
 
-    def __init__(self, directory, setup=_SETUP, **environment):
+    def __init__(self, directory, setup=_SETUP, kernel_name="python3", **environment):
         self.mark, self.directory = uuid.uuid4().hex, Path(directory)
         self._older = {(pid, started) for pid, _, started in _all_processes()}  # none of them can be the kernel's
         self._older_shared = set(_SHARED.iterdir())
@@ -95,7 +95,7 @@ class Notebook:
         ):
             settings.pop(name, None)
         for attempts_left in reversed(range(3)):
-            self._manager = KernelManager(kernel_name="python3")
+            self._manager = KernelManager(kernel_name=kernel_name)
             self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))
             self._client = self._manager.blocking_client()
             self._client.start_channels()

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ... import notebook
+from ...extras import is_installed
 from ..watch import agreement
 from .base import Display
 from .history import History
-from .over_time import Curves
 from .silence import Silence
 from .status import statuses
 from .table import as_html, as_text
@@ -113,32 +113,41 @@ class Panel(Hidden):
 
     def _show(self):
         shown = statuses(self._watch, self.history, self._silences), self._title("running"), self._notes(agreement.NOW)
-        if self._handle is not None:
-            self._table.value = as_html(*shown)
-            return
-        import ipywidgets
-        from IPython.display import display
+        bundle = {"text/html": as_html(*shown), "text/plain": as_text(*shown)}
+        if self._handle is None:
+            from IPython.display import display
 
-        self._table = ipywidgets.HTML(as_html(*shown))
-        self._image = ipywidgets.HTML()
+            # If widgets cannot be shown, the table as it is now stands in for them until the end.
+            self._handle = display(self._widgets(bundle["text/html"]) | bundle, raw=True, display_id=True)
+        elif self._table is not None:
+            self._table.value = bundle["text/html"]
+        else:
+            self._handle.update(bundle, raw=True)
+
+    def _widgets(self, table):
+        """Make widgets that show the HTML `table`, and return what displays them; {} if ipywidgets is not installed."""
+        if not is_installed("ipywidgets"):
+            return {}
+        import ipywidgets
+
+        self._table, self._image = ipywidgets.HTML(table), ipywidgets.HTML()
         while _spent:
             _close(_spent.pop())
-        box = ipywidgets.VBox([self._table, self._image])
-        # If widgets cannot be shown, the table as it is now stands in for them until the end.
-        data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(*shown)}
-        self._handle = display(data, raw=True, display_id=True)
-        self._box = box
+        self._box = ipywidgets.VBox([self._table, self._image])
+        return self._box._repr_mimebundle_()
 
     def _plot(self):
-        if len(self.history.moments) < 2:
+        if self._image is None or not is_installed("matplotlib") or len(self.history.moments) < 2:
             return
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
+        from . import over_time
+
         if self._figure is None:
             self._figure = Figure(figsize=(6.8, 1.9), dpi=80, layout="constrained")
             FigureCanvasAgg(self._figure)
-            self._curves = Curves(self._figure, self._watch.world_size)
+            self._curves = over_time.Curves(self._figure, self._watch.world_size)
         self._curves.draw(self.history)
         png = io.BytesIO()
         self._figure.savefig(png, format="png")
@@ -150,7 +159,8 @@ class Panel(Hidden):
         notes = self._notes(agreement.THEN) if how != "finished" else []
         shown = statuses(self._watch, self.history), self._title(how), notes
         self._handle.update({"text/html": as_html(*shown), "text/plain": as_text(*shown)}, raw=True)
-        _spent.extend((self._table, self._image, self._box))
+        if self._table is not None:
+            _spent.extend((self._table, self._image, self._box))
 
 
 def _close(widget):
