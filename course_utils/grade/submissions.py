@@ -9,10 +9,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from ..extras import require
-
-require("marks", "IPython", "nbformat")
-
 import nbformat
 
 from . import chapter_cells
