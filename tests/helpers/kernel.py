@@ -51,7 +51,7 @@ class Outcome:
     values: list = field(default_factory=list)  # text of what was displayed
     htmls: list = field(default_factory=list)  # of that which came as HTML
     updates: list = field(default_factory=list)  # text of what replaced something displayed
-    moved: list = field(default_factory=list)  # (monotonic time, new value) of widgets
+    moved: list = field(default_factory=list)  # (monotonic time, HTML) of that which came as HTML
     error: str = ""  # the name of the exception
     message: str = ""  # its text
     shown: str = ""  # the rendered traceback, without colours
@@ -151,8 +151,7 @@ class Notebook:
                 outcome.htmls += [content["data"]["text/html"]] if "text/html" in content["data"] else []
             elif kind == "update_display_data":
                 outcome.updates.append(content["data"]["text/plain"])
-            elif kind == "comm_msg" and "value" in (state := content["data"].get("state", {})):
-                outcome.moved.append((time.monotonic(), state["value"]))
+                outcome.moved.append((time.monotonic(), content["data"].get("text/html", "")))
             elif kind == "error":
                 outcome.error, outcome.message = content["ename"], content["evalue"]
                 outcome.shown = _ANSI.sub("", "\n".join(content["traceback"]))
