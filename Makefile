@@ -38,7 +38,7 @@ doctor: install ## check this machine before class
 	@$(python) -m course_utils.doctor $(ARGS)
 
 student: install ## write the course without answers, outputs and history into a new folder: make student DIR=../handed_out
-	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)")
+	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)") $(ARGS)
 
 site: install ## render the course with its outputs to pages in build/site; needs no network, but for its page that plans a job
 	@$(python) -m tools.site

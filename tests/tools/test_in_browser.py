@@ -274,7 +274,6 @@ def test_the_panel_moves_and_leaves_its_table(page):
     page.save_and_load_again()
     expect(table).to_contain_text("train on 2 ranks: running", timeout=SOON_MS)  # as it was when it was saved
     expect(bar).to_have_attribute("value", "20")
-    page.shot("loaded_again")
     page.page.close()
     gates[0].unlink()
     page.wait_for_the_kernel()  # nobody sees the rest, which harms nothing
