@@ -56,6 +56,13 @@ def test_installed_packages_are_all_locked():
     assert len({name for name, _ in seen}) > len(RANGES)
 
 
+def test_the_version_is_named_alike():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    latest = re.search(r"^## (\d[\d.]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert PROJECT["version"] == citation["version"] == latest
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # what its schema requires
+
+
 def test_lock_names_no_address_and_no_linux_package_for_all():
     assert not re.search(r"://|--|\s@\s|/simple", LOCK_TEXT)
     of_linux = [pin for pin in LOCK if re.match("nvidia-(?!ml-py)|cuda-|triton", pin.name)]
