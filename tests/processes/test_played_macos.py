@@ -82,6 +82,27 @@ def test_a_launch_works_and_nothing_outlives_a_killed_script(tmp_path):
     wait_until(lambda: not carrying(tmp_path), "all have ended with the script")
 
 
+TIED = """
+import os, time
+from course_utils.processes import linux
+parent = os.getpid()
+if os.fork() == 0:
+    os.setsid()
+    linux.end_with_parent(parent)
+    print("tied", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_ends_with_its_parent(tmp_path):
+    env = played_macos.environment(tmp_path / "played", ROOT) | {"COURSE_TEST_MARK": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", TIED], env=env, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "tied\n"
+        assert len(carrying(tmp_path)) == 2
+        parent.kill()
+        wait_until(lambda: not carrying(tmp_path), "the child has ended with its parent")
+
+
 def carrying(mark):
     """The processes that were started with COURSE_TEST_MARK=`mark` in their environment, and live."""
     entry, found = f"COURSE_TEST_MARK={mark}".encode(), []
