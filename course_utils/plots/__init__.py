@@ -4,7 +4,6 @@ Functions take plain values and show the figure. `alt` describes it in one line,
 of a single chapter are in its package, in `course_utils.chapters`.
 """
 
-from ..extras import require
 from .charts import bars, lines, stacked_bars, timeline
 from .controls import explore
 from .drawings import diagram
@@ -16,5 +15,3 @@ __all__ = [
     "bars", "collectives", "diagram", "explore", "gantts", "holdings", "lines", "roofline", "stacked_bars",
     "step_slider", "timeline",
 ]  # fmt: skip
-
-require("figures", "matplotlib")  # which the modules import only when they draw
