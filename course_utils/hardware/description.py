@@ -100,7 +100,7 @@ def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[st
             ("", "03, 04", f"a training step on {where}"),
         ]
         shared = "the one GPU stands for each device: right answers, not speed"
-        several = [("II", "05–07", shared if num_gpus == 1 else f"up to {num_gpus} GPUs, a device each")]
+        several = [("II", "05–07", shared if num_gpus == 1 else f"up to {min(num_gpus, 4)} GPUs, a device each")]
     if 0 < num_gpus < 4:
         part_three = [
             ("III", "08, 09", four_note),

@@ -154,7 +154,10 @@ def run(step, out, env, end):
     # pytest exits with 5 if there is no test
     ended_well = process.returncode == 0 or process.returncode == 5 and "tests" in step.name
     if ended_well and step.name.startswith("experiment "):
-        keep_experiment(out, step.name.partition(" ")[2], json.loads(text.strip().splitlines()[-1]))
+        try:
+            keep_experiment(out, step.name.partition(" ")[2], json.loads(text.strip().splitlines()[-1]))
+        except ValueError:  # a library printed something after it
+            ended_well = False
     if ended_well and step.name.startswith("record "):
         pack(out)
     return {

@@ -85,7 +85,7 @@ def test_what_an_overlapped_step_did_and_when(shown):
     times = overlapped.times_ms(ready, group, ["first", "last"])
     assert list(times) == ["last", "first"] and times["last"][0][0] == 0
     assert all(max(complete) <= begin <= end for complete, begin, end in times.values())
-    figures.ready_times(times, "What is to be seen.", placement=torch.device("cpu"))
+    figures.ready_times(times, "What is to be seen.", placement=[torch.device("cpu")])
     assert [text.get_text() for text in shown[0].axes[0].get_yticklabels()] == ["last", "first"]
     assert group.total_bytes == 2 * 2 * 12
 
