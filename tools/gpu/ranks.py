@@ -147,10 +147,10 @@ def two_stages():
         return names["run_three"](x, y, sizes, torch.float64)
 
     run = launch(work, world_size=2, backend=None if is_shared else place.backend, timeout=60)
-    for name in names["SCHEDULES"]:
-        found = [gradient for rank in run for gradient in rank[name][1]]
+    for results in zip(*run):  # the two ranks', for each schedule
+        found = [gradient for _, gradients, _ in results for gradient in gradients]
         torch.testing.assert_close(found, names["gradients"](whole), rtol=1e-9, atol=1e-12)
-    return {"like one process": list(names["SCHEDULES"]), "seconds": round(run.seconds, 2)}
+    return {"schedules like one process": len(run[0]), "seconds": round(run.seconds, 2)}
 
 
 def a_shard_of_four():

@@ -139,7 +139,7 @@ def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
 
 def test_what_chapters_do_on_ranks_is_measured_without_a_gpu_too():
     found = EXPERIMENTS["two_stages"]()
-    assert found["like one process"] == ["naive", "GPipe", "1F1B"]
+    assert found["schedules like one process"] == 3
     found = EXPERIMENTS["a_shard_of_four"]()
     assert found == {"allowed, MB": 126.81984, "outcome": "two steps made, 12,681,984 parameters"}
 
