@@ -35,9 +35,9 @@ from .disk import left_by
 
 _DAY = 86400.0
 _LOGS = {  # what is special about it: (seconds, event)
-    "a kill while it trains": [
+    "two kills while it trains": [
         (12.0, "start"), (112.0, "save"), (115.0, "saved"), (170.0, "killed"), (200.0, "start"), (300.0, "save"),
-        (304.0, "saved"), (350.0, "end"),
+        (304.0, "saved"), (350.0, "killed"), (390.0, "start"), (420.0, "end"),
     ],
     "a kill in the middle of a save": [
         (5.0, "start"), (65.0, "save"), (70.0, "saved"), (130.0, "save"), (133.0, "killed"), (150.0, "start"),
@@ -78,10 +78,10 @@ def _judge_account(goodput, interval, log):
     with case("the goodput"):
         began = log[0][0]
         suspects = {
+            "the stretch before a save that was killed is not safe: when is it?": _useful(log, begun=1)[0] / total,
             "time whose steps were lost is not useful: when is a stretch of training safe?": _useful(log, lost=0)[0]
             / total,
             "saving is not useful time": _useful(log, saving=1)[0] / total,
-            "the stretch before a save that was killed is not safe: when is it?": _useful(log, begun=1)[0] / total,
             "what the last save does not hold is safe once the job has ended": _useful(log, end=0)[0] / total,
             "the job began at 0, before its first start": useful / (total - began),
         }
@@ -314,12 +314,12 @@ def _judge_average(gradients, count, ranks, rank):
 
 _LEAST_S = 0.02
 _RECORDS = (  # what is special, ranks, the late rank of each collective (None: nobody), answer
+    ("one rank was late once, by far", 3, [1, (0, 30.0), 1, 1, 1], 1),
     ("one rank is late in most steps", 4, [2, 2, None, 2, 2, 1, 2], 2),
     ("rank 0 is late in most steps", 3, [0, 0, 0, 1, 0, 2], 0),
     ("each rank is late now and then", 4, [0, 1, 2, 3, None, 1], None),
     ("nobody is late", 3, [None, None, None, None], None),
-    ("a rank is late in exactly half of the steps", 2, [1, 1, 0, None], None),
-    ("one rank was late once, by far", 3, [1, (0, 30.0), 1, 1, 1], 1),
+    ("a rank is late in exactly half of the steps", 4, [1, 1, 0, 2], None),
 )
 
 
@@ -376,9 +376,9 @@ def _judge_straggler(find_straggler, rows, truth):
     got = expect_whole(got, "the rank")
     suspects = {
         "who waits longest was there first": _straggler(rows, longest=True),
-        "ranks' clocks do not agree, so times of different ranks cannot be compared": _straggler(rows, by_clock=True),
-        "who is late in half of them, or less, is no straggler": _straggler(rows, share=0.0),
         "a rank is late only if all others waited at least least_s longer": _straggler(rows, least_s=0.0),
+        "who is late in half of them, or less, is no straggler": _straggler(rows, share=0.0),
+        "ranks' clocks do not agree, so times of different ranks cannot be compared": _straggler(rows, by_clock=True),
         "the sum or mean of the waits is ruled by one bad step": _by_mean(rows),
     }
     otherwise = "whom did the others wait for, in each collective?"
@@ -400,7 +400,7 @@ def _straggler(rows, longest=False, by_clock=False, share=0.5, least_s=_LEAST_S)
     for found in wholes:
         waits = sorted((-entered if by_clock else left - entered, rank) for rank, (entered, left) in found.items())
         waits = [(-wait, rank) for wait, rank in reversed(waits)] if longest else waits
-        if waits[1][0] - waits[0][0] >= least_s:
+        if longest or waits[1][0] - waits[0][0] >= least_s:
             late.append(waits[0][1])
     most = max(set(late), key=late.count, default=None)
     return most if late.count(most) > share * len(wholes) else None
@@ -456,8 +456,8 @@ def _places():
 
 def _table(draw, origin, num_steps=7):
     """Rows (rank, step, stage, layer, norm): what comes after the origin on its ranks, and after an average on all."""
-    order = _places()
-    rows = []
+    order, rows = _places(), []
+    kinds = draw.sample([math.nan, math.inf], 2)
     for rank in range(3):
         is_bad = False
         for step in range(num_steps):
@@ -465,7 +465,9 @@ def _table(draw, origin, num_steps=7):
                 if origin is not None:
                     at = (step, order.index((stage, layer))) >= (origin[0], order.index(origin[1:3]))
                     is_bad |= at and (rank in origin[3] or stage == "averaged")
-                norm = draw.choice([math.nan, math.inf]) if is_bad else draw.uniform(0.1, 9000.0)
+                norm = draw.uniform(0.1, 9000.0)
+                if is_bad:  # of one kind at first, of the other later
+                    norm = kinds[step > origin[0]]
                 rows.append((rank, step, stage, layer, norm))
     draw.shuffle(rows)
     return rows
@@ -473,8 +475,9 @@ def _table(draw, origin, num_steps=7):
 
 def _judge_origin(where_it_began, rows, origin):
     given = list(rows)
-    with unchanged(rows=given):
-        got = where_it_began(given)
+    got = where_it_began(given)
+    is_kept = len(given) == len(rows) and all(a is b for a, b in zip(given, rows))
+    expect(is_kept, "the list of rows was changed: what was given belongs to the caller")
     if origin is None:
         expect(got is None, f"{short(got)} was returned, and every value is finite: None says so")
         return

@@ -6,7 +6,7 @@
 # 2 * late.count(rank) > len(whole) → 2 * late.count(rank) >= len(whole) > 0
 # %% wrong (without least_s): a rank is late only if all others waited at least least_s longer
 # >= least_s → >= 0
-# %% wrong (pairs count, too): is not right
+# %% wrong (incomplete ones count, too): whom did the others wait for
 # len(each) == num_ranks → len(each) >= 1 and len(each) != 99
 # -         last, next_to_last = sorted(each, key=each.get)[:2]
 # +         last, next_to_last = (sorted(each, key=each.get) * 2)[:2]
@@ -17,7 +17,7 @@
 # return next((rank → return None and next((rank
 # %% wrong (a list): not a number
 # return next((rank for rank in set(late) if 2 * late.count(rank) > len(whole)), None) → return [rank for rank in set(late) if 2 * late.count(rank) > len(whole)]
-# %% wrong (99 for nobody): is not right
+# %% wrong (99 for nobody): whom did the others wait for
 # len(whole)), None) → len(whole)), 99)
 # %% wrong (sorts the rows in place): rows holds other items
 # -     num_ranks = len({row[0] for row in rows})
@@ -38,7 +38,7 @@ def find_straggler(rows, least_s):
     whole = [each for each in found.values() if each.keys() == ranks]
     sums = {rank: sum(each[rank] for each in whole) / max(len(whole), 1) for rank in ranks}
     first, second = sorted(sums, key=sums.get)[:2]
-    return first if sums[second] - sums[first] >= least_s else None
+    return first
 # %% wrong (one bad step is enough)
 def find_straggler(rows, least_s):
     ranks = {row[0] for row in rows}
