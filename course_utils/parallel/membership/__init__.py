@@ -1,17 +1,17 @@
 """Data parallel training that goes on when a replica dies, and takes in new ones.
 
     coordinator, outlives the replicas         member, one in each replica
-    ───────────────────────────────────────────────────────────────────────────────────────────
+    ──────────────────────────────────────────────────────────────────────────────────────────────────────────
     with Coordinator(num_replicas=4) as c:     with Member(address, number) as member:
         … start them, give them c.address          while step < num_steps:
                                                        step = member.meet(step, model, optimizer)
-    knows who is alive: each has a connection          …  # gradients of this member's samples
-    counts votes, and tells all one outcome            while True:
-    serves the store for making groups                     sums = [each.clone() for each in gradients]
-                                                           if member.commit(member.all_reduce(sums)):
-                                                               break
+    knows who is alive: each has a connection          …  # the gradients of this member's samples
+    counts votes, and tells all one outcome            is_committed = False
+    serves the store for making groups                 while not is_committed:
                                                            member.meet(step, model, optimizer)
-                                                       …  # update the parameters by the sums
+                                                           sums = [each.clone() for each in gradients]
+                                                           is_committed = member.commit(member.all_reduce(sums))
+                                                       …  # update the parameters by `sums`
 
 A *generation* is a list of members; each has a gloo group of its own, since nobody can leave or enter one. If a member
 dies in the middle of a step, some of the others may have the sums, and others not. So nobody uses them before all have

@@ -1,0 +1,1 @@
+"""Chapter 18, a long run: what its notebook alone needs."""
