@@ -77,8 +77,9 @@ class Starter:
 
     def lines(self):
         """What all processes have printed so far."""
-        self._output.seek(0)
-        return self._output.read().decode(errors="replace").splitlines()
+        size = os.fstat(self._output.fileno()).st_size
+        written = os.pread(self._output.fileno(), size, 0)  # at an offset: they share the file's position
+        return written.decode(errors="replace").splitlines()
 
     def last_lines(self):
         return "\n".join(self.lines()[-20:])
@@ -104,7 +105,8 @@ def _serve(program):
             for pid in [pid for pid, each in numbers.items() if request == "kill" and each == number]:
                 os.kill(pid, signal.SIGKILL)
         for pid, status in linux.ended_children(numbers):
-            print(json.dumps([numbers.pop(pid), os.waitstatus_to_exitcode(status)]), flush=True)
+            ended = json.dumps([numbers.pop(pid), os.waitstatus_to_exitcode(status)])
+            os.write(1, ended.encode() + b"\n")  # a line at once, so that the reader never gets a part of it
     for pid in numbers:
         linux.kill_group(pid)
     linux.kill_descendants()
