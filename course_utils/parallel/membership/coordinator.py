@@ -58,23 +58,24 @@ class Coordinator:
 
     async def _attend(self, reader, writer):
         """Listen to one member until its connection is closed."""
-        with contextlib.closing(writer):
-            member = json.loads(await reader.readline())["join"]
-            if member in self._connected:
-                self._tell(writer, refused=f"there is a member {member} already")
+        member, end = None, "died"
+        with contextlib.closing(writer), contextlib.suppress(OSError, json.JSONDecodeError, asyncio.CancelledError):
+            asked = json.loads(await reader.readline())["join"]
+            if asked in self._connected:
+                self._tell(writer, refused=f"there is a member {asked} already")
                 return
-            self._connected[member] = writer
+            member, self._connected[asked] = asked, writer
             self._note("joined", member=member)
             self._decide()
-            end = "died"
-            with contextlib.suppress(OSError):
-                while (line := await reader.readline()).endswith(b"\n"):
-                    if (vote := json.loads(line)) == "leave":
-                        end = "left"
-                        break
-                    self._votes[member] = vote
-                    self._note("voted", member=member, **vote)
-                    self._decide()
+            while (line := await reader.readline()).endswith(b"\n"):
+                if (vote := json.loads(line)) == "leave":
+                    end = "left"
+                    break
+                self._votes[member] = vote
+                self._note("voted", member=member, **vote)
+                self._decide()
+        if member is None or self._stop.is_set():
+            return
         del self._connected[member]
         self._current.discard(member)
         self._note(end, member=member)

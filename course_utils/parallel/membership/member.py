@@ -135,9 +135,9 @@ class Member:
         self._send({"ok": ok, "stage": stage, "step": self._step})
         before = self.members
         is_ok = self._hear_outcome()
-        if is_ok or before != self.members:
+        if before != self.members or (is_ok and stage == "step"):
             self._num_failed = 0
-        else:  # nobody died: a connection broke, or this program has a bug
+        elif not is_ok:  # and nobody died: a connection broke, or this program has a bug
             self._num_failed += 1
             if self._num_failed == 3:
                 raise RuntimeError(f"members {self.members} are alive, but fail again and again") from self._error
