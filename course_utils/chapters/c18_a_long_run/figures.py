@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, keys, new_figure, show
+import torch
+
+from ...plots import charts
+from ...plots.drawings import draw_part
+from ...plots.passes import draw_arrow
+from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, keys, new_figure, pale, show
 
 TRAINING, SAVING, LOST, STARTING = "training that counts", "saving", "lost by a kill", "starting again"
 _KINDS = (TRAINING, SAVING, LOST, STARTING)
@@ -116,3 +121,54 @@ def goodputs(curves, points, at, alt, source="", placement=None):
         axes.set_ylim(0, 1)
         figure.legend(loc="outside upper right", ncols=2)
         show(figure, alt)
+
+
+def in_background(alt):
+    """Draw training that stops for a save, and training that stops for the copy while a thread writes."""
+    rows = {
+        "save and wait": [(0, 4, "steps"), (4, 5, "copy"), (5, 9, "write to disk"), (9, 14, "steps")],
+        "async: training": [(0, 4, "steps"), (4, 5, "copy"), (5, 14, "steps")],
+        "async: thread": [(5, 9.4, "write to disk")],
+    }
+    charts.timeline(rows, alt, xlabel="time", source="drawn, not measured")
+
+
+def shares(num_samples, dead, alt, num_replicas=4):
+    """Draw the samples of each replica in one step, with `dead`'s crossed out, and the mean of the rest."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.8 + 0.45 * num_replicas), layout="constrained")
+        axes.axis("off")
+        for replica in range(num_replicas):
+            is_dead, y = replica == dead, replica
+            colour = "0.85" if is_dead else pale(COLOURS[0])
+            axes.text(-0.2, y, f"replica {replica}", ha="right", va="center", fontsize=8.5)
+            draw_part(axes, 0, y - 0.35, 3.2, 0.7, facecolor=colour)
+            first = replica * num_samples
+            axes.text(1.6, y, f"samples {first}–{first + num_samples - 1}", ha="center", va="center", fontsize=8)
+            if is_dead:
+                axes.plot([0, 3.2], [y - 0.35, y + 0.35], color=COLOURS[1], linewidth=1.5)
+                axes.text(3.4, y, "dies in the middle of the step", va="center", fontsize=8, color=COLOURS[1])
+            else:
+                middle = (num_replicas - 1) / 2
+                draw_arrow(axes, (3.25, y), (6.55, middle + 0.25 * (y - middle)), {"color": COLOURS[0]})
+        left = (num_replicas - 1) * num_samples
+        text = f"sum of the gradients\nof {left} samples\n÷ {left}"
+        axes.text(7.6, (num_replicas - 1) / 2, text, ha="center", va="center", fontsize=8.5)
+        axes.set_xlim(-1.5, 8.8)
+        axes.set_ylim(num_replicas - 0.4, -0.6)
+        show(figure, alt)
+
+
+def around(timeline, death, alt, before=2, after=3):
+    """Draw what each replica did from `before` steps before a death until `after` steps that count after it."""
+    steps = range(death.next_step - before, death.next_step + after)
+    tries = [each for each in timeline.tries if each.step in steps]
+    origin, rows = death.killed_s, {}
+    for each in sorted(tries, key=lambda each: each.replica):
+        kind = {"group": "makes a new group", "state": "weights for a new one"}.get(each.stage)
+        kind = kind or ("step that counts" if each.committed else "sum that failed")
+        span = (1e3 * (each.begin_s - origin), 1e3 * (each.end_s - origin), kind)
+        rows.setdefault(f"replica {each.replica}", []).append(span)
+    charts.timeline(rows, alt, title="", xlabel="ms since the kill", placement=torch.device("cpu"))

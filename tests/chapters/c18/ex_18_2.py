@@ -72,7 +72,7 @@ def reshard(read, numel, old_world_size, rank, world_size):
 # %% wrong (a rank too many): and 4 ranks saved
 def reshard(read, numel, old_world_size, rank, world_size):
     return torch.cat([read(r, 0, 1) for r in range(old_world_size + 1)])
-# %% wrong (ranks from one): and 4 ranks saved
+# %% wrong (ranks from one): from where to where
 def reshard(read, numel, old_world_size, rank, world_size):
     old, new = -(-numel // old_world_size), -(-numel // world_size)
     return torch.cat([read(1 + (rank * new + i) // old, (rank * new + i) % old, (rank * new + i) % old + 1) for i in range(new)])

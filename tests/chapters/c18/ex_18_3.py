@@ -62,13 +62,13 @@ def average_usable(gradients, num_samples):
 # +     dist.all_reduce(ranks)
 # +     return int(ranks)
 # %% wrong (nothing returned): is None
-# -     return num_samples if good else 0
+# return num_samples if good else 0 → return None
 # %% wrong (another list): the list holds other tensors
 # -     for each in gradients:
 # +     for i, each in enumerate(gradients):
 # -         each.div_(count.clamp(min=1))
 # +         gradients[i] = each / count.clamp(min=1)
-# %% endless (a rank that is left out does not call): all_reduce
+# %% wrong (a rank that is left out does not call): all_reduce
 def average_usable(gradients, num_samples):
     if num_samples == 0 or not all(each.isfinite().all() for each in gradients):
         return 0

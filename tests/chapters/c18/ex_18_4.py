@@ -23,7 +23,7 @@
 # -     num_ranks = len({row[0] for row in rows})
 # +     rows.sort(key=str)
 # +     num_ranks = len({row[0] for row in rows})
-# %% wrong (who waits longest): who waits longest was there first
+# %% wrong (who waits longest)
 # -         last, next_to_last = sorted(each, key=each.get)[:2]
 # -         if each[next_to_last] - each[last] >= least_s:
 # +         last, next_to_last = sorted(each, key=each.get)[::-1][:2]
