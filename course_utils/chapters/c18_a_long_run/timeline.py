@@ -70,6 +70,7 @@ def read(events, killed_s):
         now, what, member = event["time_s"] - origin, event["what"], event.get("member")
         if what == "joined":
             joined[member] = now
+            heard.pop(member, None)  # of an earlier one of this number
         elif what == "voted":
             voted[member] = now
         elif what in ("died", "left"):
@@ -82,7 +83,9 @@ def read(events, killed_s):
                 )
                 for each in event["members"]
             ]  # fmt: skip
-        heard |= dict.fromkeys(event.get("members", ()), now)
+            heard |= dict.fromkeys(event["members"], now)
+        elif what == "generation":
+            heard = dict.fromkeys(event["members"], now) | heard  # now of those who are new
     deaths = []
     for replica, killed in killed_s.items():
         later = [each for each in tries if each.stage == "step" and each.committed and each.end_s > gone[replica]]
