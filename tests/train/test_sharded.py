@@ -11,19 +11,18 @@ import re
 import shutil
 import signal
 import threading
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 
 from course_utils import WorkerError, launch, train
 from course_utils.launch import unannounced
 from course_utils.train import program, sharded
 from course_utils.train.places import Refused
 from tests.helpers.slurm_cluster import wait_until
+from tests.helpers.whole_checkpoint import whole
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # for float64
 SAVED = ("--batch-size", "96", "--model", "mlp", "--precision", "fp64", "--sharded")
@@ -45,16 +44,6 @@ def refusals(*cases):
         except Refused as refusal:
             found.append(str(refusal))
     return found
-
-
-def whole(path):
-    """{name: the whole tensor} of a checkpoint folder, read without any rank."""
-    table = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    tensors = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in table.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this is one process
-        dcp.load(tensors, checkpoint_id=path, no_dist=True)
-    return tensors
 
 
 def newest(folder):
