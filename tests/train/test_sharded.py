@@ -4,10 +4,10 @@ Workers come from `launch`, which starts them in a tenth of a second.
 """
 
 import contextlib
+import itertools
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import threading
@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 
-from course_utils import WorkerError, checkpoint, launch, train
+from course_utils import WorkerError, launch, train
 from course_utils.launch import unannounced
 from course_utils.train import program, sharded
 from course_utils.train.places import Refused
 from tests.helpers.slurm_cluster import wait_until
+from tests.helpers.whole_checkpoint import whole
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # for float64
 SAVED = ("--batch-size", "96", "--model", "mlp", "--precision", "fp64", "--sharded")
@@ -44,14 +44,6 @@ def refusals(*cases):
         except Refused as refusal:
             found.append(str(refusal))
     return found
-
-
-def whole(path):
-    """{name: the whole tensor} of a checkpoint folder, read without any rank."""
-    table = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    tensors = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in table.items()}
-    dcp.load(tensors, checkpoint_id=path, no_dist=True)
-    return tensors
 
 
 def newest(folder):
@@ -144,64 +136,66 @@ def unfinished(folder):
     return []
 
 
-def kill_both(folder, checkpoints, while_saving, delay_s):
-    """Kill the two workers from outside, `delay_s` after their first step; or in the middle of a save.
+def kill_both(folder, checkpoints, moment, delay_s):
+    """Kill the two workers from outside, `delay_s` after they have started, or have saved once; or in the next save.
 
-    For the middle, both are first stopped, so that what is then unfinished stays so.
+    For that, both are first stopped, so that what is then unfinished stays so; return whether something was.
     """
+    before = sharded.complete(checkpoints)[:1]
     pids = [folder / f"pid_{rank}" for rank in range(2)]
-    notes = folder / "notes_0"
-    size = notes.stat().st_size if notes.exists() else 0
     wait_until(lambda: all(pid.exists() for pid in pids), 100, "both ranks are there")
     both = [int(pid.read_text()) for pid in pids]
-    wait_until(lambda: notes.exists() and notes.stat().st_size > size + 20, 100, "they train")
+    if moment != "start":
+        wait_until(lambda: sharded.complete(checkpoints)[:1] != before, 100, "they have saved")
     threading.Event().wait(delay_s)
-    middle = False
+    is_in_save = False
     with contextlib.suppress(ProcessLookupError):  # the run is over
-        while while_saving and not middle:
+        while moment == "save" and not is_in_save:
             wait_until(lambda: unfinished(checkpoints) or not alive(both), 100, "they save")
             for pid in both:
                 os.kill(pid, signal.SIGSTOP)
-            if not (middle := bool(unfinished(checkpoints))):
+            if not (is_in_save := bool(unfinished(checkpoints))):
                 for pid in both:
                     os.kill(pid, signal.SIGCONT)
         for pid in both:
             os.kill(pid, signal.SIGKILL)
-    return middle
+    return is_in_save
 
 
 def alive(pids):
     return all(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
+def launch_and_kill(arguments, folder, checkpoints, moment, delay_s):
+    """Launch two workers and kill them; return whether a save was under way."""
+    for pid in folder.glob("pid_*"):
+        pid.unlink()
+    found = []
+    killer = threading.Thread(target=lambda: found.append(kill_both(folder, checkpoints, moment, delay_s)))
+    killer.start()
+    with unannounced(), pytest.raises(WorkerError, match="killed"):
+        launch(train_noting, arguments, str(folder), world_size=2)
+    killer.join()
+    return found[0]
+
+
 def test_killed_at_any_moment_it_goes_on_to_the_same_bits_and_sees_each_image_once(tmp_path):
     """Twelve kills, half of them in the middle of a save; COURSE_KILLS=50 for more."""
-    draw = random.Random(0)
-    epochs = 1 + NUM_KILLS // 4
-    common = [*SAVED, "--batch-size", "48", "--strategy", "fsdp", "--epochs", str(epochs), "--save-every", "1"]
+    draw, epochs = random.Random(0), 1 + NUM_KILLS // 10
+    common = [*SAVED, "--model", "digits", "--batch-size", "48", "--strategy", "ddp", "--epochs", str(epochs)]
     truth, folder = tmp_path / "whole", tmp_path / "killed"
     checkpoints = folder / "checkpoints"
     folder.mkdir()
     launch(train_in_ranks, [*common, "--checkpoint", str(truth)], world_size=2)
-    arguments = [*common, "--checkpoint", str(checkpoints), "--resume", "auto"]
+    arguments = [*common, "--save-every", "1", "--checkpoint", str(checkpoints), "--resume", "auto"]
     in_saves = 0
-    for number in range(NUM_KILLS):
-        for pid in folder.glob("pid_*"):
-            pid.unlink()
-        found = []
-        delay_s = draw.uniform(0, 0.1)
-        killer = threading.Thread(
-            target=lambda: found.append(kill_both(folder, checkpoints, number % 2 == 0, delay_s))  # noqa: B023
-        )
-        killer.start()
-        with unannounced(), pytest.raises(WorkerError, match="killed"):
-            launch(train_noting, arguments, str(folder), world_size=2)
-        killer.join()
-        in_saves += found[0]
-        if sharded.complete(checkpoints):
-            whole(newest(checkpoints))  # it can be read
+    for moment in itertools.islice(itertools.cycle(("save", "step", "save", "start")), NUM_KILLS):
+        in_saves += launch_and_kill(arguments, folder, checkpoints, moment, draw.uniform(0, 0.05))
+        for path in sharded.complete(checkpoints)[:1]:
+            whole(path)  # it can be read
     assert in_saves == (NUM_KILLS + 1) // 2
-    assert len(Path(folder, "notes_0").read_text().split("from")) > 1
+    begun = re.findall(r"from (\d+) (\d+)", Path(folder, "notes_0").read_text())
+    assert len(set(begun)) > NUM_KILLS / 4  # it did get on between kills
     launch(train_noting, arguments, str(folder), world_size=2)
     assert_equal(whole(newest(checkpoints)), whole(newest(truth)))
     assert sorted(checkpoints.iterdir()) == sorted(sharded.complete(checkpoints))  # nothing half done is left
