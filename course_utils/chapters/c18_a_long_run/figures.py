@@ -130,7 +130,7 @@ def in_background(alt):
         "async: training": [(0, 4, "steps"), (4, 5, "copy"), (5, 14, "steps")],
         "async: thread": [(5, 9.4, "write to disk")],
     }
-    charts.timeline(rows, alt, xlabel="time", source="drawn, not measured")
+    charts.timeline(rows, alt, xlabel="time (in steps)", source="drawn, not measured")
 
 
 def shares(num_samples, dead, alt, num_replicas=4):
@@ -149,7 +149,7 @@ def shares(num_samples, dead, alt, num_replicas=4):
             axes.text(1.6, y, f"samples {first}–{first + num_samples - 1}", ha="center", va="center", fontsize=8)
             if is_dead:
                 axes.plot([0, 3.2], [y - 0.35, y + 0.35], color=COLOURS[1], linewidth=1.5)
-                axes.text(3.4, y, "dies in the middle of the step", va="center", fontsize=8, color=COLOURS[1])
+                axes.text(3.4, y, "dies in mid-step", va="center", fontsize=8, color=COLOURS[1])
             else:
                 middle = (num_replicas - 1) / 2
                 draw_arrow(axes, (3.25, y), (6.55, middle + 0.25 * (y - middle)), {"color": COLOURS[0]})
@@ -168,7 +168,8 @@ def around(timeline, death, alt, before=2, after=3):
     origin, rows = death.killed_s, {}
     for each in sorted(tries, key=lambda each: each.replica):
         kind = {"group": "makes a new group", "state": "weights for a new one"}.get(each.stage)
-        kind = kind or ("step that counts" if each.committed else "sum that failed")
+        kind = kind or ("step that counts" if each.committed else "step whose sum failed")
         span = (1e3 * (each.begin_s - origin), 1e3 * (each.end_s - origin), kind)
         rows.setdefault(f"replica {each.replica}", []).append(span)
-    charts.timeline(rows, alt, title="", xlabel="ms since the kill", placement=torch.device("cpu"))
+    title = f"Step {death.next_step}, in which replica {death.replica} is killed"
+    charts.timeline(rows, alt, title=title, xlabel="ms since the kill", placement=torch.device("cpu"))
