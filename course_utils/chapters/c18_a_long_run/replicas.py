@@ -57,5 +57,8 @@ def run_replicas(program, num_replicas=4, kills=None, joins=None, timeout=60):
                 del kills[number]
                 killed_s[number] = time.time()
                 starter.kill(number)
-        weights = {int(name.partition(".")[0]): torch.load(f"{folder}/{name}") for name in sorted(os.listdir(folder))}
+        weights = {
+            int(name.partition(".")[0]): torch.load(f"{folder}/{name}", map_location="cpu")
+            for name in sorted(os.listdir(folder))
+        }
         return Run(timeline.read(coordinator.events, killed_s), weights, starter.lines())
