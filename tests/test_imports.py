@@ -52,6 +52,7 @@ MAY_IMPORT = {
         "parallel",
         "planner",
         "plots",
+        "processes",
     },  # fmt: skip
 }
 OUTSIDE = ("tests", "tools")

@@ -3,5 +3,5 @@
 `linux`: ending with the parent, process groups, huge pages. `payload`: sending objects to another process (`carry`,
 `bound` and `shared` are its special cases, `spawned` is for processes that a worker spawns). `interrupts`: delaying
 Ctrl-C. `network`: loopback and host names. `log`: output in bounded memory. `core_time`: time spent waiting for cores.
-`ending`: how a process ends. `terminal`: output without UTF-8.
+`starter`: a program as several processes. `ending`: how a process ends. `terminal`: output without UTF-8.
 """

@@ -193,6 +193,18 @@ def _add_files(about):
     )
     about("--save-every", type=_whole(1), metavar="STEPS", help="save also after so many steps of an epoch")
     about(
+        "--sharded",
+        action="store_true",
+        help="each process writes its own shards, into a new folder in DIR, while training goes on: for models that no "
+        "single process could hold; a folder is complete once it has the file .metadata",
+    )
+    about(
+        "--keep",
+        type=_whole(1),
+        metavar="N",
+        help="with --sharded: how many complete checkpoints stay in DIR, older ones being removed (default: 2)",
+    )
+    about(
         "--resume",
         nargs="?",
         const="always",
@@ -254,7 +266,9 @@ def check(options, place):
         raise Refused(
             f"--data cifar10 is in colour, and --model {options.model} takes grey images: choose --model lecture"
         )
-    for name in ("resume", "save_every"):
+    if options.keep and not options.sharded:
+        raise Refused("--keep is for --sharded; without it, DIR holds the newest checkpoint and the one before")
+    for name in ("resume", "save_every", "sharded"):
         if getattr(options, name) and not options.checkpoint:
             raise Refused(f"--{name.replace('_', '-')} needs --checkpoint DIR, the folder in which the state is kept")
 

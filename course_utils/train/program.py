@@ -22,6 +22,7 @@ import io
 import json
 import math
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,8 @@ from ..processes import ending
 from . import state
 from .options import MODELS, read
 from .places import Place, Refused, agreement, choose_device, find_place, join, require_same
+from .sharded import Writer
+from .stopping import Stop, Stopped
 from .strategies import MAKERS, STRATEGIES, EndToEnd, Staged
 
 # ---- Training
@@ -75,6 +78,8 @@ class Run:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum, **at_once)
         self.epoch = self.step = 0  # completed: epochs, and steps of the current one
         self.loss_sum, self.figures = 0.0, None  # of those steps' images; of the last completed epoch
+        self.writer = Writer(options.checkpoint, options.keep or 2) if options.sharded else None
+        self.stop = Stop(bool(options.checkpoint))
 
     def autocast(self):
         return torch.autocast(self.device.type, self.sixteen) if self.sixteen else contextlib.nullcontext()
@@ -91,30 +96,49 @@ class Run:
 
     def train_epoch(self):
         """Train to the end of the epoch; return its mean loss, and images/s over all ranks."""
-        options, (part, num_parts), batch_size = self.options, self.share, self.options.batch_size
-        # The order of torch's DistributedSampler: all ranks draw the same numbers, so no message is needed.
-        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(options.seed + self.epoch))
+        options, batch_size = self.options, self.options.batch_size
+        order = self.order()
         total = torch.zeros((), dtype=self.dtype, device=self.device)
         begin, begin_s = self.step, time.perf_counter()
         is_hidden = None if self.place.rank == 0 else True  # NEW: one bar for all; None: in a terminal alone
         steps = range(begin, self.num_steps)
         for step in tqdm(steps, f"epoch {self.epoch}", disable=is_hidden, leave=False, mininterval=0.2):
-            chosen = order[step * batch_size : (step + 1) * batch_size]
-            chosen = chosen[part::num_parts]  # NEW: this rank's share of the batch
+            chosen = self.chosen(order, step)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate_at(self.epoch * self.num_steps + step)
             self.optimizer.zero_grad()
             total += self.trained.learn(self.images[chosen].to(self.device), self.labels[chosen].to(self.device))
             self.scaler.step(self.optimizer)
             self.scaler.update()
-            if options.save_every and (step + 1) % options.save_every == 0 and step + 1 < self.num_steps:
+            is_due = options.save_every and (step + 1) % options.save_every == 0 and step + 1 < self.num_steps
+            is_last = options.checkpoint and self.stop.agreed()
+            if is_due or is_last:
                 self.step = step + 1
                 self._add_loss(total)
                 state.save(self)
+            if is_last:
+                state.finish(self)
+                raise Stopped(
+                    f"SIGTERM: stopped after step {step + 1} of epoch {self.epoch}, which {options.checkpoint} holds; "
+                    "the same command with `--resume auto` goes on"
+                )
         self._add_loss(total)  # on a GPU this waits for the last step, before the clock is read
         (took_s,) = self.over_ranks([time.perf_counter() - begin_s], "max")
         num_images = batch_size * self.num_steps
         return self.loss_sum / num_images, batch_size * (self.num_steps - begin) / took_s
+
+    def order(self):
+        """Return the order of the images in this epoch, as torch's DistributedSampler draws it.
+
+        All ranks draw the same numbers, so no message is needed, and it does not depend on how many ranks there are.
+        """
+        return torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(self.options.seed + self.epoch))
+
+    def chosen(self, order, step):
+        """Return this rank's share of batch `step`. The place in the data is that number, however many ranks share."""
+        part, num_parts = self.share
+        batch = order[step * self.options.batch_size : (step + 1) * self.options.batch_size]
+        return batch[part::num_parts]  # NEW
 
     def _add_loss(self, total):
         """Move the losses of steps from `total` to the sum over images, which checkpoints save."""
@@ -208,6 +232,7 @@ def train(run):
         report(run)  # before the checkpoint: a kill in between repeats a line, and loses none
         if run.options.checkpoint:
             state.save(run)
+    state.finish(run)
     return run.figures
 
 
@@ -272,7 +297,8 @@ def main(argv=None, tell=False):
     """Train as `argv` says (None: the command line), and return the figures of the last epoch, on every rank.
 
     An existing process group is used and left open; one that is made here is closed. Raises Refused, on all ranks, if
-    the options, the data or the checkpoint do not allow it; with `tell`, rank 0 first prints the reason on stderr.
+    the options, the data or the checkpoint do not allow it, and Stopped, if a rank was told to stop by SIGTERM and the
+    state is saved; with `tell`, rank 0 first prints the reason on stderr.
     """
     is_made, place = False, Place()
     try:
@@ -285,8 +311,10 @@ def main(argv=None, tell=False):
         with agreement():
             if fault:
                 raise Refused(fault)
-        figures = train(start(options, place))
-    except Refused as refusal:
+        run = start(options, place)
+        with run.stop:
+            figures = train(run)
+    except (Refused, Stopped) as refusal:
         if tell and (place.rank == 0 or not dist.is_initialized()):
             print(f"train: {refusal}", file=sys.stderr, flush=True)
         if dist.is_initialized():
@@ -300,9 +328,14 @@ def main(argv=None, tell=False):
 
 
 def program():
-    """Run the command line, and exit with 0 after training, or with 2 if it was refused."""
+    """Run the command line, and exit with 0 after training, 2 if it was refused, or 143 if SIGTERM stopped it.
+
+    143 is what a shell reports of a process that SIGTERM ended.
+    """
     try:
         main(tell=True)
     except Refused:
         ending.leave(2)
+    except Stopped:
+        ending.leave(128 + signal.SIGTERM)
     ending.leave()

@@ -27,22 +27,3 @@ def largest_scale(gradients):
     if not all(g.isfinite().all() for g in gradients):
         return None
     return 2.0 ** math.floor(math.log2(torch.finfo(torch.float16).max / largest))
-
-
-# %%
-# Exercise 4.3
-class Checkpoint:
-    def __init__(self, path, model, optimizer, scheduler):
-        self.path, self.model, self.optimizer, self.scheduler = path, model, optimizer, scheduler
-
-    def save(self, step):
-        parts = {name: getattr(self, name).state_dict() for name in ("model", "optimizer", "scheduler")}
-        torch.save({**parts, "random": torch.get_rng_state(), "step": step}, f"{self.path}.part")
-        os.replace(f"{self.path}.part", self.path)  # at every moment there is the old file or the new one
-
-    def load(self):
-        content = torch.load(self.path, weights_only=True)
-        for name in ("model", "optimizer", "scheduler"):
-            getattr(self, name).load_state_dict(content[name])
-        torch.set_rng_state(content["random"])  # last, so that nothing draws after it
-        return content["step"]

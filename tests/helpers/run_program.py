@@ -4,6 +4,9 @@ import os
 import runpy
 import sys
 
+# What torchrun and launch tell a process of its place.
+OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
 
 def update_as_on_gpus():
     """Let optimizers of this process update all parameters at once, as they do by default where those are on a GPU."""

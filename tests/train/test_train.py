@@ -19,64 +19,24 @@ import termios
 import traceback
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 import torch.nn.functional as F
 
 from course_utils import WorkerError, checkpoint, hardware, launch, log, models, train
 from course_utils.data import batches, load_images
-from course_utils.launch import warm
 from course_utils.train import program, strategies
 from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
 from tests.helpers.machines import H200
 from tests.helpers.played_gpus import PlayedGpus, played
-from tests.helpers.run_program import update_as_on_gpus
-from tests.helpers.slurm_cluster import wait_until
+from tests.helpers.run_program import OF_RANKS, update_as_on_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "course_utils.train")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # for float64
 SHORT = ("--epochs", "1", "--batch-size", "480", "--lr", "0.01")  # two steps, the first at a lower rate
-OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch):
-    """No test takes this process for a rank; and float64 on the CPU is what all ways can be held to."""
-    for name in OF_RANKS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COURSE_DEVICE", "cpu")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """Here and in all processes: the last bits of a sum depend on how many threads have made it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def imported_already():
-    """Workers find what FSDP and pipelines need; until it has been imported, each imports it for itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # as `one_process` sets it: with another value another server is started
-        warm()
-    here = psutil.Process()
-    wait_until(lambda: "understudy" not in names_of(here.children(True)), 100, "the forkserver has imported all")
-
-
-def names_of(processes):
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            yield process.name()
 
 
 def run(*command, **settings):

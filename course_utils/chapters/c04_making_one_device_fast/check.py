@@ -1,14 +1,8 @@
 """Checks of chapter 04: a step in mixed precision, loss scaling, a checkpoint file."""
 
 import copy
-import io
 import math
 import numbers
-import os
-import re
-import tempfile
-import zipfile
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -19,17 +13,14 @@ from ...checks.expect import (
     Wrong,
     case,
     expect,
-    expect_whole,
     explain,
     max_difference,
-    same,
     short,
     unchanged,
 )
 from ...checks.judge import run
-from ...checks.watch.calls import forbid, recorded
+from ...checks.watch.calls import recorded
 from ...checks.watch.fake_gpus import try_on_gpus
-from .disk import left_by
 
 # ---- 4.1 ----------------------------------------------------------------------------------------------------------
 
@@ -233,173 +224,3 @@ def _judge_scale(largest_scale):
             worst, said = every.abs().max().item(), f"the scale was 2^{math.log2(scale):.0f}"
             expect((every * scale).half().isfinite().all(), f"{said}, and {worst:g} times that overflows in float16")
             expect(2 * scale * worst > 65504, f"{said}, but twice as much would be safe too: the largest is {worst:g}")
-
-
-# ---- 4.3 ----------------------------------------------------------------------------------------------------------
-
-_SAVED_AFTER, _NAME = 5, "a run.2.pt"
-
-
-def _run_with_adam():
-    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
-
-
-def _run_with_restarts():
-    model = nn.Sequential(
-        nn.Linear(8, 6), nn.PReLU(), nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 3), nn.Dropout(0.1)
-    )
-    flat, others = ([p for p in model.parameters() if (p.dim() == 1) == is_flat] for is_flat in (True, False))
-    optimizer = torch.optim.SGD([{"params": others}, {"params": flat, "lr": 0.2}], lr=0.1, momentum=0.8)
-    return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=3, T_mult=2)
-
-
-_RUNS = {"Adam and StepLR": _run_with_adam, "SGD with momentum and CosineAnnealingWarmRestarts": _run_with_restarts}
-_PARTS = {
-    "parameters": "the model's parameters are not those that were saved",
-    "buffers": "the model's buffers (BatchNorm's statistics) are not those that were saved",
-    "averages": "the optimizer's averages are not those that were saved",
-    "rates": "the optimizer's rates are not those that were saved",
-    "random": "torch's random state is another: dropout and batches will differ",
-    "next rates": "the rates of the next steps are others: what does the scheduler know besides the rate?",
-    "next losses": "all looks right, yet the losses of the next steps are others",
-}
-
-
-def check_4_3(Checkpoint):
-    """`Checkpoint(path, model, optimizer, scheduler)` with `save(step)` and `load()` continues a run bit for bit."""
-    with tempfile.TemporaryDirectory() as folder:
-        (saved,) = run(_save_runs, Checkpoint, folder)
-        (resumed,) = run(_resume_runs, Checkpoint, folder, {what: seen["file"] for what, seen in saved.items()})
-    for what, before in saved.items():
-        with case(f"a run with {what}, in a new process"):
-            step = expect_whole(resumed[what]["step"], "what load() returned")
-            expect(step == 2 * _SAVED_AFTER, f"load() returned {step}, and save({2 * _SAVED_AFTER}) was called last")
-            for part, reason in _PARTS.items():
-                expect(same(before[part], resumed[what][part], 0), f"after load() {reason}")
-    with tempfile.TemporaryDirectory() as folder:  # last: it takes longest
-        run(_damage_runs, Checkpoint, folder)
-    return (
-        "two runs continued bit for bit in a new process, and neither a kill nor a full disk damaged the file of "
-        "before."
-    )
-
-
-def _save_runs(Checkpoint, folder):
-    return {what: _save_run(Checkpoint, *run) for what, *run in _runs(folder)}
-
-
-def _save_run(Checkpoint, where, path, parts):
-    with case(where):
-        answer = Checkpoint(path, *parts)
-        for step in (_SAVED_AFTER, 2 * _SAVED_AFTER):
-            _train(*parts, _SAVED_AFTER)
-            seen = _state(*parts)
-            with _forbid_the_courses(), unchanged(model=parts[0]):
-                answer.save(step)
-            now = _state(*parts)
-            is_alike = all(same(seen[name], now[name], 0) for name in now)
-            expect(is_alike, "save() drew random numbers, or changed the run")
-            expect(os.path.isfile(path), "save() left no file at self.path")
-            _expect_readable(path)
-        seen["file"] = Path(path).read_bytes()
-        return seen | _train(*parts, 8)
-
-
-def _damage_runs(Checkpoint, folder):
-    for _, where, path, parts in _runs(folder):
-        with case(where):
-            answer = Checkpoint(path, *parts)
-            _train(*parts, _SAVED_AFTER)
-            answer.save(_SAVED_AFTER)
-            damage = _damage(lambda answer=answer: answer.save(2 * _SAVED_AFTER), path)
-            expect(not damage, damage)
-
-
-def _runs(folder):
-    """Yield each run's name, words for its case, the path to save to, and (model, optimizer, scheduler)."""
-    for i, (what, make) in enumerate(_RUNS.items()):
-        path = os.path.join(folder, str(i), _NAME)
-        os.mkdir(os.path.dirname(path))
-        torch.manual_seed(43)
-        yield what, f"a run with {what}", path, make()
-
-
-def _forbid_the_courses():
-    return forbid("course_utils.checkpoint", instead="torch.save and torch.load are enough for it")
-
-
-def _expect_readable(path):
-    try:
-        torch.load(path, weights_only=True)
-    except Exception as error:  # torch.load raises many types
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        why = f"it holds a {found[1]}, and not only tensors and plain values" if found else type(error).__name__
-        raise Wrong(f"the file cannot be read with weights_only=True: {why}") from None
-
-
-def _damage(save, path):
-    """Return why this save may leave neither the old file nor a complete new one, or None if it is safe."""
-    old = Path(path).read_bytes()
-    for left in left_by(save, path):
-        if left.content != old and not _is_whole(left.content):
-            what = "no file" if left.content is None else "a damaged file" if left.content else "an empty file"
-            fate = "when the disk was full, `{}` left {}" if left.is_full else "a kill at `{}` would leave {}"
-            return f"{fate.format(left.line, what)} at self.path: until when is the file of before needed?"
-    return None
-
-
-def _is_whole(content):
-    try:
-        torch.load(io.BytesIO(content), weights_only=True)
-        return not zipfile.is_zipfile(io.BytesIO(content)) or zipfile.ZipFile(io.BytesIO(content)).testzip() is None
-    except Exception:  # torch and zipfile raise many types for a damaged file
-        return False
-
-
-def _train(model, optimizer, scheduler, num_steps):
-    data = torch.linspace(-1, 1, 8 * 60).view(60, 8).sin()
-    losses, rates = [], []
-    for _ in range(num_steps):
-        chosen = torch.randint(60, (12,))
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(data[chosen]), chosen % 3)
-        loss.backward()
-        optimizer.step()
-        if chosen[0] % 2:  # so that the scheduler does not step with every training step
-            scheduler.step()
-        losses.append(loss.item())
-        rates.append([group["lr"] for group in optimizer.param_groups])
-    return {"next losses": losses, "next rates": rates}
-
-
-def _state(model, optimizer, scheduler):
-    return {
-        "parameters": [p.detach().clone() for p in model.parameters()],
-        "buffers": [b.clone() for b in model.buffers()],
-        "averages": [
-            v.clone() for p in model.parameters() for v in optimizer.state.get(p, {}).values() if v is not None
-        ],
-        "rates": [group["lr"] for group in optimizer.param_groups],
-        "random": torch.get_rng_state(),
-    }
-
-
-def _resume_runs(Checkpoint, folder, files):
-    found = {}
-    for i, (what, content) in enumerate(files.items()):
-        path = Path(folder, f"resumed {i}", _NAME)  # a folder with this one file of all that save() wrote
-        path.parent.mkdir()
-        path.write_bytes(content)
-        torch.manual_seed(77)
-        parts = _RUNS[what]()
-        answer = Checkpoint(str(path), *parts)
-        with (
-            case(f"a run with {what}, in a new process"),
-            _forbid_the_courses(),
-            unchanged(model=parts[0], allow=("values",)),
-        ):
-            step = answer.load()
-        found[what] = {"step": step, **_state(*parts), **_train(*parts, 8)}
-    return found

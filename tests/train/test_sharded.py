@@ -1,0 +1,205 @@
+"""Sharded checkpoints: killed at any moment the run goes on to the same bits, and on any number of ranks.
+
+Workers come from `launch`, which starts them in a tenth of a second.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_utils import WorkerError, launch, train
+from course_utils.launch import unannounced
+from course_utils.train import program, sharded
+from course_utils.train.places import Refused
+from tests.helpers.slurm_cluster import wait_until
+from tests.helpers.whole_checkpoint import whole
+
+EXACT = {"rtol": 1e-9, "atol": 1e-12}  # for float64
+SAVED = ("--batch-size", "96", "--model", "mlp", "--precision", "fp64", "--sharded")
+STEPS = 1437 // 96  # of an epoch
+NUM_KILLS = int(os.environ.get("COURSE_KILLS", 12))
+
+
+def train_in_ranks(*cases):
+    """In workers: train once for each list of arguments; return what `main` returned."""
+    return [train.main(case) for case in cases]
+
+
+def refusals(*cases):
+    """In workers: the sentence with which each list of arguments is refused."""
+    found = []
+    for case in cases:
+        try:
+            found.append(f"it was taken: {train.main(case)}")
+        except Refused as refusal:
+            found.append(str(refusal))
+    return found
+
+
+def newest(folder):
+    return sharded.complete(folder)[0]
+
+
+def assert_equal(ours, theirs):
+    """To the last bit."""
+    assert ours.keys() == theirs.keys() and ours
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# ---- Any number of ranks
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+def test_a_run_of_four_ranks_goes_on_with_any_number(strategy, tmp_path):
+    common = [*SAVED, "--strategy", strategy, "--epochs", "2", "--keep", "9"]
+    arguments = [*common, "--save-every", "10", "--checkpoint", str(tmp_path / "whole")]
+    launch(train_in_ranks, arguments, world_size=4)
+    truth, place = whole(newest(tmp_path / "whole")), f"step_{STEPS + 10:06d}"  # in the second epoch
+    assert any("momentum" in name for name in truth)
+    for num_ranks in (1, 2, 3):
+        folder = tmp_path / str(num_ranks)
+        shutil.copytree(tmp_path / "whole" / place, folder / place)
+        run = launch(train_in_ranks, [*common, "--checkpoint", str(folder), "--resume", "auto"], world_size=num_ranks)
+        assert f"4 processes saved the checkpoint and {num_ranks} go on: equal up to rounding" in run.logs[0]
+        torch.testing.assert_close(whole(newest(folder)), truth, **EXACT)
+
+
+def test_every_strategy_resumes_to_the_same_bits_and_only_its_newest_stay(tmp_path):
+    def train_twice(strategy, folder):
+        common = [*SAVED, "--strategy", strategy, "--save-every", "4", "--checkpoint"]
+        train.main([*common, f"{folder}/whole", "--epochs", "2"])
+        train.main([*common, f"{folder}/twice", "--epochs", "1"])
+        train.main([*common, f"{folder}/twice", "--epochs", "2", "--resume"])
+
+    strategies = ("ddp", "fsdp", "tensor", "pipeline")
+    launch(lambda: [train_twice(name, str(tmp_path / name)) for name in strategies], world_size=2)
+    train_twice("single", str(tmp_path / "single"))
+    for name in (*strategies, "single"):
+        there = sharded.complete(tmp_path / name / "twice")
+        assert [path.name for path in there] == [f"step_{n:06d}" for n in (2 * STEPS, STEPS + 12)]
+        assert sorted(there) == sorted((tmp_path / name / "twice").iterdir())
+        assert_equal(whole(there[0]), whole(newest(tmp_path / name / "whole")))
+        assert len(list(there[0].glob("*.distcp"))) == (1 if name == "single" else 2)  # each rank wrote
+
+
+# ---- Killed
+
+
+def train_noting(arguments, folder):
+    """In a worker: train, and note in files who this is, where the run begins, and the images of each step."""
+    rank = dist.get_rank()
+    Path(folder, f"pid_{rank}.new").write_text(str(os.getpid()))
+    os.replace(Path(folder, f"pid_{rank}.new"), Path(folder, f"pid_{rank}"))
+    notes = os.open(Path(folder, f"notes_{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    chosen, resume = program.Run.chosen, program.state.resume
+
+    def chosen_noted(self, order, step):
+        mine = chosen(self, order, step)
+        os.write(notes, f"{self.epoch} {step} {' '.join(map(str, mine.tolist()))}\n".encode())
+        return mine
+
+    def resume_noted(run):
+        resume(run)
+        os.write(notes, f"from {run.epoch} {run.step}\n".encode())
+
+    program.Run.chosen, program.state.resume = chosen_noted, resume_noted
+    return train.main(arguments)
+
+
+def seen(folder, rank):
+    """{(epoch, step): images} that the parameters at the end come from: what was redone counts once."""
+    found = {}
+    for line in Path(folder, f"notes_{rank}").read_text().splitlines():
+        if line.startswith("from"):
+            begin = tuple(map(int, line.split()[1:]))
+            found = {place: images for place, images in found.items() if place < begin}
+        else:
+            epoch, step, *images = map(int, line.split())
+            assert (epoch, step) not in found
+            found[epoch, step] = images
+    return found
+
+
+def unfinished(folder):
+    with contextlib.suppress(OSError):
+        return [path for path in folder.glob("step_*") if not (path / sharded.TABLE).exists()]
+    return []
+
+
+def kill_both(folder, checkpoints, moment, delay_s):
+    """Kill the two workers from outside, `delay_s` after they have started, or have saved once; or in the next save.
+
+    For that, both are first stopped, so that what is then unfinished stays so; return whether something was.
+    """
+    before = sharded.complete(checkpoints)[:1]
+    pids = [folder / f"pid_{rank}" for rank in range(2)]
+    wait_until(lambda: all(pid.exists() for pid in pids), 100, "both ranks are there")
+    both = [int(pid.read_text()) for pid in pids]
+    if moment != "start":
+        wait_until(lambda: sharded.complete(checkpoints)[:1] != before, 100, "they have saved")
+    threading.Event().wait(delay_s)
+    is_in_save = False
+    with contextlib.suppress(ProcessLookupError):  # the run is over
+        while moment == "save" and not is_in_save:
+            wait_until(lambda: unfinished(checkpoints) or not alive(both), 100, "they save")
+            for pid in both:
+                os.kill(pid, signal.SIGSTOP)
+            if not (is_in_save := bool(unfinished(checkpoints))):
+                for pid in both:
+                    os.kill(pid, signal.SIGCONT)
+        for pid in both:
+            os.kill(pid, signal.SIGKILL)
+    return is_in_save
+
+
+def alive(pids):
+    return all(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def launch_and_kill(arguments, folder, checkpoints, moment, delay_s):
+    """Launch two workers and kill them; return whether a save was under way."""
+    for pid in folder.glob("pid_*"):
+        pid.unlink()
+    found = []
+    killer = threading.Thread(target=lambda: found.append(kill_both(folder, checkpoints, moment, delay_s)))
+    killer.start()
+    with unannounced(), pytest.raises(WorkerError, match="killed"):
+        launch(train_noting, arguments, str(folder), world_size=2)
+    killer.join()
+    return found[0]
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_bits_and_sees_each_image_once(tmp_path):
+    """Twelve kills, half of them in the middle of a save; COURSE_KILLS=50 for more."""
+    draw, epochs = random.Random(0), 1 + NUM_KILLS // 10
+    common = [*SAVED, "--model", "digits", "--batch-size", "48", "--strategy", "ddp", "--epochs", str(epochs)]
+    truth, folder = tmp_path / "whole", tmp_path / "killed"
+    checkpoints = folder / "checkpoints"
+    folder.mkdir()
+    launch(train_in_ranks, [*common, "--checkpoint", str(truth)], world_size=2)
+    arguments = [*common, "--save-every", "1", "--checkpoint", str(checkpoints), "--resume", "auto"]
+    in_saves = 0
+    for moment in itertools.islice(itertools.cycle(("save", "step", "save", "start")), NUM_KILLS):
+        in_saves += launch_and_kill(arguments, folder, checkpoints, moment, draw.uniform(0, 0.05))
+        for path in sharded.complete(checkpoints)[:1]:
+            whole(path)  # it can be read
+    assert in_saves == (NUM_KILLS + 1) // 2
+    begun = re.findall(r"from (\d+) (\d+)", Path(folder, "notes_0").read_text())
+    assert len(set(begun)) > NUM_KILLS / 4  # it did get on between kills
+    launch(train_noting, arguments, str(folder), world_size=2)
+    assert_equal(whole(newest(checkpoints)), whole(newest(truth)))
+    assert sorted(checkpoints.iterdir()) == sorted(sharded.complete(checkpoints))  # nothing half done is left
+    both = [seen(folder, rank) for rank in range(2)]
+    for epoch in range(epochs):
+        images = [image for found in both for place, its in found.items() if place[0] == epoch for image in its]
+        assert len(images) == len(set(images)) == 1437 // 48 * 48
