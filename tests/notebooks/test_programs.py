@@ -1,6 +1,7 @@
 """The programs beside the chapters run as a reader would run them and mark every line that one device would not need.
 
-Torchrun itself starts ddp.py and elastic.py; `launch` makes its environment for the others.
+Torchrun itself starts elastic.py, whose lines are those of ddp.py and some; `launch` makes its environment for the
+others.
 """
 
 import difflib
@@ -47,17 +48,11 @@ def environment(**more):
     return env | {"OMP_NUM_THREADS": "1"} | more  # as torchrun sets it
 
 
-def run(*command):
-    done = subprocess.run([sys.executable, *command], env=environment(), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return re.findall(r"^epoch (\d+): loss (\S+)$", done.stdout, flags=re.MULTILINE)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """What ddp.py prints and saves on two processes."""
     file = tmp_path_factory.mktemp("ddp") / "both.pt"
-    return run(*TORCHRUN, str(PROGRAMS / "ddp.py"), str(file)), file
+    return run_forked(str(PROGRAMS / "ddp.py"), str(file), world_size=2), file
 
 
 def test_every_program_is_tried():
@@ -65,7 +60,7 @@ def test_every_program_is_tried():
 
 
 def run_forked(program, *arguments, world_size):
-    """As `run`, in workers that need not import torch first."""
+    """What a program prints in workers, which need not import torch first: (epoch, loss)s."""
     with unannounced():
         done = launch(run_program, program, arguments, world_size == 1, world_size=world_size, backend=None)
     return re.findall(r"^epoch (\d+): loss (\S+)$", "".join(done.logs), flags=re.MULTILINE)
