@@ -70,7 +70,7 @@ CELLS = {
             "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",
-        "full(7, quick=1)": "1", "[256, 512, 1024]": "[32]",
+        "full(7, quick=1)": "1", "full([256, 512, 1024], quick=[256])": "[32]",
         # which compares devices by a name that a simulated GPU's tensor does not have
         "from torch.utils.checkpoint import checkpoint as recompute": "recompute = lambda f, *x, use_reentrant: f(*x)",
         "make_batches(5)": "make_batches(1)", "world_sizes=(1, 2, 3, 4)": "world_sizes=(2, 4)",
