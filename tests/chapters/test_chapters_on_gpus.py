@@ -19,8 +19,7 @@ CELLS = {
         # nn.DataParallel copies in CUDA's C++
         "wrap(spy)", "library(x)", "device_zero.count", "device_zero.by_device", "device_zero.measured")),
     "06": ({
-        "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8", "rounds=15": "rounds=1",
-        "range(15)), key=pipeline.length)[7]": "range(3)), key=pipeline.length)[1]",
+        "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8",
         "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
     }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
     "07": ({
