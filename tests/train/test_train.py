@@ -19,21 +19,19 @@ import termios
 import traceback
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 import torch.nn.functional as F
 
 from course_utils import WorkerError, checkpoint, hardware, launch, log, models, train
 from course_utils.data import batches, load_images
-from course_utils.launch import warm
 from course_utils.train import program, strategies
 from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
 from tests.helpers.machines import H200
 from tests.helpers.played_gpus import PlayedGpus, played
 from tests.helpers.run_program import update_as_on_gpus
-from tests.helpers.slurm_cluster import wait_until
+from tools.answers import wait_until_warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "course_utils.train")
@@ -66,17 +64,7 @@ def one_thread(monkeypatch):
 @pytest.fixture(autouse=True, scope="module")
 def imported_already():
     """Workers find what FSDP and pipelines need; until it has been imported, each imports it for itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # as `one_process` sets it: with another value another server is started
-        warm()
-    here = psutil.Process()
-    wait_until(lambda: "understudy" not in names_of(here.children(True)), 100, "the forkserver has imported all")
-
-
-def names_of(processes):
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            yield process.name()
+    wait_until_warm()
 
 
 def run(*command, **settings):
