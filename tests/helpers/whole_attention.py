@@ -47,8 +47,8 @@ def equal_in_all_cases(attend, kinds):
     """Return the number of cases in which this rank's part of output and gradients is that of one process.
 
     `attend(q, k, v, positions=…, causal=…, lengths=…)` is tried on both orders, on lengths that ranks divide or not and
-    one that leaves a rank of four without tokens, causal or not, and on all `kinds`, (heads, heads of keys, "", "padded"
-    or "float32").
+    one that leaves a rank of four without tokens, causal or not, and on all `kinds`, (heads, heads of keys, "",
+    "padded" or "float32").
     """
     N, me, count = dist.get_world_size(), dist.get_rank(), 0
     for order, s, causal, (heads, kv_heads, how) in itertools.product(
