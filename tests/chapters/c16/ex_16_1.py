@@ -33,6 +33,11 @@
 def attend_in_blocks(q, k, v, block_size):
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return scores.softmax(-1) @ v, scores.logsumexp(-1)
+# %% wrong (keeps all blocks): which scores are needed once their block is done?
+def attend_in_blocks(q, k, v, block_size):
+    blocks = [q @ keys.mT / math.sqrt(q.shape[-1]) for keys in k.split(block_size, 2)]
+    lse = torch.stack([x.logsumexp(-1) for x in blocks]).logsumexp(0)
+    return sum((x - lse.unsqueeze(-1)).exp() @ values for x, values in zip(blocks, v.split(block_size, 2))), lse
 # %% wrong (takes the last block alone): it is the last block's own
 def attend_in_blocks(q, k, v, block_size):
     for keys, values in zip(k.split(block_size, 2), v.split(block_size, 2)):
