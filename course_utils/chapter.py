@@ -1,6 +1,7 @@
 """What the setup cell of every chapter calls."""
 
 import os
+import warnings
 
 from . import hardware
 from .launch import warm
@@ -14,6 +15,8 @@ def describe(full=False):
     """
     # or torch's profiler tells of a missing GPU in every cell that uses it
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    # or a product that begins a GPU's backward pass tells of a context, which it then makes; workers take this over
+    warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
     warm()
     print(hardware.describe(full))
     hardware.full_precision()

@@ -7,6 +7,8 @@ import psutil
 from . import nvml
 from .host import cpu_name, memory_bytes, num_cores
 
+_ON_THE_CPU = "on the CPU: 4 workers need a GPU each"  # where a chapter calls `cpu_unless_gpus`
+
 
 def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str, four_note: str) -> list[str]:
     """The machine in rows, then what each chapter shows on it.
@@ -102,18 +104,27 @@ def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[st
     if 0 < num_gpus < 4:
         part_three = [
             ("III", "08, 09", four_note),
-            ("", "10, 12", "on the CPU: their 4 workers need a GPU each"),
+            ("", "10, 12", _ON_THE_CPU),
             ("", "11", default_note),
+        ]
+        rest = [
+            ("IV", "13", f"{_ON_THE_CPU}; groups of processes stand for machines"),
+            ("", "14, 15", "groups of processes stand for machines"),
+            ("V", "16, 17", _ON_THE_CPU),
+            ("", "19", "arithmetic, and steps of two workers on the CPU"),
         ]
     else:
         part_three = [("III", "08–12", default_note)]
+        rest = [
+            ("IV", "13–15", "groups of processes stand for machines"),
+            ("V", "16, 17", default_note),
+            ("", "19", "arithmetic, and steps of two workers"),
+        ]
     return [
         *one,
         *several,
         *part_three,
-        ("IV", "13–15", "groups of processes stand for machines"),
-        ("V", "16, 17", four_note if 0 < num_gpus < 4 else default_note),
-        ("", "19", "arithmetic, and steps of two workers"),
+        *rest,
     ]
 
 

@@ -6,6 +6,7 @@ numbers are real, and are compared with the CPU's where the chapter compares the
 
 import ast
 import functools
+import re
 
 import pytest
 import torch
@@ -91,7 +92,7 @@ assert [each["device"] for each in on_gpus(where_am_i, world_size=2)] == ["cuda:
 """),
     "08": ("TOLERANCES MIB WORLD_SIZE", """
 LENGTHS = (5,)
-ways = all_reduce_through_0, all_reduce_tree, all_reduce_doubling
+ways = all_reduce_through_0, all_reduce_tree, all_reduce_doubling, all_reduce_halving
 on_gpus(lambda: [compare(way) for way in ways], world_size=3)
 for backend in ("nccl", "gloo") if own(2) else ("gloo",):
     on_gpus(sweep.time_ways, backend, make_step, [1, 4096], 1, 1, world_size=2)
@@ -104,7 +105,7 @@ for cap in (0.1,):
 with tempfile.TemporaryDirectory() as folder:
     path = str(Path(folder) / "digits.pt")
     on_gpus(train_digits, digits.images[:64], digits.labels[:64], num_epochs=1, path=path, world_size=2)
-assert set(on_gpus(use_one_layer, True, world_size=2)) == {"two steps went through"}
+assert set(on_gpus(use_one_layer, find_unused_parameters=True, world_size=2)) == {"two steps went through"}
 SIZES, BATCH, BLOCK = (1, 2), 8, 2
 cases = [("no DDP", 1), ("strong", 1), ("weak", 2)]
 assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [6, 6, 6]
@@ -398,7 +399,19 @@ def test_large_batches_are_timed_where_they_fit(free_gib, size):
         assert names_of("04", "device ON_GPU roomy FORMAT_SIZE BATCH_SIZE")["FORMAT_SIZE"] == size
 
 
-@pytest.mark.parametrize("chapter", ["10", "12", "13"])
+ON_THE_CPU = ["10", "12", "13", "16", "17", "19"]  # unless each of four workers has a GPU
+
+
+def test_all_chapters_that_compute_on_the_cpu_are_tested_and_described():
+    paths = notebooks.notebook_paths()
+    asking = [path.stem[:2] for path in paths if "hardware.cpu_unless_gpus(" in path.read_text()]
+    assert asking == ON_THE_CPU
+    with PlayedGpus(1):
+        rows = [line for line in hardware.describe(full=True).splitlines() if "on the CPU" in line]
+    assert re.findall(r"\b\d\d\b", " ".join(row.partition("on the CPU")[0] for row in rows)) == ON_THE_CPU
+
+
+@pytest.mark.parametrize("chapter", ON_THE_CPU)
 def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys):
     """The launcher's line names the device that four workers use: theirs, or the CPU, never GPUs that are idle."""
     monkeypatch.setenv("COURSE_DEVICE", "")  # so that what the cell sets is undone

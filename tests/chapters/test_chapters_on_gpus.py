@@ -35,7 +35,7 @@ CELLS = {
         "for name, way in WAYS.items():\n    steps, share, busiest": "for name, way in ():\n    steps, share, busiest",
     }, ("figures.hops", "figures.tree(8", "draw(\n    broadcast", "draw(all_reduce, reduce_scatter", "debug=True",
         "step_slider", "plots.holdings", "join_by_hand", "swap()", "pass_along()", "prove_equal(all_reduce_t",
-        "prove_equal(all_reduce_doubling)", "time_gradients")),
+        "prove_equal(all_reduce_doubling)", "prove_equal(all_reduce_halving)", "time_gradients")),
     "09": ({
         "rounds=30": "rounds=1", "(1, 2, 4, 8)": "(1, 2)", "BATCH = 64  #": "BATCH = 4  #",
         "BLOCK = 10 if": "BLOCK = 1 if",
@@ -65,7 +65,7 @@ CELLS = {
     }, ("figures.stages_and_shards", "count_block(b", "clocks.compare", "send_to_a_late_receiver",
         "net = launch(train_whole", "four_stages", "num_layers, t, p", "fail_in_the_middle")),
     "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
-           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "since_kill", "wait_alone", "essential(", "slurm.Job",
+           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "restart_s =", "wait_alone", "essential(", "slurm.Job",
             "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",

@@ -1,5 +1,6 @@
 """What `python -m tools.solved` must refuse, on chapters of a few cells; `make test` runs it on the real ones."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import sys
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from course_utils import hardware
+from tests.helpers.played_gpus import PlayedGpus
 from tools import notebooks, solved
 
 # A check with one fault or none.
@@ -67,6 +70,11 @@ CLAIMS = [
     "from course_utils.measure.claims import claim\nclaim('they are equal', False, exact=True)",
     "claim('it is faster', False)",
 ]
+# A launcher's line, as another machine printed it.
+ELSEWHERE = (
+    "# NBVAL_CHECK_OUTPUT\nprint('2 workers on the CPU with gloo, one core each')\nprint(1)", False, None,
+    "4 workers that can use one GPU each, with NCCL for GPU tensors\n1\n",
+)  # fmt: skip
 USES = ["try:\n    found = answer_0()\nexcept NotImplementedError:\n    found = 0", "later = found"]
 
 
@@ -80,9 +88,10 @@ def write_chapter(folder, number, faults=("none",), cells=(), solutions=None):
             new_code_cell(f'{head}raise NotImplementedError\n\n\ncheck("3.{k + 1}", answer_{k}, "{fault}")')
         )
         answers.append(f"{head}return {2 if fault == 'wrong answer' else 1}\n")
-    for source, tagged, ename in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in cells):
+    for source, tagged, ename, *said in (cell if isinstance(cell, tuple) else (cell, False, None) for cell in cells):
         tags = {"tags": [notebooks.FAILS_ON_PURPOSE]} if tagged else {}
         outputs = [new_output("error", ename=ename, evalue="", traceback=[])] if ename else []
+        outputs += [new_output("stream", name="stdout", text=text) for text in said]
         nb.cells.append(new_code_cell(source, metadata=tags, execution_count=1, outputs=outputs))
     path = folder / "notebooks" / f"{number:02d}_sample.ipynb"
     notebooks.solutions_path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +120,7 @@ def run_solved(folder):
 
 def test_each_fault_is_refused_and_nothing_else(tmp_path):
     """In one run: starting it costs more than a chapter."""
-    write_chapter(tmp_path, 0, cells=[*LEAVES, *USES])
+    write_chapter(tmp_path, 0, cells=[*LEAVES, *USES, ELSEWHERE])
     write_chapter(tmp_path, 1, FAULTS, CELLS)
     write_chapter(tmp_path, 2, cells=["import os; os._exit(3)", "x = 1"])
     write_chapter(tmp_path, 3, cells=["time.sleep(60)", "x = 1"])
@@ -141,3 +150,12 @@ def test_solutions_that_do_not_fit_are_refused(tmp_path, monkeypatch, solutions,
     monkeypatch.setattr(solved, "FOLDER", tmp_path / "solved")
     with pytest.raises(ValueError, match=reason):
         solved.write_solved([write_chapter(tmp_path, 3, solutions=solutions)])
+
+
+def test_the_lines_about_where_workers_run_are_not_compared():
+    notes = ["2 nodes on this machine, a torchrun agent each; 4 workers on the CPU with gloo"]
+    for num_gpus in (0, 1, 2, 4):
+        with PlayedGpus(num_gpus) if num_gpus else contextlib.nullcontext():
+            notes += [hardware.choose_backend(n, backend).note for n in (1, 2, 4) for backend in ("auto", "gloo", None)]
+    kept = "two workers: 3.1 ms\n4 workers, which share a sum: 10\n"
+    assert re.sub(solved.NOTE, "", "\n".join(notes) + "\n" + kept) == kept

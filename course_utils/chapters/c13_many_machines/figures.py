@@ -1,6 +1,6 @@
 """Figures of nodes and process groups: which messages stay inside a node, and which leave it."""
 
-from ...plots.style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, MARKERS, STYLE, new_figure, pale, show
 
 _NEAR, _FAR = COLOURS[0], COLOURS[1]  # inside a node, between nodes
 
@@ -75,3 +75,29 @@ def _draw_hop(axes, src, dst, leaves):
     }
     look |= {"connectionstyle": f"arc3,rad={bend}", "shrinkA": 8, "shrinkB": 8}
     axes.annotate("", (to_column, 1.25 * to_node), (column, 1.25 * node), arrowprops=look, zorder=3)
+
+
+def restart(steps, phases, alt, placement):
+    """Draw [(seconds since a kill, step)] and, shaded, the phases of the restart, {phase: seconds at its end}."""
+    with new_figure(
+        "seconds since the kill",
+        "step",
+        "Two agents with a worker each, one of which is killed at 0",
+        3.2,
+        "",
+        placement,
+    ) as (figure, axes):
+        begin = 0.0
+        for i, (phase, end) in enumerate(phases.items()):
+            axes.axvspan(begin, end, color=pale(COLOURS[i % 2]), zorder=0, linewidth=0)
+            axes.annotate(
+                f"{phase} {end - begin:.2f} s", ((begin + end) / 2, 0.97), xycoords=("data", "axes fraction"),
+                ha="center", va="top", fontsize=7.5, rotation=90,
+            )  # fmt: skip
+            begin = end
+        for sign, marker in ((-1, MARKERS[0]), (1, MARKERS[1])):  # no line across the outage
+            points = [(when, step) for when, step in steps if sign * when >= 0 or sign < 0 and when == 0]
+            if points:
+                axes.plot(*zip(*points), marker=marker, color=COLOURS[2 if sign < 0 else 3])
+        axes.set_ylim(bottom=0)
+        show(figure, alt)

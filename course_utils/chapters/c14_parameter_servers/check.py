@@ -1,4 +1,4 @@
-"""Checks of chapter 14: a worker with several servers, the rule of bounded delay, bytes into the busiest process."""
+"""Checks of chapter 14: a worker with several servers, bounded delay, bytes into the busiest process, an outer step."""
 
 import random
 import time
@@ -262,3 +262,111 @@ def _deal(key_bytes, num_servers):
     for num_bytes in key_bytes:
         held[held.index(min(held))] += num_bytes
     return held
+
+
+# ---- 14.4 ---------------------------------------------------------------------------------------------------------
+
+_RANKS, _MEETINGS, _LOCAL_STEPS = 3, 3, 2
+
+
+def check_14_4(outer_step):
+    """`outer_step(model, anchor, outer)` is an outer step of DiLoCo, after local steps on each rank."""
+    for name, options in {
+        "an outer rate of 1 without momentum": {"lr": 1.0},
+        "a rate of 0.7 with Nesterov momentum": {"lr": 0.7, "momentum": 0.9, "nesterov": True},
+    }.items():
+        with case(name):
+            _judge_outer(run(_meet, outer_step, options, world_size=_RANKS), options)
+    return (
+        f"{_RANKS} ranks met {_MEETINGS} times: anchors and models are those of one process, by two outer optimizers."
+    )
+
+
+def _judge_outer(found, options):
+    truth = _meet_alone(options)
+    for rank, (anchors, num_bytes) in enumerate(found):
+        explain(anchors, truth, {
+            "the gradient leads away from where the ranks have gone; which sign has it?": _meet_alone(options, sign=-1),
+            "is the sum over ranks divided by their number?": _meet_alone(options, num=1),
+            "the gradient of the last meeting is still in it": _meet_alone(options, accumulates=True),
+            "that is the mean itself: who takes a step with `outer`?": _meet_alone({"lr": 1.0}),
+            "its momentum is lost between the meetings": _meet_alone(options, forgets=True),
+            "this rank moved by what it alone had moved": _meet_alone(options, only=rank),
+            "the anchor has not moved at all": [p.detach() for p in _small_model().parameters()],
+        }, said=f"on rank {rank} the anchor does not hold the outer optimizer's values",
+            otherwise="which gradient has it, and who takes the step?")  # fmt: skip
+        most = _MEETINGS * sum(p.nbytes for p in _small_model().parameters())
+        expect(
+            num_bytes <= 2 * most,
+            f"rank {rank} sent {num_bytes:,} bytes in {_MEETINGS} meetings, and its parameters have "
+            f"{most // _MEETINGS:,}: each is to be all-reduced once",
+        )
+
+
+def _small_model():
+    torch.manual_seed(144)
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+
+
+def _local_steps(model, inner, rank, meeting):
+    generator = torch.Generator().manual_seed(10 * rank + meeting)
+    for _ in range(_LOCAL_STEPS):
+        x = torch.randn(7, 5, generator=generator, dtype=torch.float64)
+        inner.zero_grad()
+        model(x).square().mean().backward()
+        inner.step()
+
+
+def _meet(outer_step, options):
+    model, rank, num_bytes = _small_model(), dist.get_rank(), 0
+    own = list(model.parameters())
+    anchor = [p.detach().clone() for p in own]
+    inner, outer = torch.optim.AdamW(own, lr=0.05), torch.optim.SGD(anchor, **options)
+    given = list(anchor)
+    for meeting in range(_MEETINGS):
+        _local_steps(model, inner, rank, meeting)
+        before = [state["step"].item() for state in inner.state.values()]
+        with messages.Traffic() as traffic:
+            outer_step(model, anchor, outer)
+        num_bytes += traffic.sent_bytes + sum(size for _, size in traffic.collectives)
+        now = list(model.parameters())
+        expect(
+            len(now) == len(own) and all(a is b for a, b in zip(now, own)),
+            "the model has other parameters now, which its inner optimizer does not know: fill the old ones",
+        )
+        expect(
+            len(anchor) == len(given) and all(a is b for a, b in zip(anchor, given)),
+            "`anchor` holds other tensors now, which `outer` does not know: copy values into the old ones",
+        )
+        expect(
+            before == [state["step"].item() for state in inner.state.values()],
+            "the inner optimizer took a step, too: only `outer` takes one at a meeting",
+        )
+        expect(
+            all(torch.equal(p, start) for p, start in zip(now, anchor)),
+            "after a meeting the model's own parameters do not hold the anchor's values",
+        )
+    return [start.detach().clone() for start in anchor], num_bytes
+
+
+def _meet_alone(options, sign=1, num=_RANKS, accumulates=False, forgets=False, only=None):
+    """Return the anchor after all meetings, correctly or with a mistake; `num` divides the sum over ranks."""
+    models = [_small_model() for _ in range(_RANKS)]
+    inner = [torch.optim.AdamW(model.parameters(), lr=0.05) for model in models]
+    anchor = [p.detach().clone() for p in models[0].parameters()]
+    outer = torch.optim.SGD(anchor, **options)
+    for meeting in range(_MEETINGS):
+        for rank, model in enumerate(models):
+            _local_steps(model, inner[rank], rank, meeting)
+        for start, *theirs in zip(anchor, *(model.parameters() for model in models)):
+            mean = sum(p.detach() for p in theirs) / num if only is None else theirs[only].detach()
+            gradient = sign * (start.detach() - mean)
+            start.grad = gradient + start.grad if accumulates and start.grad is not None else gradient
+        if forgets:
+            outer.state.clear()
+        outer.step()
+        with torch.no_grad():
+            for model in models:
+                for p, start in zip(model.parameters(), anchor):
+                    p.copy_(start)
+    return anchor
