@@ -38,7 +38,7 @@ doctor: install ## check this machine before class
 	@$(python) -m course_utils.doctor $(ARGS)
 
 student: install ## write the course without answers, outputs and history into a new folder: make student DIR=../handed_out
-	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)")
+	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)") $(ARGS)
 
 site: install ## render the course with its outputs to pages in build/site; needs no network, but for its page that plans a job
 	@$(python) -m tools.site
@@ -74,7 +74,7 @@ bench: install ## measure launch against spawn, torchrun and loky, and the ring 
 
 # Of torch's builds for older CUDA versions, torch's own index knows what else they need, and names exact versions of it.
 lock: install ## make requirements/*.lock again, from the ranges in pyproject.toml and requirements/*.in
-	@build/uv/bin/uv pip compile pyproject.toml --extra test --extra site --universal --upgrade --quiet \
+	@build/uv/bin/uv pip compile pyproject.toml --extra lab --extra test --extra site --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements/course.lock
 	@build/uv/bin/uv pip compile requirements/elsewhere.in --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements/elsewhere.lock

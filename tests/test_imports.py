@@ -15,9 +15,10 @@ PACKAGE = ROOT / "course_utils"
 
 # What each idea of the package imports of the others, and no more. Its row names only ideas from the rows above it.
 MAY_IMPORT = {
+    "extras": set(),
     "hardware": set(),
     "notebook": set(),
-    "data": set(),
+    "data": {"extras"},
     "models": set(),
     "measure": {"hardware"},
     "parallel": {"hardware"},
@@ -28,16 +29,16 @@ MAY_IMPORT = {
     "slurm": set(),
     "planner": set(),
     "whole_files": set(),
-    "predictions": {"notebook", "whole_files"},
-    "plots": {"hardware", "notebook"},
-    "launch": {"cells", "hardware", "notebook", "plots", "processes", "slurm"},
-    "kernels": {"cells", "hardware", "launch", "processes"},
+    "predictions": {"extras", "notebook", "whole_files"},
+    "plots": {"extras", "hardware", "notebook"},
+    "launch": {"cells", "extras", "hardware", "notebook", "plots", "processes", "slurm"},
+    "kernels": {"cells", "extras", "hardware", "launch", "processes"},
     "chapter": {"hardware", "launch"},
     "frameworks": {"hardware", "launch", "recorded"},
     "train": {"checkpoint", "data", "hardware", "launch", "models", "processes"},
     "doctor": {"data", "hardware", "launch", "processes"},
     "checks": {"cells", "kernels", "launch", "parallel"},
-    "grade": {"checks", "hardware", "launch", "processes"},
+    "grade": {"checks", "extras", "hardware", "launch", "processes"},
     "chapters": {
         "cells",
         "checkpoint",

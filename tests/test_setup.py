@@ -15,7 +15,8 @@ from course_utils.hardware import builds
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-RANGES = [Requirement(line) for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
+EXTRAS = PROJECT["optional-dependencies"]
+RANGES = [Requirement(line) for line in PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["test"]]
 LOCK_TEXT = (ROOT / "requirements" / "course.lock").read_text()
 LOCK = [Requirement(line.partition("#")[0]) for line in LOCK_TEXT.splitlines() if not line.lstrip().startswith("#")]
 
@@ -55,6 +56,13 @@ def test_installed_packages_are_all_locked():
     assert len({name for name, _ in seen}) > len(RANGES)
 
 
+def test_the_version_is_named_alike():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    latest = re.search(r"^## (\d[\d.]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert PROJECT["version"] == citation["version"] == latest
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # what its schema requires
+
+
 def test_lock_names_no_address_and_no_linux_package_for_all():
     assert not re.search(r"://|--|\s@\s|/simple", LOCK_TEXT)
     of_linux = [pin for pin in LOCK if re.match("nvidia-(?!ml-py)|cuda-|triton", pin.name)]
@@ -83,4 +91,4 @@ def test_conda_installs_the_same():
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     python, pip, packages = environment["dependencies"]
     assert python.startswith("python" + PROJECT["requires-python"]) and pip == "pip"
-    assert packages == {"pip": ["-r requirements/course.lock", "-e .[test]"]}
+    assert packages == {"pip": ["-r requirements/course.lock", "-e .[lab,test]"]}

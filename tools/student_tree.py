@@ -1,6 +1,8 @@
 """Write the course as students get it, without solutions, answers, outputs and history: make student DIR=….
 
-python -m tools.student_tree DIR [--colab ADDRESS]
+python -m tools.student_tree DIR [--colab ADDRESS] [--without-agents]
+
+AGENTS.md, which most programming assistants read, asks them to teach and not to solve.
 """
 
 import argparse
@@ -17,7 +19,8 @@ from tools.lab import working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
 # Not handed out: solutions, tests (which hold right and wrong answers), and internal files.
-LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github"}
+FOR_ASSISTANTS = "tools/for_assistants.md"  # becomes AGENTS.md
+LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github", FOR_ASSISTANTS}
 COLAB = """# On Colab each notebook has a machine of its own: fetch the course there and install it, once.
 import os
 import subprocess
@@ -26,7 +29,7 @@ import sys
 if not os.path.exists("../course_utils"):
     if not os.path.exists("course"):
         subprocess.run(["git", "clone", "--quiet", "--depth=1", {address!r}, "course"], check=True)
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", "./course"], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", "./course[lab]"], check=True)
     os.chdir("course/notebooks")
     sys.path.insert(0, os.path.abspath(".."))
 """
@@ -38,18 +41,21 @@ def main(argv=None):
     parser.add_argument(
         "--colab", metavar="ADDRESS", help="begin each notebook with a cell that clones ADDRESS on Colab"
     )
+    parser.add_argument(
+        "--without-agents", action="store_true", help="no AGENTS.md, which asks programming assistants not to solve"
+    )
     options = parser.parse_args(argv)
     if not options.folder:
         sys.exit("student: name the folder to write: make student DIR=../handed_out")
     folder = Path(options.folder).expanduser().absolute()
     try:
-        count = write(folder, options.colab)
+        count = write(folder, options.colab, not options.without_agents)
     except (OSError, ValueError) as error:
         sys.exit(f"student: {error}")
     print(f"{count} files are in {folder}: notebooks without outputs, no solutions, no tests, no history.")
 
 
-def write(folder, colab=None):
+def write(folder, colab=None, with_agents=True):
     """Write the tree, return the number of files; raises ValueError for a folder that is not empty or in the course."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty, and nothing is written over: name a new folder")
@@ -66,7 +72,9 @@ def write(folder, colab=None):
             target.write_text(for_colab(text, colab) if colab else text, encoding="utf-8")
         else:
             shutil.copy2(ROOT / name, target)
-    return len(files)
+    if with_agents:
+        shutil.copy2(ROOT / FOR_ASSISTANTS, folder / "AGENTS.md")
+    return len(files) + with_agents
 
 
 def for_colab(text, address):

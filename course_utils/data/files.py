@@ -21,11 +21,14 @@ from pathlib import Path
 
 import torch
 
+from ..extras import require
+
 DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
-DATA = Path(__file__).resolve().parents[2] / "data"
+_INSTALLED = Path(__file__).resolve().parents[1] / "bundled"  # in a wheel: setup.py puts it there
+DATA = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).resolve().parents[2] / "data"
 _DOWNLOADS, _SAID = DATA / "downloads", "data/downloads"
 _LECTURERS = []
-if not os.access(DATA, os.W_OK):  # another user's checkout: its data sets are readable
+if DATA == _INSTALLED or not os.access(DATA, os.W_OK):  # another user's checkout: its data sets are readable
     with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
         _OWN = Path("~/.cache/course_utils/downloads").expanduser()
         _LECTURERS, _SAID, _DOWNLOADS = [_DOWNLOADS], "~/.cache/course_utils/downloads", _OWN
@@ -55,6 +58,7 @@ def load_half(name: str, train: bool) -> tuple[torch.Tensor, torch.Tensor] | Non
 
     Raises RuntimeError, naming the file, if a file is damaged.
     """
+    require("data sets other than the digits", "torchvision")
     _remove_leftovers()
     read = _read_cifar10 if name == "cifar10" else _read_idx_pair
     places = folders()

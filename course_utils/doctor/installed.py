@@ -103,7 +103,9 @@ def _version_file(package):
 
 def data():
     """Check the bundled digits, which every chapter that trains needs, and the folder that COURSE_DATA names."""
-    digits = ROOT / "data" / "digits.npz"
+    from ..data import files
+
+    digits = files.DATA / "digits.npz"
     if not digits.is_file() or digits.stat().st_size < 10_000:
         yield Line(
             "data",
@@ -112,8 +114,6 @@ def data():
             "run `git checkout data/digits.npz` in the course's checkout",
         )
         return
-    from ..data import files
-
     try:
         folders = files.folders()
         found = [name for name in files.DATA_SETS if any(files.is_there(name, folder) for folder in folders)]
@@ -175,8 +175,9 @@ def _installed():
 
 def _direct():
     """Return the names of the course's own dependencies."""
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    return {_normal(re.match("[A-Za-z0-9._-]+", line)[0]) for line in asked}
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = asked["dependencies"] + asked["optional-dependencies"]["lab"]
+    return {_normal(re.match("[A-Za-z0-9._-]+", line)[0]) for line in lines}
 
 
 def _normal(name):

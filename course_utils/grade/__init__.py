@@ -11,8 +11,12 @@
 
 A student's code runs as the lecturer's user, and in one process with the check that judges it. It cannot change a
 verdict by accident or by the usual attempts: defining its own `check`, patching modules in a cell or in the answer,
-printing "passed", ending the process, searching for solutions or the marker's objects nearby. A student who has studied
-this code can change one: code can reach all memory of its process and all files that the lecturer may read, including
-this checkout and its solutions. A container without the solutions hides the files. Nothing protects the check from the
-answer; for that, read what the student wrote.
+printing "passed", ending the process, searching for solutions or the marker's objects nearby. Where Linux allows it,
+the code has no network, sees neither solutions nor what others have handed in, and can write nothing that stays; else
+that takes a container. A student who has studied this code can change a verdict all the same: code can reach all memory
+of its process, so nothing protects the check from the answer. For that, read what the student wrote.
 """
+
+from ..extras import require
+
+require("marks", "IPython", "nbformat")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..hardware import num_cores
 from ..processes import linux
-from . import inbox, marking, report, submissions
+from . import inbox, isolation, marking, report, submissions
 from .process import Stopped
 
 
@@ -40,7 +40,12 @@ def main(argv=None):
         if path := getattr(options, kind):
             files[kind] = _open_new(path, parser)
     for _, path, why in (each for each in found if not each[0]):
-        print(f"{path}: not looked at, {why}")
+        print(f"{inbox.legible(str(path))}: not looked at, {why}")
+    named = [path for path in (*options.submissions, options.csv, options.json) if path is not None]
+    options.hidden = [*named, *(path for _, path, _ in found if not os.path.islink(path))]
+    if not isolation.can_leave_files():
+        why = "this system hides no files from students' code: mark in a container, as docs/lecturers.md says"
+        print(f"grade: {why}", file=sys.stderr)
     is_interrupted, marked = mark_all([each for each in found if each[0]], options, files.get("csv"))
     if "json" in files:
         files["json"].write(report.as_json(marked))
@@ -140,7 +145,7 @@ def mark_one(path, why, options, stop):
     if why:
         return why
     try:
-        return marking.mark(path, options.chapter, options.limit, not options.network, stop)
+        return marking.mark(path, options.chapter, options.limit, not options.network, stop, options.hidden)
     except submissions.Unreadable as error:
         return str(error)
     except Stopped:

@@ -12,7 +12,8 @@ def find(paths):
     """Return [(name, path, why it is skipped, "" for a notebook)] of all files at `paths` and in folders there.
 
     Names are unique: if two files would have the same name, all are named by their paths. Hidden files in a folder,
-    which an operating system or editor makes, have the name "".
+    which an operating system or editor makes, have the name "". In names, characters that are not printed, such as line
+    breaks and marks for writing from right to left, and bytes that are no UTF-8 are written as \\n or \\u202e.
 
     Raises FileNotFoundError for a path that does not exist, or a folder without notebooks.
     """
@@ -30,7 +31,7 @@ def find(paths):
             found.setdefault(os.path.abspath(file), (path, file, why))
     seen = [each for each in found.values() if not _is_hidden(each[0], each[1])]
     for naming in (_inside, lambda _, file: _stem(file), lambda _, file: file.as_posix()):
-        names = [naming(folder, file) for folder, file, _ in seen]
+        names = [legible(naming(folder, file)) for folder, file, _ in seen]
         if len(set(names)) == len(names):
             break
     hidden = [("", file, "is hidden") for folder, file, _ in found.values() if _is_hidden(folder, file)]
@@ -44,18 +45,29 @@ def _files_in(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in sorted(files + links):
             path = Path(place) / name
-            yield path, "is a link to a folder, which is not followed" if name in links else _why_not(path)
+            is_folder = name in links
+            yield path, "is a link to a folder, which is not followed" if is_folder else _why_not(path, is_inside=True)
     for error in unreadable:
         yield Path(error.filename), f"is a folder that cannot be read ({error.strerror})"
 
 
-def _why_not(path, is_named=False):
-    """Return why a file is skipped, or "" if it may be a notebook. Opens only plain files."""
+def legible(text):
+    """Return `text` with an escape for each character that is not printed, so that a line shows all of it."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _why_not(path, is_named=False, is_inside=False):
+    """Return why a file is skipped, or "" if it may be a notebook. Opens only plain files.
+
+    A link inside a submitted folder may lead to another's submission, or to a file of the lecturer's.
+    """
     try:
         status = path.stat()
     except OSError as error:
         broken = path.is_symlink() and isinstance(error, FileNotFoundError)
         return "is a link to a file that is not there" if broken else f"cannot be read ({error.strerror})"
+    if is_inside and path.is_symlink():
+        return "is a link, which is not followed: put a copy in its place"
     if not stat.S_ISREG(status.st_mode):
         return "is no plain file but a pipe, socket or device"
     suffix = path.suffix.lower()

@@ -67,13 +67,15 @@ def messages(task):
     """Yield the messages about a notebook: that it is unreadable, or one before and one after each exercise."""
     chapters = {number: submissions.Chapter(**chapter) for number, chapter in task["chapters"].items()}
     try:
-        submission = submissions.read(Path(os.fsdecode(bytes.fromhex(task["path"]))), chapters, task["chapter"])
+        submission = submissions.read(Path(_path(task["path"])), chapters, task["chapter"])
     except submissions.Unreadable as error:
         yield {"unreadable": str(error)}
         return
     chapter = submission.chapter
     located = {number: submissions.cell_of(number, chapter, submission.sources) for number in chapter.stubs}
     has_network = not (task["offline"] and isolation.leave_network())
+    if task["writable"]:
+        isolation.leave_files(*(list(map(_path, task[kind])) for kind in ("hidden", "writable")))
     warm()  # as a chapter's first cell does
     full_precision()
     # Longer than in class: nobody waits for the result, and submissions marked side by side slow one another down.
@@ -90,6 +92,10 @@ def messages(task):
         yield {"number": number, "state": state, "reason": reason[:5000]}
         if state == "tampered":
             return  # a new process judges the rest
+
+
+def _path(text):
+    return os.fsdecode(bytes.fromhex(text))
 
 
 def judge(number, cell, name, course, sources):

@@ -8,15 +8,18 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from . import submissions
 from .process import JudgeProcess
 
 PACKAGE = Path(__file__).resolve().parents[1]
+ANSWERS = [PACKAGE.parent / name for name in ("notebooks/solutions", "tests", ".git")]
 START_S = 120  # for a process to read the notebook and import torch, on a busy machine
 
 
@@ -35,18 +38,22 @@ class Verdict:
     seconds: float = 0.0
 
 
-def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
+def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=()):
     """Return the Verdicts of the notebook at `path`, one per exercise of its chapter; a fault is tried a second time.
 
-    `limit_s` is the time limit per exercise in seconds. Raises submissions.Unreadable, and process.Stopped once the
-    descriptor `stop` is readable.
+    `limit_s` is the time limit per exercise in seconds. Of the files and folders `hidden`, and of the course's answers,
+    the student's code sees nothing, if the system allows that.
+
+    Raises submissions.Unreadable, and process.Stopped once the descriptor `stop` is readable.
     """
     verdicts, faults = {}, set()
     numbers = None
     while numbers is None or len(verdicts) < len(numbers):
         with fresh_course() as folder:
             task = {
-                "path": os.fsencode(os.path.abspath(path)).hex(),
+                "path": _as_hex(os.path.abspath(path)),
+                "hidden": [_as_hex(each) for each in (*ANSWERS, *hidden) if not _is_needed(each, folder)],
+                "writable": [_as_hex(folder)],
                 "chapters": {number: vars(each) for number, each in submissions.chapters().items()},
                 "chapter": chapter,
                 "limit_s": limit_s,
@@ -60,6 +67,17 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None):
         elif verdict is not None:
             faults.add(verdict.exercise)
     return [verdicts[number] for number in numbers]
+
+
+def _as_hex(path):
+    return os.fsencode(path).hex()  # a name may be of any bytes
+
+
+def _is_needed(path, folder):
+    """Return whether a submission cannot be judged without what is in `path`."""
+    path = os.path.realpath(path)
+    needed = map(os.path.realpath, (folder, PACKAGE, sys.prefix, sys.base_prefix, find_spec("torch").origin))
+    return any(os.path.commonpath([path, each]) == path for each in needed)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,9 @@
 import json
 import textwrap
 
+from .inbox import legible
+
+FORMULAS = tuple("=+-@\t\r＝＋－＠")  # with which a formula begins, in full width, too
 SIGNS = {
     "passed": "✓",
     "wrong": "✗",
@@ -73,9 +76,8 @@ def reasons(marked):
         for verdict in verdicts if not isinstance(verdicts, str) else ():
             if verdict.state not in ("passed", "open"):
                 head = f"{name}  {verdict.exercise}  {MEANINGS[verdict.state]}: "
-                paragraphs.append(
-                    textwrap.fill(head + " ".join(verdict.reason.split())[:500], WIDTH, subsequent_indent="    ")
-                )
+                reason = legible(" ".join(verdict.reason.split()))[:500]
+                paragraphs.append(textwrap.fill(head + reason, WIDTH, subsequent_indent="    "))
     return "\n".join(paragraphs)
 
 
@@ -90,14 +92,19 @@ def rows(name, verdicts):
     for verdict in verdicts:
         passed = "" if verdict.state == "fault" else int(verdict.state == "passed")
         found.append(
-            (harmless(name), verdict.exercise, passed, verdict.state, harmless(verdict.reason), verdict.seconds)
+            (harmless(name), verdict.exercise, passed, verdict.state, harmless(_lines(verdict.reason)), verdict.seconds)
         )
     return found
 
 
 def harmless(text):
     """Return `text` with a quote before it if a spreadsheet would take it for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return f"'{text}" if text.lstrip(" \n\"'")[:1] in FORMULAS else text
+
+
+def _lines(text):
+    """Return a text of several lines in which all else that is not printed is escaped."""
+    return "\n".join(map(legible, text.splitlines()))
 
 
 def as_json(marked):

@@ -13,6 +13,7 @@ import sys
 import types
 
 from .. import cells
+from ..extras import require
 from ..launch import WorkerError, launch, unannounced
 from ..processes import payload
 from .kernel_error import KernelError
@@ -166,6 +167,7 @@ def _is_of_numpy(dtype):
 
 def pickled_kernel(kernel):
     """Return the kernel as bytes, with the notebook's functions and constants it uses. Raises KernelError."""
+    require("numba kernels", "numba")
 
     class Pickler(payload.Pickler):
         def reducer_override(self, obj):

@@ -75,7 +75,7 @@ class Run:
 
     def show_history(self) -> None:
         """Show steps or samples per second, and memory, of each rank over time."""
-        from .display.over_time import over_time  # late: it imports matplotlib
+        from .display.over_time import over_time  # late: it needs matplotlib
 
         over_time(self)
 

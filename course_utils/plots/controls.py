@@ -1,6 +1,7 @@
 """Figures with controls: sliders and drop-down lists above the figure, with their labels in full."""
 
 from .. import notebook
+from ..extras import is_installed
 from .style import handed_over
 
 _SLIDER = {"width": "min(100%, 36em)"}
@@ -11,10 +12,10 @@ def explore(draw, button=None, **controls):
 
     `controls` is {argument: (label, start value, values)}: a range gives a slider, a list of strings a drop-down list.
     Each change redraws the figure; if `button`, a label, is given, only a press of that button does. In a notebook that
-    is recorded or tested, only the figure for the start values is shown.
+    is recorded or tested, or where ipywidgets is missing, only the figure for the start values is shown.
     """
     start = {argument: value for argument, (_, value, _) in controls.items()}
-    if not notebook.is_watched():
+    if not notebook.is_watched() or not is_installed("ipywidgets"):
         draw(**start)
         return
     import ipywidgets

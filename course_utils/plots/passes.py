@@ -36,11 +36,11 @@ def draw_tasks(axes, spans, whole):
             axes.text((begin + end) / 2 - first, stage, text, ha="center", va="center", fontsize=7)
 
 
-def draw_stages(axes, spans, whole):
-    """Draw a panel of `draw_tasks`, with one row per stage, the first on top."""
+def draw_stages(axes, spans, whole, rows="stage"):
+    """Draw a panel of `draw_tasks`, with one row per stage, or whatever `rows` calls it, the first on top."""
     draw_tasks(axes, spans, whole)
     num_stages = 1 + max(span[0] for span in spans)
-    axes.set_yticks(range(num_stages), [f"stage {stage}" for stage in range(num_stages)], fontsize=8)
+    axes.set_yticks(range(num_stages), [f"{rows} {number}" for number in range(num_stages)], fontsize=8)
     axes.set_ylim(num_stages - 0.5, -0.5)
     axes.grid(visible=False)
 

@@ -7,22 +7,23 @@ from .style import COLOURS, DASHES, HATCHES, new_figure, pale, show
 RANKS = (2, 4)  # palette indices; 0 and 1 are forward and backward
 
 
-def gantts(charts, alt, title="", xlabel="time", scale=1, source="", placement=None, curves=None, ylabel=""):
+def gantts(
+    charts, alt, title="", xlabel="time", scale=1, source="", placement=None, curves=None, ylabel="", rows="stage"
+):
     """Draw {name: spans} as one chart of boxes each, below one another on one time axis; each chart begins at 0.
 
-    Spans are (stage, micro_batch, phase, begin, end). `curves` is {name: [(time, value)]}: step curves in a panel below
-    the charts, on the same axis. All times are multiplied by `scale`: 1e3 converts seconds to ms. `source` and
-    `placement` are those of `lines`.
+    Spans are (stage, micro_batch, phase, begin, end), and `rows` names what their first item counts. `curves` is
+    {name: [(time, value)]}: step curves in a panel below the charts, on the same axis. All times are multiplied by
+    `scale`: 1e3 converts seconds to ms. `source` and `placement` are those of `lines`.
     """
     charts = {name: [(*span[:3], scale * span[3], scale * span[4]) for span in spans] for name, spans in charts.items()}
-    rows = [1 + max(span[0] for span in spans) for spans in charts.values()]
-    heights = [0.35 + 0.27 * n for n in rows] + [1.5] * bool(curves)
+    heights = [0.62 + 0.27 * max(span[0] for span in spans) for spans in charts.values()] + [1.5] * bool(curves)
     with new_figure("", "", title, height=1.1 + sum(heights), source=source, placement=placement) as (figure, axes):
         axes.remove()
         panels = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
         whole = max(max(span[4] for span in spans) - min(span[3] for span in spans) for spans in charts.values())
         for axes, (name, spans) in zip(panels, charts.items()):
-            draw_stages(axes, spans, whole)
+            draw_stages(axes, spans, whole, rows)
             axes.set_title(name, fontsize=9)
         for i, (name, points) in enumerate((curves or {}).items()):
             look = {"color": COLOURS[(i + 2) % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
@@ -30,9 +31,9 @@ def gantts(charts, alt, title="", xlabel="time", scale=1, source="", placement=N
                 [scale * time for time, _ in points], [value for _, value in points], where="post", label=name, **look
             )
         if curves:
-            panels[-1].legend(loc="upper right", fontsize=8)
+            panels[-1].legend(loc="upper center", fontsize=8, ncols=len(curves))
             panels[-1].set_ylabel(ylabel)
-            panels[-1].set_ylim(bottom=0)
+            panels[-1].set_ylim(0, 1.35 * panels[-1].dataLim.y1)  # room for the legend
         name_tasks(figure, {span[2] for spans in charts.values() for span in spans} | {"forward", "backward"})
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         panels[-1].set_xlabel(xlabel)

@@ -12,7 +12,10 @@ import io
 import textwrap
 
 from .. import hardware, notebook
+from ..extras import require
 from ..hardware.sharing import others_at_work
+
+require("figures", "matplotlib")  # here, since all modules that draw import this one; they import matplotlib late
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

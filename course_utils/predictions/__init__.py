@@ -9,6 +9,7 @@ They are kept in `predictions.json` in the folder of the notebook, the student's
 import sys
 
 from .. import notebook
+from ..extras import is_installed
 from .prediction import Prediction, name_on_the_left
 from .prediction import all_measured as all_measured  # for chapter 19
 
@@ -37,7 +38,7 @@ def predict(question, answer=None, *, unit="", choices=(), chapter=None):
         made.answer(made.understood(answer), print)
     elif notebook.is_watched():
         made.remember()
-        if notebook.is_typed_into():
+        if notebook.is_typed_into() and is_installed("ipywidgets"):
             made.show_field()
     return made.value
 

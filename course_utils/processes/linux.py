@@ -1,6 +1,19 @@
 """System calls for a launch: ending a process with its parent, killing process groups and descendants, huge pages.
 
-All of this is for Linux, and does less, or nothing, on other systems.
+All of this is for Linux, and does less, or nothing, on other systems: a thread looks twice a second whether the parent
+still lives, orphans are not adopted, and what /proc tells is not known. What else depends on the system:
+
+    `processes/network.py`            the loopback interface's name; host names from files alone (glibc)
+    `processes/payload.py`            files in memory; elsewhere temporary files without a name
+    `processes/shared.py`             a shared tensor's file under /proc; where tensors are shared by name, a copy
+    `launch/worker/surroundings.py`   what a worker forks is forked as on Linux; a rank's cores
+    `hardware/host.py`                the cores that this process may use, the CPU's name
+    `hardware/description.py`         the size of shared memory
+    `hardware/sharing.py`             the folder in which launches queue: /dev/shm, /run/lock or /tmp
+    `hardware/builds.py`              which builds of PyTorch there are for this processor
+    `doctor/machine.py`               whether shared memory is large enough
+    `grade/isolation.py`              namespaces; elsewhere students' code has network and files
+    `train/program.py`                the unit of the memory's peak
 """
 
 import contextlib

@@ -71,3 +71,21 @@ def peak_bytes(numels, world_size, reshard):
         whole = world_size * (gathered + shards[k])  # parameters, and the gradients of unit k
         peaks.append(4 * (whole + sum(shards[k:])))
     return 12 * sum(shards) + max(peaks)
+
+
+# %%
+# Exercise 10.6
+def orthogonalise_shards(shards, orthogonalise):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    rows = [torch.empty_like(shard) for shard in shards]
+    parts = [None] * len(shards)  # where this rank is the owner, the matrix's parts
+    for i, shard in enumerate(shards):
+        owner = i % world_size
+        if rank == owner:
+            parts[i] = [torch.empty_like(shard) for _ in range(world_size)]
+        dist.gather(shard, parts[i], dst=owner)
+    for i in range(rank, len(shards), world_size):
+        parts[i] = list(orthogonalise(torch.cat(parts[i])).chunk(world_size))
+    for i, part in enumerate(parts):
+        dist.scatter(rows[i], part, src=i % world_size)
+    return rows

@@ -21,9 +21,10 @@ import nbformat
 import psutil
 import pytest
 
-from course_utils.grade import __main__, chapter_cells, marking, report, submissions
+from course_utils.grade import __main__, chapter_cells, inbox, isolation, marking, report, submissions
 from course_utils.grade.marking import Verdict
 from course_utils.hardware import sharing
+from tests.helpers import another_user
 from tools import notebooks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +34,15 @@ NUMBERS = tuple(SOLUTIONS)
 RIGHT = SOLUTIONS["1.4"]
 PASSED = ("passed",) * len(NUMBERS)
 STAYS = f"4242.{os.getpid()}"  # for how long what is not to stay would: a number of this run alone
+
+
+# Whether the system lets the marker hide files; and what an answer can then see of others' and of the marks.
+HIDES_FILES = isolation.can_leave_files()
+SPY = f"""import os
+assert not os.path.exists("INBOX") or not os.listdir("INBOX")
+assert not os.path.exists("MARKS") or not os.path.getsize("MARKS")
+assert not os.listdir({str(ROOT / "notebooks/solutions")!r}) and not os.listdir({str(ROOT / "tests")!r})
+"""
 
 
 def submission(answers=None, before="", after=""):
@@ -217,7 +227,7 @@ def lived():
                 {
                     "1.1": f"print('x' * 20_000_000)\n{first}",
                     "1.2": SLEEPER + second,
-                    "1.3": f"{THREAD}{NO_SOLUTIONS}{third}",
+                    "1.3": f"{THREAD}{NO_SOLUTIONS}{SPY * HIDES_FILES}{third}",
                     "1.4": CALL_HOME + RIGHT,
                 }
             ),
@@ -254,6 +264,7 @@ chapters = {number: vars(chapter) for number, chapter in submissions.chapters().
 found = {}
 for path in sys.argv[2:]:
     task = {"path": path.encode().hex(), "chapters": chapters, "chapter": None, "limit_s": 60, "offline": 0, "done": []}
+    task |= {"hidden": [], "writable": []}
     found[path] = [said for said in judging.messages(task) if "state" in said]
 json.dump(found, open(sys.argv[1], "w"))
 """
@@ -326,6 +337,7 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
     for name, (nb, _) in plan.items():
         version = 3 if "/" in name else 4
         text = nbformat.writes(nbformat.convert(nb, version), version).replace("PORT", str(port))
+        text = text.replace("INBOX", str(group2)).replace("MARKS", str(tmp_path / "marks.csv"))
         (group1 / f"{Path(name).name}.ipynb").write_text(text)
     course = {path: path.read_bytes() for path in (ROOT / "course_utils").rglob("*.py")}
 
@@ -350,7 +362,7 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
     for name, words in unreadable.items():
         assert rows[name][""]["state"] == "unreadable" and words in rows[name][""]["reason"]
 
-    assert done.returncode == 1 and not done.stderr, done.stderr  # some could not be read
+    assert done.returncode == 1 and bool(done.stderr) != HIDES_FILES, done.stderr  # some could not be read
     assert "name-checkpoint.ipynb: not looked at, is hidden" in done.stdout
     (line,) = (line for line in done.stdout.splitlines() if "/ends " in line and line.endswith("1 of 4"))
     assert len(line.split()) == 1 + len(NUMBERS) + 3
@@ -465,6 +477,89 @@ def test_a_fault_is_no_wrong_answer():
     rows = [dict(zip(report.COLUMNS, row, strict=True)) for row in report.rows("=cmd()", marked["=cmd()"])]
     assert [row["passed"] for row in rows] == [1, ""] and rows[0]["submission"] == "'=cmd()"
     assert "? not judged" in report.tables(marked) and "no port was free" in report.reasons(marked)
+
+
+ATTEMPTS = """
+import ctypes, json, os, subprocess, sys
+from course_utils.grade import isolation
+base = sys.argv[1]
+if pid := os.fork():  # as the marker does: a process of one thread
+    os.waitpid(pid, 0)
+    os._exit(0)
+def attempt(what):
+    try: return what()
+    except OSError: return "refused"
+def write(path):
+    with open(path, "w") as file: return file.write("forged")
+assert isolation.leave_files([f"{base}/hidden", f"{base}/marks.csv", f"{base}/none"], [f"{base}/own"])
+mend = f"umount {base}/hidden; mount -o remount,bind,rw /; ls {base}/hidden; touch {base}/there"
+subprocess.run(["unshare", "-Um", "--map-root-user", "sh", "-c", mend], capture_output=True)
+ctypes.CDLL(None).umount2(os.fsencode(f"{base}/hidden"), 2)
+print(json.dumps({
+    "hidden": os.listdir(f"{base}/hidden"),
+    "marks": open(f"{base}/marks.csv").read(),
+    "renamed": attempt(lambda: os.rename(f"{base}/marks.csv", f"{base}/older")),
+    "beside": attempt(lambda: write(f"{base}/beside")),
+    "own": attempt(lambda: write(f"{base}/own/file")),
+    "shared": attempt(lambda: write(f"/dev/shm/{os.getpid()}") and os.unlink(f"/dev/shm/{os.getpid()}")),
+    "parents": attempt(lambda: os.listdir(f"/proc/{os.getppid()}/root{base}/hidden")),
+    "forged": attempt(lambda: write(f"{base}/marks.csv")),
+}))
+"""
+
+
+@pytest.mark.skipif(not HIDES_FILES, reason="this system has no mount namespaces for this user")
+@pytest.mark.parametrize("user", ["this one", "another"])
+def test_of_the_files_code_sees_what_it_may_and_cannot_undo_it(tmp_path, user):
+    if user == "another" and another_user.missing():
+        pytest.skip(another_user.missing())
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "own").mkdir()
+    for name in ("hidden/theirs.ipynb", "marks.csv"):
+        (tmp_path / name).write_text("kept")
+    (tmp_path / "attempts.py").write_text(ATTEMPTS)
+    command = [sys.executable, str(tmp_path / "attempts.py"), str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    if user == "another":
+        command = [*command[:1], str(another_user.HOME / "attempts.py"), str(another_user.HOME)]
+        command = another_user.as_another_user(tmp_path, *command, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["hidden"] == [] and found["marks"] == ""
+    assert [found[name] for name in ("renamed", "beside", "parents")] == ["refused"] * 3
+    assert found["own"] == 6 and found["shared"] is None
+    assert (tmp_path / "marks.csv").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["attempts.py", "hidden", "marks.csv", "own"]
+
+
+def test_names_that_deceive_are_shown_and_links_are_not_followed(tmp_path):
+    (tmp_path / "theirs.ipynb").write_text("{}")
+    handed_in = tmp_path / "inbox"
+    handed_in.mkdir()
+    (handed_in / "link.ipynb").symlink_to("../theirs.ipynb")
+    odd = {
+        "a\nb: 4 of 4 passed": r"a\nb: 4 of 4 passed",
+        "\x1b[2Jgone": r"\x1b[2Jgone",
+        "\u202eright to left": r"\u202eright to left",
+        os.fsdecode(b"caf\xe9"): r"caf\udce9",
+        "-rf": "-rf",
+        "=1+1": "=1+1",
+        "Zoë 李": "Zoë 李",
+    }
+    for name in odd:
+        (handed_in / f"{name}.ipynb").write_text("{}")
+    found = {name: why for name, _, why in inbox.find([handed_in])}
+    said = {"link": "is a link, which is not followed: put a copy in its place"}
+    assert found == dict.fromkeys(odd.values(), "") | said
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", " =1", '"=1"', "\n=1", "＝1", "－1"])
+def test_no_text_is_a_formula(text):
+    (row,) = report.rows(text, [Verdict("1.1", "wrong", text)])
+    assert not {row[0][0], row[4][0]} & set(report.FORMULAS)
+    assert row[0] == f"'{text}"
+    assert report.harmless("fine: a = 1") == "fine: a = 1"
 
 
 def test_a_chapter_is_known_by_its_exercises(tmp_path):

@@ -51,7 +51,7 @@ class Outcome:
     values: list = field(default_factory=list)  # text of what was displayed
     htmls: list = field(default_factory=list)  # of that which came as HTML
     updates: list = field(default_factory=list)  # text of what replaced something displayed
-    moved: list = field(default_factory=list)  # (monotonic time, new value) of widgets
+    moved: list = field(default_factory=list)  # (monotonic time, HTML) of that which came as HTML
     error: str = ""  # the name of the exception
     message: str = ""  # its text
     shown: str = ""  # the rendered traceback, without colours
@@ -77,7 +77,7 @@ class Traces:
 class Notebook:
     """A live IPython kernel. `run` runs a cell and waits; `start` only sends it, `wait` waits for it."""
 
-    def __init__(self, directory, setup=_SETUP, **environment):
+    def __init__(self, directory, setup=_SETUP, kernel_name="python3", **environment):
         self.mark, self.directory = uuid.uuid4().hex, Path(directory)
         self._older = {(pid, started) for pid, _, started in _all_processes()}  # none of them can be the kernel's
         self._older_shared = set(_SHARED.iterdir())
@@ -95,7 +95,7 @@ class Notebook:
         ):
             settings.pop(name, None)
         for attempts_left in reversed(range(3)):
-            self._manager = KernelManager(kernel_name="python3")
+            self._manager = KernelManager(kernel_name=kernel_name)
             self._manager.start_kernel(env=settings | {_MARK: self.mark} | environment, cwd=str(self.directory))
             self._client = self._manager.blocking_client()
             self._client.start_channels()
@@ -151,8 +151,7 @@ class Notebook:
                 outcome.htmls += [content["data"]["text/html"]] if "text/html" in content["data"] else []
             elif kind == "update_display_data":
                 outcome.updates.append(content["data"]["text/plain"])
-            elif kind == "comm_msg" and "value" in (state := content["data"].get("state", {})):
-                outcome.moved.append((time.monotonic(), state["value"]))
+                outcome.moved.append((time.monotonic(), content["data"].get("text/html", "")))
             elif kind == "error":
                 outcome.error, outcome.message = content["ename"], content["evalue"]
                 outcome.shown = _ANSI.sub("", "\n".join(content["traceback"]))

@@ -93,6 +93,17 @@ class Page:
             timeout=timeout_ms,
         )
 
+    def save_and_load_again(self):
+        """Save the notebook, and load the page anew."""
+        about = f"contents/notebooks/{self._path.name}?content=0"
+        before, deadline = self._server.ask(about)["last_modified"], time.monotonic() + START_MS / 1000
+        self.page.keyboard.press("Control+s")
+        while self._server.ask(about)["last_modified"] == before:
+            assert time.monotonic() < deadline, "the notebook was not saved"
+            self.page.wait_for_timeout(100)
+        self.page.reload(wait_until="load")
+        self.page.wait_for_selector('[data-jp-item-name="restart-and-run"]', timeout=START_MS)
+
     def wait_for_the_kernel(self):
         """Wait until the kernel has done what it was asked, also where the page has been closed."""
         deadline = time.monotonic() + START_MS / 1000

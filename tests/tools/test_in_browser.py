@@ -271,6 +271,9 @@ def test_the_panel_moves_and_leaves_its_table(page):
     gates[0].touch()
     page.start()
     expect(bar).to_have_attribute("value", "20", timeout=SOON_MS)
+    page.save_and_load_again()
+    expect(table).to_contain_text("train on 2 ranks: running", timeout=SOON_MS)  # as it was when it was saved
+    expect(bar).to_have_attribute("value", "20")
     page.page.close()
     gates[0].unlink()
     page.wait_for_the_kernel()  # nobody sees the rest, which harms nothing

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -32,6 +33,7 @@ def test_what_is_handed_out(tree):
     names = {path.relative_to(tree).as_posix() for path in tree.rglob("*")}
     assert {
         "README.md",
+        "AGENTS.md",
         "Makefile",
         "requirements/course.lock",
         "notebooks/glossary.md",
@@ -39,6 +41,17 @@ def test_what_is_handed_out(tree):
     } <= names
     assert {path.name for path in notebooks.notebook_paths()} == {path.name for path in tree.glob("notebooks/*.ipynb")}
     assert not [name for name in names if name.startswith((".git/", "tests", ".ci", "notebooks/solutions", ".venv"))]
+
+
+def test_assistants_are_asked_to_teach_unless_the_lecturer_leaves_that_out(tree, tmp_path):
+    said = (tree / "AGENTS.md").read_text()
+    assert "Teach; do not solve." in said and "`check`" in said and "hint" in said and "`predict(…)`" in said
+    for name in re.findall(r"`([\w./*]+/[\w./*]+)`", said):  # what it names is there
+        assert list(tree.glob(name)), name
+    done = student_tree(tmp_path / "course", "--without-agents")
+    assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "course").rglob("AGENTS.md"))
+    assert not (tree / "tools/for_assistants.md").exists()
 
 
 def test_every_notebook_is_the_courses_without_outputs(tree):

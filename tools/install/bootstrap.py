@@ -281,7 +281,8 @@ def install(stamp, torch_index, cuda):
 
 def belongs_to_cuda_build(pin):
     # such as nvidia-ml-py
-    named = {project(line) for line in tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]}
+    asked = tomllib.loads(PYPROJECT.read_text())["project"]
+    named = {project(line) for line in asked["dependencies"] + asked.get("optional-dependencies", {}).get("lab", [])}
     return builds.comes_with_torch(project(pin)) and project(pin) not in named
 
 

@@ -8,10 +8,21 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ...checks.expect import case, expect, expect_number, expect_tensor, explain, same, short, unchanged
+from ...checks.expect import (
+    case,
+    expect,
+    expect_number,
+    expect_row,
+    expect_tensor,
+    explain,
+    same,
+    short,
+    unchanged,
+)
 from ...checks.judge import run
 from ...checks.watch.collectives import Collectives
 from ...checks.watch.fake_gpus import try_on_gpus
+from .arrived import Arrived
 from .weights import Weights
 
 
@@ -534,3 +545,149 @@ def _peak(numels, N, reshard, *, backward=("whole", "shard", "free"), reduced=0,
         if not stay:
             gathered.remove(unit)
     return 12 * sum(shards) + 4 * max(moments)
+
+
+# ---- 10.6 ---------------------------------------------------------------------------------------------------------
+
+_MATRICES = {  # {ranks: (shapes of matrices, dtype)}; ranks divide the numbers of rows
+    2: (((4, 6), (8, 3), (4, 6)), torch.float64),
+    3: (((6, 4), (3, 7), (9, 9), (6, 2), (3, 3)), torch.float64),
+    4: (((8, 5), (4, 4)), torch.float64),  # two ranks have no matrix
+    1: (((3, 5), (4, 2)), torch.float32),
+}
+
+
+def check_10_6(orthogonalise_shards):
+    """`orthogonalise_shards(shards, orthogonalise)` lets each matrix's owner orthogonalise it; rows come and go."""
+    for world_size in _MATRICES:
+        ranks = run(_orthogonalise, orthogonalise_shards, world_size=world_size)
+        with case(_matrices(world_size)):
+            for rank, seen in enumerate(ranks):
+                with case(f"rank {rank}"):
+                    _judge_calls(seen["given"], rank, world_size)
+            for rank, seen in enumerate(ranks):
+                with case(f"rank {rank}"):
+                    _judge_rows(seen["rows"], rank, world_size)
+            for rank, seen in enumerate(ranks):
+                with case(f"rank {rank}"):
+                    _judge_bytes(seen, rank, world_size)
+    return (
+        f"{sum(len(shapes) for shapes, _ in _MATRICES.values())} matrices on 1 to 4 ranks: each was orthogonalised "
+        "once, by its owner, at the same time as the others', and no byte travelled for nothing."
+    )
+
+
+def _matrices(world_size):
+    return f"{len(_MATRICES[world_size][0])} matrices on {world_size} rank{'s' * (world_size > 1)}"
+
+
+def _momenta(world_size):
+    shapes, dtype = _MATRICES[world_size]
+    return [_numbers(*shape, seed=20 + i, dtype=dtype) for i, shape in enumerate(shapes)]
+
+
+def _polar(matrix):
+    """The orthogonal matrix nearest to `matrix`: what Newton–Schulz steps come near to."""
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+    return left @ right
+
+
+def _orthogonalise(orthogonalise_shards):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    shards = [matrix.chunk(world_size)[rank].clone() for matrix in _momenta(world_size)]
+    given, come = [], []
+
+    def orthogonalise(matrix):
+        expect(isinstance(matrix, torch.Tensor), f"orthogonalise was given {short(matrix)}, and it takes a matrix")
+        expect(matrix.dim() == 2, f"orthogonalise was given {short(matrix)}, and it takes a matrix")
+        given.append(matrix.detach().clone())
+        come.append(arrived.num_bytes)
+        return _polar(matrix)
+
+    with case(_matrices(world_size)), unchanged(shards=shards):
+        with Collectives() as collectives, Arrived() as arrived:
+            rows = orthogonalise_shards(shards, orthogonalise)
+        collectives.expect_waited()
+    return {"rows": rows, "given": given, "come": come, "bytes": arrived.num_bytes}
+
+
+def _owned(rank, world_size):
+    return range(rank, len(_MATRICES[world_size][0]), world_size)
+
+
+def _judge_calls(given, rank, world_size):
+    matrices = _momenta(world_size)
+    for matrix in given:
+        known = [i for i, truth in enumerate(matrices) if same(matrix, truth)]
+        if not known:
+            _explain_given(matrix, matrices, world_size)
+        expect(
+            known[0] in _owned(rank, world_size),
+            f"it orthogonalises matrix {known[0]}, which belongs to rank {known[0] % world_size}: who has that work?",
+        )
+    num_owned = len(_owned(rank, world_size))
+    expect(
+        len(given) >= num_owned,
+        f"{num_owned} of the matrices belong to it, and it orthogonalises {len(given)}: who takes care of the rest?",
+    )
+    expect(
+        len(given) == num_owned, f"it calls orthogonalise {len(given)} times for its {num_owned}: once each is enough"
+    )
+
+
+def _explain_given(matrix, matrices, world_size):
+    said = f"orthogonalise was given {short(matrix)}, which is none of the matrices"
+    for whole in matrices:
+        parts = whole.chunk(world_size)
+        suspects = {
+            "are these the rows of one rank alone?": next((part for part in parts if same(matrix, part)), None),
+            "do the ranks' rows stand one below the other in it?": torch.cat(parts, dim=1),
+            "do the ranks' rows stand in the order of the ranks?": torch.cat(parts[::-1]),
+            "it is that of which rows?": whole.T,
+        }
+        for reason, suspect in suspects.items():
+            expect(suspect is None or not same(matrix, suspect), f"{said}: {reason}")
+    rounded = any(same(matrix, whole.to(matrix.dtype), 1e-6) for whole in matrices)
+    expect(not rounded, f"{said}: it is nearly one, and was rounded on the way")
+    expect(False, f"{said}: from where does each of its rows come?")
+
+
+def _judge_rows(rows, rank, world_size):
+    shards = [matrix.chunk(world_size)[rank] for matrix in _momenta(world_size)]
+    truths = [_polar(matrix).chunk(world_size) for matrix in _momenta(world_size)]
+    rows = expect_row(rows, len(shards), of="one for each matrix")
+    for i, (got, shard, truth) in enumerate(zip(rows, shards, truths)):
+        with case(f"matrix {i}"):
+            is_whole = isinstance(got, torch.Tensor) and got.shape == _MATRICES[world_size][0][i] != shard.shape
+            expect(not is_whole, "the whole matrix came back: which of its rows does this rank update?")
+            suspects = {
+                "they are not orthogonalised at all": shard,
+                "they are another rank's": next((part for part in truth if same(part, got)), None),
+                "they are those of another matrix": next(
+                    (part for other in truths for part in other if same(part, got)), None
+                ),
+            }
+            explain(
+                expect_tensor(got, truth[rank], "what came back"),
+                truth[rank],
+                suspects,
+                said="these rows are not right",
+                close=1e-9 if shard.dtype == torch.float64 else 1e-5,
+                otherwise="from whom did they come?",
+            )
+
+
+def _judge_bytes(seen, rank, world_size):
+    sizes = [matrix.nbytes for matrix in _momenta(world_size)]
+    own = sum(sizes[i] for i in _owned(rank, world_size)) * (world_size - 1) // world_size
+    back = sum(sizes) // world_size - own // max(world_size - 1, 1) if world_size > 1 else 0
+    expect(
+        seen["bytes"] <= own + back,
+        f"{seen['bytes']:,} bytes arrived here from other ranks, and {own + back:,} are enough: who needs which rows?",
+    )
+    late = max(seen["come"], default=0)
+    expect(
+        late <= own,
+        f"when it orthogonalised its last matrix, {late:,} bytes had arrived, and {own:,} of rows make its own "
+        "matrices: for whose result did it wait first?",
+    )

@@ -1,6 +1,7 @@
 """Figures of sharded training: what a rank gathers, uses and frees in a step, in theory and measured."""
 
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
+from . import gathers
 
 _PHASES = ("forward", "backward", "Adam")
 _FREE = 0.15  # time of freeing, so that the valleys are visible
@@ -70,8 +71,8 @@ def sharded_step(alt, num_units=3, num_ranks=4):
             axes.set_xlim(0, end)
             axes.set_xticks([])
             axes.grid(visible=False)
-        lower.set_yticks([])
-        lower.set_xlabel("time: a sketch, not a measurement")
+        lower.set_yticks([0])
+        lower.set_xlabel("time: a sketch in which nothing overlaps, not a measurement")
         handles = keys(["parameters", "gradients"], pale)
         handles.append(Patch(facecolor="white", edgecolor="0.4", label=f"thin: this rank's shard, 1/{num_ranks}"))
         figure.legend(handles=handles, loc="outside upper right", ncols=3)
@@ -121,3 +122,40 @@ def memory_over_step(steps, alt, title=""):
         panels[0].set_ylabel("MB of tensors held")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         show(figure, alt)
+
+
+def gathers_beside_layers(ways, alt):
+    """Draw {title: events of `gathers.watch_gathers`} one below the other, gathers above what computes meanwhile."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    drawn = {title: gathers.spans(events) for title, events in ways.items()}
+    end = max(finish for _, computing in drawn.values() for _, finish, *_ in computing)
+    looks = {"forward": COLOURS[5], "backward": COLOURS[2]}
+    with plt.rc_context(STYLE):
+        figure, panels = plt.subplots(len(ways), 1, figsize=(7.2, 0.6 + 1.05 * len(ways)), layout="constrained")
+        for axes, (title, (sent, computing)) in zip(panels, drawn.items()):
+            for begin, finish, unit in sent:
+                is_beside = any(b < finish and begin < e for b, e, *_ in computing)
+                hatch = HATCHES[1] if is_beside else ""
+                axes.barh(0, finish - begin, 0.8, begin, color=pale(COLOURS[4]), hatch=hatch, edgecolor="white")
+                _name(axes, (begin + finish) / 2, 0, unit)
+            for begin, finish, unit, which in computing:
+                axes.barh(1, finish - begin, 0.8, begin, color=pale(looks[which]), edgecolor="white")
+                _name(axes, (begin + finish) / 2, 1, unit)
+            axes.set_yticks([0, 1], ["gather", "compute"])
+            axes.set_ylim(1.5, -0.5)
+            axes.set_xlim(0, end)
+            axes.set_xticks([])
+            axes.grid(visible=False)
+            axes.set_title(title, fontsize=9, loc="left")
+        panels[-1].set_xlabel("order of one step: observed; the lengths are a sketch")
+        handles = [Patch(facecolor=pale(colour), label=which) for which, colour in looks.items()]
+        handles.insert(0, Patch(facecolor=pale(COLOURS[4]), hatch=HATCHES[1], label="gather beside a computation"))
+        figure.legend(handles=handles, loc="outside upper right", ncols=3, fontsize=8)
+        show(figure, alt)
+
+
+def _name(axes, x, y, unit):
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+    axes.text(x, y, str(unit), ha="center", va="center", fontsize=8, bbox=box)

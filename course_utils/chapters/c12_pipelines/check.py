@@ -1,4 +1,4 @@
-"""Checks of chapter 12: the autograd pair, any schedule, a pipeline without deadlock, a measured bubble."""
+"""Checks of chapter 12: the autograd pair, any schedule, no deadlock, a measured bubble, a mesh's groups."""
 
 import copy
 import gc
@@ -30,6 +30,7 @@ from ...checks.watch.meeting import hear, tell
 from ...checks.watch.messages import Messages
 from ...parallel import pipeline
 from ...parallel.pipeline.schedules import Task, needs
+from .mesh_table import check_12_5 as check_12_5
 from .neighbours import Neighbours
 from .played_clocks import Clocks
 

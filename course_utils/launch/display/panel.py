@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import notebook
+from ...extras import is_installed
 from ..watch import agreement
 from .base import Display
 from .history import History
-from .over_time import Curves
 from .silence import Silence
 from .status import statuses
 from .table import as_html, as_text
@@ -23,8 +23,7 @@ _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
 _SHARE = 1 / 250  # of a core that drawing may take; workers need the cores
-# Widgets of the previous panel. They are closed only when the next panel is made: the page may still draw them before.
-_spent: list[Any] = []
+_DPI = 80
 
 
 def of(watch: Watch, name: str, started: float, device_type: str, is_quiet: bool) -> Hidden:
@@ -81,12 +80,17 @@ class Bar(Hidden):
 
 
 class Panel(Hidden):
-    """A table with a row for each rank and a small plot, below the cell, once the launch has taken a second."""
+    """A table with a row for each rank and a small plot, below the cell, once the launch has taken a second.
+
+    It is HTML that is replaced, not a widget: every front end shows it, and a saved notebook holds what was shown last,
+    whatever has become of the page and the kernel.
+    """
 
     def __init__(self, watch, history, name):
         super().__init__(watch, history)
         self._name, started = name, history.started
-        self._handle = self._table = self._image = self._figure = None
+        self._handle = self._figure = None
+        self._image = ""
         self._silences = [Silence(watch, rank) for rank in range(watch.world_size)]
         self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
 
@@ -112,37 +116,34 @@ class Panel(Hidden):
         return agreement.sentences(agreement.findings(self._watch.outcomes), tense)
 
     def _show(self):
-        shown = statuses(self._watch, self.history, self._silences), self._title("running"), self._notes(agreement.NOW)
+        found = statuses(self._watch, self.history, self._silences)
+        # With the time: a page that was loaded again is not told what follows.
+        title = f"{self._title('running')} ({time.strftime('%H:%M:%S')})"
+        notes = self._notes(agreement.NOW)
+        bundle = {"text/html": as_html(found, title, notes) + self._image, "text/plain": as_text(found, title, notes)}
         if self._handle is not None:
-            self._table.value = as_html(*shown)
+            self._handle.update(bundle, raw=True)
             return
-        import ipywidgets
         from IPython.display import display
 
-        self._table = ipywidgets.HTML(as_html(*shown))
-        self._image = ipywidgets.HTML()
-        while _spent:
-            _close(_spent.pop())
-        box = ipywidgets.VBox([self._table, self._image])
-        # If widgets cannot be shown, the table as it is now stands in for them until the end.
-        data = box._repr_mimebundle_() | {"text/html": self._table.value, "text/plain": as_text(*shown)}
-        self._handle = display(data, raw=True, display_id=True)
-        self._box = box
+        self._handle = display(bundle, raw=True, display_id=True)
 
     def _plot(self):
-        if len(self.history.moments) < 2:
+        if not is_installed("matplotlib") or len(self.history.moments) < 2:
             return
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
+        from . import over_time
+
         if self._figure is None:
-            self._figure = Figure(figsize=(6.8, 1.9), dpi=80, layout="constrained")
+            self._figure = Figure(figsize=(6.8, 1.9), dpi=_DPI, layout="constrained")
             FigureCanvasAgg(self._figure)
-            self._curves = Curves(self._figure, self._watch.world_size)
+            self._curves = over_time.Curves(self._figure, self._watch.world_size)
         self._curves.draw(self.history)
         png = io.BytesIO()
         self._figure.savefig(png, format="png")
-        self._image.value = _as_element(png.getvalue())
+        self._image = _as_element(png.getvalue(), *self._figure.get_size_inches() * _DPI)
 
     def _finish(self, how):
         if self._handle is None:
@@ -150,14 +151,6 @@ class Panel(Hidden):
         notes = self._notes(agreement.THEN) if how != "finished" else []
         shown = statuses(self._watch, self.history), self._title(how), notes
         self._handle.update({"text/html": as_html(*shown), "text/plain": as_text(*shown)}, raw=True)
-        _spent.extend((self._table, self._image, self._box))
-
-
-def _close(widget):
-    """Close a widget, its layout and its style."""
-    for each in (widget.layout, getattr(widget, "style", None), widget):
-        if each is not None:
-            each.close()
 
 
 def _timed(draw, is_first, pause_s):
@@ -168,8 +161,10 @@ def _timed(draw, is_first, pause_s):
     return time.monotonic() + max(pause_s, took / _SHARE)
 
 
-def _as_element(png):
+def _as_element(png, width, height):
     import base64
 
     what = "How fast the ranks go, and how much memory they hold, over time; the table above has the latest numbers."
-    return f'<img alt="{what}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    # With its size, so that nothing below moves while the browser reads the next image.
+    return f'<img alt="{what}" width="{width:.0f}" height="{height:.0f}" src="{source}">'
