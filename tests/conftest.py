@@ -14,6 +14,17 @@ from tests.helpers.slurm_cluster import slurm  # noqa: F401  one cluster for all
 from tests.helpers.torchrun import torchrun  # noqa: F401  and one torchrun
 
 
+def pytest_configure(config):
+    """While a worker of xdist collects the tests, its forkserver imports what all their launches need.
+
+    Until that is done, each rank of a launch would import it for itself at its first optimizer.
+    """
+    if hasattr(config, "workerinput"):
+        from course_utils.launch import warm
+
+        warm()
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:

@@ -84,12 +84,13 @@ def _is_needed(path, folder):
 def fresh_course():
     """Make a folder with a copy of the course, a home and a temporary folder, and remove it at the end.
 
-    Students' code may damage the copy. It contains no solutions, and no links out of it.
+    Students' code may damage the copy. It contains no solutions, and no links out of it, but what Python has compiled:
+    else each process, and each worker of a check, would compile the course for itself.
     """
     folder = Path(tempfile.mkdtemp(prefix="course-grade-"))
     try:
         for name in (PACKAGE.name, "data", "notebooks"):
-            left_out = shutil.ignore_patterns("__pycache__", "solutions", ".*")
+            left_out = shutil.ignore_patterns("solutions", ".*")
             shutil.copytree(PACKAGE.parent / name, folder / "course" / name, ignore=left_out)
         for name in ("home", "tmp"):
             (folder / name).mkdir()
@@ -146,9 +147,9 @@ def _listen(process, limit_s, verdicts, course):
 
 
 def _stamps(course):
-    """Return {file: (size in bytes, st_mtime_ns)} of a copy of the course."""
+    """Return {file: (size in bytes, st_mtime_ns)} of the modules of a copy of the course, compiled ones included."""
     found = {}
-    for path in (course / PACKAGE.name).rglob("*.py"):
+    for path in (course / PACKAGE.name).rglob("*.py*"):
         stat = path.stat()
         found[path] = (stat.st_size, stat.st_mtime_ns)
     return found

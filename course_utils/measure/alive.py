@@ -120,9 +120,16 @@ class Alive(TorchDispatchMode):
                 self._storages[storage._cdata] = weakref.ref(storage)
 
     def _note(self):
-        storages = {key: ref() for key, ref in self._storages.items()}
-        self._storages = {key: self._storages[key] for key, storage in storages.items() if storage is not None}
-        self.num_bytes.append(sum(storage.nbytes() for storage in storages.values() if storage is not None))
+        total, freed = 0, []
+        for key, ref in self._storages.items():  # all, each time: FSDP resizes storages without an operation
+            storage = ref()
+            if storage is None:
+                freed.append(key)
+            else:
+                total += storage.nbytes()
+        for key in freed:
+            del self._storages[key]
+        self.num_bytes.append(total)
 
 
 def watch_step(step: PhasedStep, tensors: Iterable[torch.Tensor], device: torch.device | str) -> Step:

@@ -19,8 +19,7 @@ CELLS = {
         # nn.DataParallel copies in CUDA's C++
         "wrap(spy)", "library(x)", "device_zero.count", "device_zero.by_device", "device_zero.measured")),
     "06": ({
-        "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8", "rounds=15": "rounds=1",
-        "range(15)), key=pipeline.length)[7]": "range(3)), key=pipeline.length)[1]",
+        "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8",
         "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
     }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
     "07": ({
@@ -72,11 +71,12 @@ CELLS = {
             "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",
-        "full(7, quick=1)": "1", "[256, 512, 1024]": "[32]",
+        "full(7, quick=1)": "1", "full([256, 512, 1024], quick=[256])": "[32]",
         # which compares devices by a name that a simulated GPU's tensor does not have
         "from torch.utils.checkpoint import checkpoint as recompute": "recompute = lambda f, *x, use_reentrant: f(*x)",
         "make_batches(5)": "make_batches(1)", "world_sizes=(1, 2, 3, 4)": "world_sizes=(2, 4)",
         **{f"world_sizes={sizes}": "world_sizes=(2,)" for sizes in ((1, 3, 4), (2, 3, 4), (1, 2, 4))},
+        "num_pieces=8": "num_pieces=2", "num_pieces=n, w": "num_pieces=min(n, 2), w", "hold, 1024": "hold, 32",
         "for N in (1, 2, 4)}": "for N in (1, 2)}", "runs[N][0]": "runs[min(N, 2)][0]", "runs[4]": "runs[2]",
         "== kept_bytes(s, N, again)": "== kept_bytes(s, N, False)",  # nothing is recomputed
     }, ("figures.ring", "plans.memory_plans", "figures.masks", "figures.tokens_for_heads", "figures.running_softmax",

@@ -7,6 +7,8 @@ something behind are marked as a lecturer does, two at a time.
 import csv
 import json
 import os
+import py_compile
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +21,7 @@ import nbformat
 import psutil
 import pytest
 
-from course_utils.grade import __main__, chapter_cells, inbox, isolation, report, submissions
+from course_utils.grade import __main__, chapter_cells, inbox, isolation, marking, report, submissions
 from course_utils.grade.marking import Verdict
 from course_utils.hardware import sharing
 from tests.helpers import another_user
@@ -419,6 +421,23 @@ def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
 
 
 # Without running anything
+
+
+def test_compiled_modules_are_copied_and_their_change_is_seen(monkeypatch, tmp_path):
+    """A student's code could change them instead of the sources."""
+    shutil.copytree(ROOT / "course_utils", tmp_path / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("data", "notebooks"):
+        (tmp_path / name).mkdir()
+    compiled = Path(py_compile.compile(str(tmp_path / "course_utils" / "models.py")))
+    monkeypatch.setattr(marking, "PACKAGE", tmp_path / "course_utils")
+    with marking.fresh_course() as folder:
+        copy = folder / "course" / compiled.relative_to(tmp_path)
+        assert copy.read_bytes() == compiled.read_bytes()
+        source = copy.parents[1] / "models.py"  # whose time the compiled module names
+        assert source.stat().st_mtime_ns == (tmp_path / "course_utils" / "models.py").stat().st_mtime_ns
+        before = marking._stamps(folder / "course")
+        copy.write_bytes(b"")
+        assert marking._stamps(folder / "course") != before
 
 
 def refused(capsys, *arguments):

@@ -46,12 +46,13 @@ def own_and_true(attend, positions, rank, sizes, dtype=torch.float64, causal=Fal
 def equal_in_all_cases(attend, kinds):
     """Return the number of cases in which this rank's part of output and gradients is that of one process.
 
-    `attend(q, k, v, positions=…, causal=…, lengths=…)` is tried on both orders, on lengths that ranks divide or not,
-    causal or not, and on all `kinds`, (heads, heads of keys, "", "padded" or "float32").
+    `attend(q, k, v, positions=…, causal=…, lengths=…)` is tried on both orders, on lengths that ranks divide or not and
+    one that leaves a rank of four without tokens, causal or not, and on all `kinds`, (heads, heads of keys, "",
+    "padded" or "float32").
     """
     N, me, count = dist.get_world_size(), dist.get_rank(), 0
     for order, s, causal, (heads, kv_heads, how) in itertools.product(
-        (contiguous, zigzag), (16, 13, 5), (False, True), kinds
+        (contiguous, zigzag), (16, 13, 3), (False, True), kinds
     ):
         positions = order(s, N)
         options = {"causal": causal, "lengths": [s, s // 2, 0] if how == "padded" else None}

@@ -1,27 +1,23 @@
 """The programs beside the chapters run as a reader would run them and mark every line that one device would not need.
 
-Torchrun itself starts ddp.py and elastic.py; `launch` makes its environment for the others.
+`launch` makes torchrun's environment for them; torchrun itself starts ddp.py and elastic.py in chapters 09 and 13.
 """
 
 import difflib
-import os
 import re
-import subprocess
-import sys
+import signal
 
-import psutil
 import pytest
 import torch
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from course_utils import launch
+from course_utils import WorkerError, launch
 from course_utils.launch import unannounced
 from tests.helpers.run_program import run_program
 from tools import notebooks
 
 PROGRAMS = notebooks.NOTEBOOKS / "programs"
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 MARKS = {  # of what one device's program would not need
     "ddp.py": "# DDP",
     "elastic.py": "# DDP",
@@ -38,28 +34,11 @@ OF_SEVERAL = re.compile(
 )
 
 
-def environment(**more):
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    }
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(notebooks.ROOT), env.get("PYTHONPATH")]))
-    env["CUDA_VISIBLE_DEVICES"] = ""  # float64 on the CPU is what both can be held to
-    return env | {"OMP_NUM_THREADS": "1"} | more  # as torchrun sets it
-
-
-def run(*command):
-    done = subprocess.run([sys.executable, *command], env=environment(), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return re.findall(r"^epoch (\d+): loss (\S+)$", done.stdout, flags=re.MULTILINE)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """What ddp.py prints and saves on two processes."""
     file = tmp_path_factory.mktemp("ddp") / "both.pt"
-    return run(*TORCHRUN, str(PROGRAMS / "ddp.py"), str(file)), file
+    return run_forked(str(PROGRAMS / "ddp.py"), str(file), world_size=2), file
 
 
 def test_every_program_is_tried():
@@ -68,7 +47,7 @@ def test_every_program_is_tried():
 
 
 def run_forked(program, *arguments, world_size):
-    """As `run`, in workers that need not import torch first."""
+    """What a program prints in workers, which need not import torch first: (epoch, loss)s."""
     with unannounced():
         done = launch(run_program, program, arguments, world_size == 1, world_size=world_size, backend=None)
     return re.findall(r"^epoch (\d+): loss (\S+)$", "".join(done.logs), flags=re.MULTILINE)
@@ -142,30 +121,20 @@ def test_every_line_of_the_elastic_program_that_a_restart_needs_is_marked():
     assert len(lines) >= 5 and not [line for line in lines if "ELASTIC" not in line]
 
 
-def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_the_program_without_checkpoints(
-    tmp_path, undisturbed
-):
-    command = [
-        sys.executable,
-        *TORCHRUN,
-        "--max-restarts",
-        "1",
-        str(PROGRAMS / "elastic.py"),
-        *(str(tmp_path / n) for n in "ab"),
-    ]
-    env = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")  # as elastic.py says
-    agent = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    before, steps = None, []
-    for line in agent.stdout:
-        steps += [int(line.split()[1])] if line.startswith("step ") else []
-        if before is None and steps == [5, 10]:
-            psutil.Process(agent.pid).children()[0].kill()
-            before, steps = steps, []
-    assert agent.wait() == 0
-    assert steps[0] > 5 and steps[-1] == 64, steps  # it does not begin anew
-    plain, killed = torch.load(undisturbed[1]), torch.load(tmp_path / "b")
-    assert plain.keys() == killed.keys()
-    assert all(torch.equal(tensor, killed[name]) for name, tensor in plain.items())
+def test_after_a_kill_it_goes_on_and_the_weights_are_those_of_the_program_without_checkpoints(tmp_path, undisturbed):
+    """The restart by hand; that torchrun makes it by itself is seen in chapter 13."""
+    program, files = str(PROGRAMS / "elastic.py"), [str(tmp_path / name) for name in ("run.ckpt", "weights")]
+    with unannounced(), pytest.raises(WorkerError) as killed:
+        launch(run_program, program, files, False, dies_after=12, world_size=2, backend=None)
+    assert killed.value.ranks[1].died == -signal.SIGKILL
+    with unannounced():
+        again = launch(run_program, program, files, False, world_size=2, backend=None)
+    before, after = ([int(n) for n in re.findall(r"^step (\d+)$", "".join(run.logs), flags=re.MULTILINE)]
+                     for run in (killed.value.run, again))  # fmt: skip
+    assert before == [5, 10] and after[0] == 15 and after[-1] == 64  # it does not begin anew
+    plain, resumed = torch.load(undisturbed[1]), torch.load(files[1])
+    assert plain.keys() == resumed.keys()
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in plain.items())
 
 
 def test_the_elastic_program_is_the_other_one_with_checkpoints():

@@ -29,7 +29,7 @@ def run(worker, *args, world_size):
 HEADS = (2, 2, ""), (3, 1, ""), (6, 2, ""), (6, 2, "padded"), (6, 2, "float32")  # of queries, of keys and values
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("world_size", [1, 3, 4])
 def test_outputs_and_gradients_are_those_of_one_process(world_size):
     assert run(equal_in_all_cases, ring_attention, HEADS, world_size=world_size) == [60] * world_size
 

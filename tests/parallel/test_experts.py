@@ -215,7 +215,7 @@ def is_close(got, truth, bars):
     return True
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_ranks", [1, 3, 4])
 def test_experts_over_ranks_equal_one_device(num_ranks):
     assert differences(num_ranks, list(cases_of(num_ranks)), [torch.float64, torch.float32]) == [[]]
 

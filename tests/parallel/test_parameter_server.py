@@ -1,5 +1,6 @@
 """A parameter server equals one process if no worker is stale, keeps its staleness bound, and reports who has ended."""
 
+import functools
 import os
 import random
 import signal
@@ -54,6 +55,7 @@ def digits_net(dtype):
     return model, dict(model.named_parameters())
 
 
+@functools.cache
 def alone(optimizer=sgd, dtype=torch.float64):
     model, parameters = digits_net(dtype)
     optimizer = optimizer(model.parameters())

@@ -17,7 +17,7 @@ def run(worker, *args, world_size):
     return launch(worker, *args, world_size=world_size, backend="gloo", timeout=60).results
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("world_size", [1, 3, 4])
 def test_outputs_and_gradients_are_those_of_one_process(world_size):
     N = world_size
     unequal = 3 * N + 3, N + 1  # heads that the ranks do not divide

@@ -1,16 +1,13 @@
 """What the training program's tests share: ranks on the CPU with one thread each, and warm workers."""
 
-import contextlib
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
-from course_utils.launch import warm
 from tests.helpers.run_program import OF_RANKS
-from tests.helpers.slurm_cluster import wait_until
+from tools.answers import wait_until_warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,12 +37,4 @@ def imported_already():
     """Workers find what FSDP and pipelines need; until it has been imported, each imports it for itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")  # as `one_process` sets it: with another value another server is started
-        warm()
-    here = psutil.Process()
-    wait_until(lambda: "understudy" not in names_of(here.children(True)), 100, "the forkserver has imported all")
-
-
-def names_of(processes):
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            yield process.name()
+        wait_until_warm()

@@ -29,8 +29,6 @@
 # return o / total.unsqueeze(-1), m + total.log() → return o / total.unsqueeze(-1)
 # %% wrong (turns them round): o has shape (2, 3, 5), and should have (2, 3, 5, 4)
 # return o / total.unsqueeze(-1), m + total.log() → return m + total.log(), o / total.unsqueeze(-1)
-# %% wrong (keeps a dimension): lse has shape (2, 3, 5, 1), and should have (2, 3, 5)
-# m + total.log() → (m + total.log()).unsqueeze(-1)
 # %% wrong (makes the whole table): which scores are needed once their block is done?
 def attend_in_blocks(q, k, v, block_size):
     scores = q @ k.mT / math.sqrt(q.shape[-1])
@@ -78,15 +76,6 @@ def attend_in_blocks(q, k, v, block_size):
         new = (q @ keys.mT / q.shape[-1] ** 0.5).logsumexp(-1)
         o, lse = merge(o, lse, F.scaled_dot_product_attention(q, keys, values), new)
     return o, lse
-# %% right (halves, and in float64)
-def attend_in_blocks(q, k, v, block_size):
-    def between(begin, end):
-        if end - begin <= block_size:
-            return attend_piece(q.double(), k[:, :, begin:end].double(), v[:, :, begin:end].double())
-        middle = (begin + end) // 2
-        return merge(*between(begin, middle), *between(middle, end))
-
-    return tuple(x.to(q.dtype) for x in between(0, k.shape[2]))
 # %% right (copies in float64, padded blocks)
 def attend_in_blocks(q, k, v, block_size):
     more = -k.shape[2] % block_size
@@ -99,13 +88,6 @@ def attend_in_blocks(q, k, v, block_size):
         w = torch.exp(x - new[..., None])
         o, l, m = o * torch.exp(m - new)[..., None] + w @ values[:, :, i], l * torch.exp(m - new) + w.sum(-1), new
     return (o / l[..., None]).to(q), (m + torch.log(l)).to(q)
-# %% right (merges pieces)
-def attend_in_blocks(q, k, v, block_size):
-    pieces = zip(k.split(block_size, dim=2), v.split(block_size, dim=2))
-    o, lse = attend_piece(q, *next(pieces))
-    for keys, values in pieces:
-        o, lse = merge(o, lse, *attend_piece(q, keys, values))
-    return o, lse
 # %% right (in place, slices, einsum, a list)
 def attend_in_blocks(q, k, v, block_size):
     b, a, n, e = q.shape
@@ -131,20 +113,6 @@ def attend_in_blocks(q, k, v, block_size):
         outs.append(torch.softmax(x, -1) @ v[..., begin:end, :])
     lse = torch.logsumexp(torch.stack(logs), 0)
     return sum((one - lse).exp()[..., None] * o for one, o in zip(logs, outs)), lse
-# %% right (query by query, key by key)
-def attend_in_blocks(q, k, v, block_size):
-    b, a, n, e = q.shape
-    o, lse = torch.empty_like(q), q.new_empty(b, a, n)
-    for i in range(n):
-        m, l, total = q.new_full((b, a, 1), -1e30), q.new_zeros(b, a, 1), q.new_zeros(b, a, e)
-        for j in range(0, k.shape[2], block_size):
-            x = (k[:, :, j : j + block_size] @ q[:, :, i, :, None]).squeeze(-1) * e**-0.5
-            new = torch.maximum(m, x.amax(-1, keepdim=True))
-            w = (x - new).exp()
-            l, total = l * (m - new).exp() + w.sum(-1, keepdim=True), total * (m - new).exp() + (w[:, :, None] @ v[:, :, j : j + block_size])[:, :, 0]
-            m = new
-        o[:, :, i], lse[:, :, i] = total / l, (m + l.log())[..., 0]
-    return o, lse
 # %% wrong (keeps autograd's graph): which scores are needed once their block is done?
 def attend_in_blocks(q, k, v, block_size):
     q, k, v = (x.clone().requires_grad_() for x in (q, k, v))

@@ -13,16 +13,10 @@
 # torch.logaddexp(lse, scores.logsumexp(-1)) → torch.maximum(lse, scores.logsumexp(-1))
 # %% wrong (merges with nan): of a query that has seen no key, lse is −inf
 # both.masked_fill(both == -torch.inf, 0).unsqueeze(-1) → both.unsqueeze(-1)
-# %% wrong (makes 0 of nan in lse): and their lse is not −inf
-# exp() @ v, both → exp() @ v, both.masked_fill(both == -torch.inf, 0)
 # %% wrong (hides with a large number): and their lse is not −inf
 # ~sees, -torch.inf → ~sees, -1e30
-# %% wrong (adds 1): is each query's mean, old and new, weighted
-# torch.logaddexp(lse, scores.logsumexp(-1)) → torch.logaddexp(lse, scores.logsumexp(-1)) + 1e-3
 # %% wrong (adds exponentials): lse holds inf
 # torch.logaddexp(lse, scores.logsumexp(-1)) → (lse.exp() + scores.exp().sum(-1)).log()
-# %% wrong (loses what was seen): and their lse is −inf
-# exp() @ v, both → exp() @ v, both.masked_fill(sees.sum(-1) < sees.shape[1], -torch.inf)
 # %% wrong (blind queries see the mean): and their o is not 0
 # (scores - finite).exp() @ v, both → (scores - finite).exp() @ v + (both == -torch.inf).unsqueeze(-1) * v.mean(2, keepdim=True), both
 # %% wrong (changes k): k was changed in place
@@ -47,11 +41,6 @@ def ring_step(q, k, v, q_positions, k_positions, o, lse):
     if torch.isinf(lse).any():
         return context.merge(o, lse, new_o, new_lse)
     return (new_lse - both).exp()[..., None] * o + (lse - both).exp()[..., None] * new_o, both
-# %% wrong (skips what lies apart): what do the visiting keys add?
-def ring_step(q, k, v, q_positions, k_positions, o, lse):
-    if k_positions.max() <= q_positions.max() and k_positions.min() >= q_positions.min() or lse.isinf().any():
-        return context.merge(o, lse, *context.attend_piece(q, k, v, k_positions <= q_positions[:, None]))
-    return o, lse
 # %% wrong (the chapter's pieces, unmasked rows): of a query that has seen no key, lse is −inf
 def ring_step(q, k, v, q_positions, k_positions, o, lse):
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(k_positions > q_positions[:, None], -math.inf)
@@ -69,15 +58,6 @@ def ring_step(q, k, v, q_positions, k_positions, o, lse):
     if k_positions.max() > q_positions.min():
         sees = sees.tril()
     return context.merge(o, lse, *context.attend_piece(q, k, v, sees))
-# %% wrong (looks whether all queries are new): of a query that has seen no key, lse is −inf
-def ring_step(q, k, v, q_positions, k_positions, o, lse):
-    sees = k_positions <= q_positions[:, None]
-    if not sees.any():
-        return o, lse
-    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~sees, -math.inf)
-    if lse.isneginf().all():
-        return scores.softmax(-1) @ v, scores.logsumexp(-1)
-    return merge(o, lse, scores.softmax(-1).nan_to_num(0) @ v, scores.logsumexp(-1))
 # %% wrong (rounds to float32): lse is float32, and should be float64
 def ring_step(q, k, v, q_positions, k_positions, o, lse):
     o, lse = context.merge(o, lse, *context.attend_piece(q, k, v, k_positions <= q_positions[:, None]))
@@ -93,13 +73,6 @@ def ring_step(q, k, v, q_positions, k_positions, o, lse):
     both = torch.logsumexp(torch.stack([lse, torch.logsumexp(x, -1)]), 0)
     safe = torch.where(both == -math.inf, 0.0, both)
     return o * (lse - safe).exp()[..., None] + new_o * (x.logsumexp(-1) - safe).exp()[..., None], both
-# %% wrong (returns three): what came back holds 3 items, not 2 (o, lse)
-def ring_step(q, k, v, q_positions, k_positions, o, lse):
-    return o, lse, q
-# %% right (the package's pieces)
-def ring_step(q, k, v, q_positions, k_positions, o, lse):
-    piece = context.attend_piece(q, k, v, k_positions <= q_positions[:, None])
-    return context.merge(o, lse, *piece)
 # %% right (in place, sums instead of lse)
 def ring_step(q, k, v, q_positions, k_positions, o, lse):
     x = torch.einsum("bahe,bake->bahk", q, k) / q.shape[-1] ** 0.5
@@ -113,18 +86,6 @@ def ring_step(q, k, v, q_positions, k_positions, o, lse):
     o.mul_((old * share).unsqueeze(-1)).add_((x * share.unsqueeze(-1)) @ v)
     lse.copy_(m + total.log())
     return [o, lse]
-# %% right (row by row, only the keys that it sees)
-def ring_step(q, k, v, q_positions, k_positions, o, lse):
-    new_o, new_lse = o.clone(), lse.clone()
-    for i, place in enumerate(q_positions.tolist()):
-        seen = k_positions <= place
-        if seen.any():
-            x = (q[:, :, i : i + 1] @ k[:, :, seen].mT)[:, :, 0] * q.shape[-1] ** -0.5
-            both = torch.logsumexp(torch.cat([lse[:, :, i, None], x], -1), -1)
-            weights = (x - both[..., None]).exp()
-            new_o[:, :, i] = (lse[:, :, i] - both).exp()[..., None] * o[:, :, i] + (weights[..., None] * v[:, :, seen]).sum(2)
-            new_lse[:, :, i] = both
-    return new_o, new_lse
 # %% right (sigmoid, as torch's library does)
 def ring_step(q, k, v, q_positions, k_positions, o, lse):
     sees = k_positions[None] <= q_positions[:, None]

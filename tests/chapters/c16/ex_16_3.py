@@ -20,19 +20,6 @@
 # return shares → return [next(r for r in range(num_ranks) if chunk in shares[r]) for chunk in range(num_chunks)]
 # %% wrong (changes the lengths): lengths
 # shares, load = → lengths.sort(); shares, load =
-# %% wrong (returns nothing): is None
-# return shares → pass
-# %% wrong (two sides of the sorted row): which rank should get the next chunk
-def share_out(lengths, num_chunks, num_ranks):
-    work = torch.cat([torch.arange(1, n + 1) for n in lengths]).view(num_chunks, -1).sum(1)
-    order = work.argsort().tolist()
-    each = num_chunks // num_ranks // 2
-    rows = [[*order[r * each : (r + 1) * each], *order[num_chunks - (r + 1) * each : num_chunks - r * each]] for r in range(num_ranks)]
-    return rows
-# %% wrong (zigzag of the whole sequence): it would be equal if all tokens were one document
-def share_out(lengths, num_chunks, num_ranks):
-    half = num_chunks // num_ranks // 2
-    return [[*range(r * half, (r + 1) * half), *range(num_chunks - (r + 1) * half, num_chunks - r * half)] for r in range(num_ranks)]
 # %% right (a snake)
 def share_out(lengths, num_chunks, num_ranks):
     seen = [own + 1 for n in lengths for own in range(n)]
@@ -84,14 +71,3 @@ def share_out(lengths, num_chunks, num_ranks):
         shares[high] ^= {a, b}
         shares[r] ^= {a, b}
     return shares
-# %% right (numpy)
-import numpy as np
-
-
-def share_out(lengths, num_chunks, num_ranks):
-    seen = np.concatenate([np.arange(1, n + 1) for n in lengths]).reshape(num_chunks, -1).sum(1)
-    shares = [[] for _ in range(num_ranks)]
-    for c in np.argsort(-seen):
-        r = min((len(s) >= num_chunks // num_ranks, seen[s].sum() if s else 0, r) for r, s in enumerate(shares))[2]
-        shares[r].append(c)
-    return np.array(shares)

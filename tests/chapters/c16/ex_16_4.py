@@ -34,8 +34,6 @@
 # return ring, ulysses → return 2 * ring, ulysses
 # %% wrong (adds them): is 53248, not a list or tuple
 # return ring, ulysses → return ring + ulysses
-# %% wrong (prints): is None
-# return ring, ulysses → print(ring, ulysses)
 # %% right (in fractions, floats)
 def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
     N, part = num_ranks, b * (s / num_ranks) * e * itemsize
@@ -43,14 +41,6 @@ def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
     forward, backward = (N - 1) * kv, (N - 1) * kv + (N - 1) * kv
     sent = (1 - 1 / N) * part
     return [forward + backward, sent * (heads + 2 * kv_heads) + sent * heads + sent * heads + sent * (2 * kv_heads + heads)]
-# %% right (fractions)
-from fractions import Fraction
-
-
-def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
-    head = Fraction(b * s * e * itemsize, num_ranks)
-    away = Fraction(num_ranks - 1, num_ranks)
-    return 6 * (num_ranks - 1) * kv_heads * head, 4 * away * (heads + kv_heads) * head
 # %% right (a tensor)
 def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
     n = torch.tensor([6 * kv_heads * num_ranks, 4 * (heads + kv_heads)])
@@ -67,12 +57,3 @@ def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
         for tensor in (q, k, k, q, q, k, k, q):
             ulysses += tensor.chunk(num_ranks, 1)[other].numel() * itemsize
     return ring, ulysses
-# %% right (numpy's numbers, a dict's values)
-import numpy as np
-
-
-def attention_bytes(b, heads, kv_heads, s, e, itemsize, num_ranks):
-    one = np.int64(b * e * itemsize) * (s // num_ranks)
-    found = {"ring": 6 * (num_ranks - 1) * kv_heads * one}
-    found["ulysses"] = 4 * (heads // num_ranks + kv_heads // num_ranks) * (num_ranks - 1) * one
-    return tuple(found.values())

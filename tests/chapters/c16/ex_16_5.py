@@ -4,9 +4,6 @@
 # return (own - own % 2) * num_ranks → return (own - own % 2) // (2 * num_ranks) * 2 * num_ranks
 # %% wrong (rounds to the ranks): which the zigzag takes
 # return (own - own % 2) * num_ranks → return own * num_ranks
-# %% wrong (does not round): which the zigzag takes
-# own = max(0, memory_bytes - states) // (layers + ring) → own = max(0, memory_bytes - states) / (layers + ring)
-# return (own - own % 2) * num_ranks → return int(own * num_ranks)
 # %% wrong (forgets the ring): what is on its way in the ring takes memory, too
 # ring = 16 * d if num_ranks > 1 else 0 → ring = 0
 # %% wrong (gives one rank a ring): one rank alone has no ring

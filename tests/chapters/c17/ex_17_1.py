@@ -27,8 +27,6 @@
 # +     place = place.view(-1, k)
 # %% wrong (drops the whole token): a token that loses one choice loses all
 # gates * (place < capacity) → gates * (place < capacity).all(dim=1, keepdim=True)
-# %% wrong (never drops second choices): second choices have a queue of their own
-# gates * (place < capacity) → torch.where((torch.arange(k) == 0) & (place >= capacity), 0, gates)
 # %% wrong (drops by a capacity for all experts together): is each a share of the sum
 # gates * (place < capacity) → gates * (torch.arange(experts.numel()).view(k, -1).T < capacity * scores.shape[1])
 # %% wrong (keeps the probability where k is 1): do not add up to 1 over the k chosen
@@ -46,10 +44,6 @@
 # queue.cumsum(dim=0) - 1 → queue.cumsum(dim=0)
 # %% wrong (an unstable sort): experts with equal scores are not in the order of their numbers
 # scores.sort(dim=1, descending=True, stable=True) → scores.topk(k)
-# %% wrong (the higher number first): experts with equal scores are not in the order
-# -     best, experts = scores.sort(dim=1, descending=True, stable=True)
-# +     best, experts = scores.flip(1).sort(dim=1, descending=True, stable=True)
-# +     experts = scores.shape[1] - 1 - experts
 # %% wrong (the lowest scores): those are the lowest scores
 # descending=True → descending=False
 # %% wrong (in the order of numbers): the best should come first
@@ -74,8 +68,6 @@
 # -     gates = best[:, :k].softmax(dim=1)  # over the k chosen: their sum is 1
 # +     gates = (best[:, :k] - best[:, :1].detach()).exp()
 # +     gates = gates / gates.sum(1, keepdim=True).detach()
-# %% wrong (sigmoids): is each a share of the sum over the k chosen
-# best[:, :k].softmax(dim=1) → best[:, :k].sigmoid()
 # %% wrong (calls the course's): it is yours to write
 # -     best, experts = scores.sort(dim=1, descending=True, stable=True)
 # +     from course_utils.parallel.experts import route as theirs
@@ -127,14 +119,6 @@ def route(scores, k, capacity):
     gates = gates.clone()
     gates[dropped] = 0
     return experts, gates
-# %% right (counts pairs)
-def route(scores, k, capacity):
-    experts = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
-    wanted = experts.T.reshape(-1)
-    before = (wanted[:, None] == wanted[None, :]).tril(-1).sum(1)
-    keep = (before < capacity).reshape(k, len(scores)).T
-    gates = torch.nn.Softmax(dim=1)(torch.take_along_dim(scores, experts, 1))
-    return experts, torch.where(keep, gates, torch.zeros_like(gates))
 # %% right (mask of minus infinity)
 def route(scores, k, capacity):
     rest, picks = scores.detach().clone(), []
@@ -155,14 +139,3 @@ def route(scores, k, capacity):
             row.append(room[expert] <= capacity)
         keep.append(row)
     return experts, gates * torch.tensor(keep).T
-# %% right (sorts probabilities, and a pass over the experts)
-def route(scores, k, capacity):
-    probabilities = scores.softmax(1)
-    weights, experts = probabilities.sort(dim=1, descending=True, stable=True)
-    weights, experts = weights[:, :k], experts[:, :k]
-    gates = weights / weights.sum(1, keepdim=True)
-    keep = torch.zeros(experts.shape, dtype=torch.bool)
-    for e in range(scores.shape[1]):
-        places = (experts.T == e).nonzero()[:capacity]  # rows of (choice, token), in order of the queue
-        keep[places[:, 1], places[:, 0]] = True
-    return experts, gates * keep.float()

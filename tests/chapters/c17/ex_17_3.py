@@ -6,8 +6,6 @@
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (f * f).sum()
 # %% wrong (counts, not shares): one of its factors is a sum over the tokens
 # loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (len(p) * f * p.mean(dim=0)).sum()
-# %% wrong (adds the probabilities up): one of its factors is a sum over the tokens
-# loss = num_experts * (f * p.mean(dim=0)).sum() → loss = num_experts * (f * (p.mean(dim=0) / (1 / len(p)))).sum()
 # %% wrong (the lowest scores): which expert has the highest score
 # argmax → argmin
 # %% wrong (the gradient of the probabilities): what does softmax add
@@ -35,8 +33,6 @@
 # +     return loss, gradient
 # %% wrong (the other sign): its sign is the other one
 # num_experts / num_tokens * p → -num_experts / num_tokens * p
-# %% wrong (sums over the wrong dim): how does a score change the probabilities of all experts
-# sum(dim=1, keepdim=True)) → sum(dim=0, keepdim=True))
 # %% wrong (exp overflows): no finite number
 # scores.softmax(dim=1) → scores.exp() / scores.exp().sum(dim=1, keepdim=True)
 # %% wrong (the loss alone): not a list or tuple of the loss and its gradient
@@ -84,16 +80,6 @@ def balance_loss(scores):
     g = E / T * f
     gradient = p * g - p * (p @ g)[:, None]
     return (E * f.dot(p.mean(0))).item(), gradient
-# %% right (transposed)
-def balance_loss(scores):
-    s = scores.T
-    E, T = s.shape
-    p = s.softmax(0)
-    f = torch.zeros(E, dtype=s.dtype)
-    for e in s.argmax(0):
-        f[e] += 1 / T
-    inner = f @ p
-    return E * inner.mean(), (E / T * p * (f[:, None] - inner)).T
 # %% right (shares in float32)
 def balance_loss(scores):
     T, E = scores.shape

@@ -41,17 +41,6 @@
 # gradient /= mesh.size() → gradient.div_(mesh.size()).add_(1 if group else 0)
 # %% wrong (does not wait): nobody waited for a collective
 # group=group) → group=group, async_op=True)
-# %% right (two passes)
-def average_gradients(gradients, mesh):
-    copies = mesh["copies"].get_group()
-    dense = [g for name, g in gradients.items() if ".experts." not in name]
-    of_experts = [g for name, g in gradients.items() if ".experts." in name]
-    for g in dense:
-        dist.all_reduce(g)
-        g.div_(dist.get_world_size())
-    for g in of_experts:
-        dist.all_reduce(g, group=copies)
-        g.div_(dist.get_world_size())
 # %% right (one message for each group)
 def average_gradients(gradients, mesh):
     import re

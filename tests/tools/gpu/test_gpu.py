@@ -133,7 +133,7 @@ def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
     kept = json.loads((tmp_path / "experiments.json").read_text())
     assert kept.keys() == {"vector_add"}
     assert "Python.h" in (tmp_path / "log.txt").read_text()
-    listed = call("--list").stdout.splitlines()
+    listed = [each.name for each in gpu_pass.steps()]
     assert len(listed) == len(set(listed)) and {"tests gpu", "record 00", "record 12", "solved 12"} <= set(listed)
 
 
@@ -184,6 +184,7 @@ def test_it_needs_nothing_but_what_a_node_has_and_its_tests_what_is_carried(tmp_
     command = [sys.executable, "-m", "tools.gpu", "--list"]
     done = subprocess.run(command, cwd=REPO, env=without(tmp_path / "node", missing), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [each.name for each in gpu_pass.steps()]
     arguments = [each for step in gpu_pass.steps() if "pytest" in step.command for each in step.command]
     tests = [each for each in arguments if each.endswith(".py") or each.partition("/")[0] == "tests"]
     assert {"tests/hardware", "tests/launch"} < set(tests)
