@@ -111,6 +111,7 @@ def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[st
             ("IV", "13", f"{_ON_THE_CPU}; groups of processes stand for machines"),
             ("", "14, 15", "groups of processes stand for machines"),
             ("V", "16, 17", _ON_THE_CPU),
+            ("", "18", "processes with gloo, on any machine"),
             ("", "19", "arithmetic, and steps of two workers on the CPU"),
         ]
     else:
@@ -118,6 +119,7 @@ def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[st
         rest = [
             ("IV", "13–15", "groups of processes stand for machines"),
             ("V", "16, 17", default_note),
+            ("", "18", "processes with gloo, on any machine"),
             ("", "19", "arithmetic, and steps of two workers"),
         ]
     return [
