@@ -1,7 +1,7 @@
 """Run all checks that need a GPU, in at most 25 minutes, the most valuable first.
 
     python -m tools.gpu --prepare             where there is a network: fetch what a machine with torch alone lacks
-    python -m tools.gpu [--out DIR] [--minutes 25] [STEP ...]
+    python -m tools.gpu [--out DIR] [--minutes 24] [STEP ...]
 
 It needs this checkout, torch 2.11 or newer and the course's imports; the chapters also need Jupyter, which --prepare
 puts into build/wheels. A failed step is reported in one line, and the next begins. Results are written as they come:
@@ -83,7 +83,7 @@ def main(argv=None):
         "steps", nargs="*", metavar="STEP", help="only these, such as 'record 04', also if they ended before"
     )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu_pass", metavar="DIR")
-    parser.add_argument("--minutes", type=float, default=25)
+    parser.add_argument("--minutes", type=float, default=24)
     parser.add_argument("--prepare", action="store_true", help="fetch wheels into build/wheels, and note the commit")
     parser.add_argument("--python", default="", metavar="3.12", help="with --prepare: that machine's Python")
     parser.add_argument("--describe", action="store_true", help="print what this machine is")
