@@ -97,9 +97,8 @@ def comparison_rows(values):
 
 def saving_rows(found):
     waits = median(row["save"] for row in found["synchronous"])
-    yield Row(
-        "asynchronous save returns, over synchronous", 0.5, [row["save"] / waits for row in found["asynchronous"]]
-    )
+    returned = [row["save"] / waits for row in found["asynchronous"]]
+    yield Row("asynchronous save returns, over synchronous", 0.5, returned)
     for way, rows in found.items():
         if any(row["during"] for row in rows):
             yield Row(f"a step while it writes, over others ({way})"[:48], 1.1, [saves.ratio(rows)])
