@@ -101,7 +101,7 @@ def saving_rows(found):
     yield Row("asynchronous save returns, over synchronous", 0.5, returned)
     for way, rows in found.items():
         if any(row["during"] for row in rows):
-            yield Row(f"a step while it writes, over others ({way})"[:48], 1.1, [saves.ratio(rows)])
+            yield Row(f"step during a save, ratio: {way}", 1.1, [saves.ratio(rows)])
 
 
 def watching_rows(found):
