@@ -38,7 +38,8 @@ class Starter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | self._environment,  # they share the cores
+            # They share the cores. Unbuffered, a line and its end are written apart, and lines of two may mix.
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""} | self._environment,
             start_new_session=True,  # Ctrl-C in a terminal reaches this process only
         )
         return self

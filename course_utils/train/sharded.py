@@ -55,7 +55,10 @@ class Writer:
     def write(self, step, tensors):
         """Copy `tensors`, a nested dict, and return; a thread then writes the copy. Call `begin` on rank 0 before."""
         folder = self.folder / f"step_{step:06d}"
-        self.pending = dcp.async_save(tensors, checkpoint_id=folder, process_group=self.group, async_stager=self.stager)
+        writer = _ShardWriter(folder)
+        self.pending = dcp.async_save(
+            tensors, storage_writer=writer, process_group=self.group, async_stager=self.stager
+        )
         if self.is_first:
             self.pending.add_done_callback(lambda done: done.exception() or prune(self.folder, self.keep, step))
 
@@ -67,6 +70,18 @@ class Writer:
                 pending.result()
         except CheckpointException as error:
             raise CheckpointError(f"a checkpoint in {self.folder} could not be saved: {reason(error)}") from error
+
+
+class _ShardWriter(dcp.FileSystemWriter):
+    """Raises the system's error, such as a full disk's, where torch raises one of its own with that as its context."""
+
+    def write_data(self, plan, planner):
+        try:
+            return super().write_data(plan, planner)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
 
 def complete(folder):

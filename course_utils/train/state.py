@@ -195,7 +195,7 @@ def _restore_file(paths, run, is_lenient):
     with agreement():
         if paths:
             values = _read(paths, run.place.rank == 0)
-            _require_parts(values, _VALUES | _TENSORS, file)
+            _require_parts(values, _TENSORS | _VALUES, file)
             _require_alike(values, run, file, is_lenient)
     with agreement():  # if only some nodes see the folder, ranks would begin at different steps
         require_same("the checkpoint's (epoch, step)", values and (values["epoch"], values["step"]))

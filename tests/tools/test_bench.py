@@ -11,7 +11,8 @@ from tools.bench.kernel import CellFailed, Kernel
 
 LITTLE = measurements.Plan(
     sizes=(2,), num_rounds=1, num_launches=1, num_new_kernels=1, num_trainings=1, train_repeats=1, reading_s=0,
-    num_results=1, result_bytes=(1000, 1000), ring_sizes=(2,), ring_rounds=1, print_s=0.1, print_mb=1,
+    num_results=1, result_bytes=(1000, 1000), ring_sizes=(2,), ring_rounds=1, save_rounds=1, save_bytes=100_000,
+    print_s=0.1, print_mb=1,
     kernels_in_turn=1, launches_in_turn=2, panel_sizes=(2,), panel_pairs=1, panel_window_s=0.3, panel_shown_s=0.5,
     num_calls=2, num_failures=1, failing_mib=4, log_s=0.2,
 )  # fmt: skip
@@ -34,6 +35,7 @@ def test_a_little_of_everything(capsys, monkeypatch, tmp_path):
         "one DDP step (MB, largest)",
         "launch over torchrun",
         "ring over all_reduce",
+        "asynchronous save returns, over synchronous",
         "with the panel over without, 2 workers",
         "a call on 4 persistent ranks",
         "%%ranks, 4 ranks",

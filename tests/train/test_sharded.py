@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import threading
@@ -203,3 +204,81 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits_and_sees_each_image_on
     for epoch in range(epochs):
         images = [image for found in both for place, its in found.items() if place[0] == epoch for image in its]
         assert len(images) == len(set(images)) == 1437 // 48 * 48
+
+
+# ---- What cannot be saved or loaded
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The arguments and the folder of an epoch on two ranks, with two checkpoints."""
+    folder = tmp_path_factory.mktemp("saved")
+    common = [*SAVED, "--strategy", "fsdp", "--epochs", "1", "--save-every", "8", "--checkpoint"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("COURSE_DEVICE", "cpu")
+        launch(train_in_ranks, [*common, str(folder)], world_size=2)
+    return common, folder
+
+
+def damage(path):
+    (path / "__1_0.distcp").unlink()
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_two_are_refused(saved, tmp_path):
+    common, folder = saved
+    one, two, table = (shutil.copytree(folder, tmp_path / name) for name in ("one", "two", "table"))
+    for path in (sharded.complete(one)[0], *sharded.complete(two)):
+        damage(path)
+    (sharded.complete(table)[0] / sharded.TABLE).write_text("no table")
+    cases = [[*common, str(path), "--resume", "--epochs", "2"] for path in (one, two, table)]
+    run = launch(refusals, *cases, world_size=2)
+    for first, second, third in run:
+        assert first.startswith("it was taken") and third.startswith("it was taken")
+        assert re.search(r"step_000014 cannot be loaded: No such file or directory __1_0.distcp \(rank \d\)$", second)
+    assert run.logs[0].count("; step_000008 is taken") == 2 and not run.logs[1]
+    ours = [whole(newest(path)) for path in (one, table)]
+    assert_equal(*ours)
+
+
+def test_a_full_disk_is_one_sentence_on_all_ranks_and_what_was_saved_stays(saved, tmp_path):
+    common, folder = saved
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    before = whole(newest(copy))
+
+    def fill_the_disk(arguments):
+        if dist.get_rank() == 1:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        return refusals(arguments)
+
+    for (said,) in launch(fill_the_disk, [*common, str(copy), "--resume", "--epochs", "2"], world_size=2):
+        assert re.search(r"a checkpoint in .* could not be saved: .*File too large.* \(rank 1\)", said)
+        assert "\n" not in said
+    assert_equal(whole(newest(copy)), before)
+    assert len(sharded.complete(copy)) == 2
+
+
+def test_one_kind_of_checkpoint_is_not_hidden_by_the_other(saved, tmp_path):
+    common, folder = saved
+    plain = [word for word in common if word != "--sharded"]
+    launch(train_in_ranks, [*plain, str(tmp_path)], world_size=2)
+    cases = [*plain, str(folder), "--resume", "auto"], [*common, str(tmp_path), "--resume", "auto"]
+    for first, second in launch(refusals, *cases, world_size=2):
+        assert re.search("step_000014 was saved with --sharded: give it, or name another --checkpoint folder", first)
+        assert re.search("last.pt was saved without --sharded: leave it out, or name another", second)
+
+
+def test_of_what_is_being_removed_nothing_looks_complete(tmp_path, monkeypatch):
+    """Where a kill interrupts the removal, the table is gone already."""
+    for number in (1, 2, 3, 9):
+        path = tmp_path / f"step_{number:06d}"
+        path.mkdir()
+        if number != 2:
+            (path / sharded.TABLE).touch()
+    monkeypatch.setattr(sharded.shutil, "rmtree", lambda *_, **__: None)  # killed before it
+    sharded.prune(tmp_path, 1, 3)
+    assert [path.name for path in sharded.complete(tmp_path)] == ["step_000009", "step_000003"]
+    monkeypatch.undo()
+    sharded.prune(tmp_path, 1, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000003", "step_000009"]

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import threading
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,7 +15,7 @@ from course_utils.train.stopping import Stop, Stopped
 from tests.helpers.slurm_cluster import ROOT, wait_until
 from tests.helpers.whole_checkpoint import whole
 
-COMMON = ("--batch-size", "96", "--model", "mlp", "--epochs", "2")
+COMMON = ("--batch-size", "96", "--model", "mlp", "--epochs", "2", "--precision", "fp64")
 TOLD_AT = 17  # the step, from 1, in which a rank is told: the third of the second epoch
 
 
@@ -154,4 +153,5 @@ program.program()
     figures = train.main([*COMMON, "--strategy", "dp", "--checkpoint", str(tmp_path / "whole"), "--sharded"])
     assert f"epoch 1: loss {figures['loss']:.4f}" in printed
     ours, theirs = (sharded.complete(path)[0] for path in (folder, tmp_path / "whole"))
-    assert Path(ours, "__0_0.distcp").read_bytes() == Path(theirs, "__0_0.distcp").read_bytes()
+    # Not to the last bit: the batch file gives the job another number of threads.
+    torch.testing.assert_close(whole(ours), whole(theirs), rtol=1e-9, atol=1e-12)

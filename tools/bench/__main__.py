@@ -42,6 +42,7 @@ def measure_all(plan):
         values["costs"] = measurements.costs(kernel, plan)
         values["throughput"] = measurements.throughput(kernel, plan)
         values["ring"] = measurements.ring(kernel, plan)
+        values["saving"] = measurements.saving(kernel, plan)
     values["watching"] = measurements.watching(plan)
     values["flood"] = measurements.flood(plan)
     values["in turn"] = measurements.in_turn(plan)

@@ -3,6 +3,8 @@
 from statistics import median
 from typing import NamedTuple
 
+from course_utils.measure import saves
+
 # Launches requested within this many seconds of each other may begin in either order.
 APART_S = 0.02
 
@@ -31,6 +33,7 @@ def report(values):
         *latency_rows(values["latency"]),
         *cost_rows(values["costs"]),
         *comparison_rows(values),
+        *saving_rows(values["saving"]),
         *watching_rows(values["watching"]),
         *notebook_rows(values),
     ):
@@ -90,6 +93,15 @@ def comparison_rows(values):
     yield Row("images/s, launch over torchrun", 0.97, [ours / theirs], at_least=True)
     for n, shares in values["ring"].items():
         yield Row(f"ring over all_reduce, 16 MiB, {n} workers", 0.8, shares, at_least=True)
+
+
+def saving_rows(found):
+    waits = median(row["save"] for row in found["synchronous"])
+    returned = [row["save"] / waits for row in found["asynchronous"]]
+    yield Row("asynchronous save returns, over synchronous", 0.5, returned)
+    for way, rows in found.items():
+        if any(row["during"] for row in rows):
+            yield Row(f"step during a save, ratio: {way}", 1.1, [saves.ratio(rows)])
 
 
 def watching_rows(found):

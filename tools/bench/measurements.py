@@ -30,6 +30,8 @@ class Plan:
     result_bytes: tuple = (50_000_000, 10**9)
     ring_sizes: tuple = (2, 4)
     ring_rounds: int = 7
+    save_rounds: int = 3
+    save_bytes: int = 200_000_000
     print_s: float = 20  # but at least print_mb per worker, since a busy machine prints slowly
     print_mb: float = 150
     kernels_in_turn: int = 8
@@ -133,6 +135,13 @@ def ring(kernel, plan):
         ours, library = (max(times) for times in zip(*ranks))  # the slowest rank counts
         shares[n].append(library / ours)
     return shares
+
+
+def saving(kernel, plan):
+    """Seconds of steps before, while and after checkpoints are written by two ranks, as `saves.step_times` returns."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = f"{folder!r}, {plan.save_rounds}, num_bytes={plan.save_bytes}"
+        return kernel(f"launch(saves.step_times, {given}, world_size=2, timeout=600)[0]")
 
 
 def flood(plan):

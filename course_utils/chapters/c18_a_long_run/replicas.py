@@ -27,9 +27,12 @@ def run_replicas(program, num_replicas=4, kills=None, joins=None, timeout=60):
     `kills={2: 20}` kills replica 2 once step 19 counts, which is in the middle of step 20. `joins={4: 30}` starts
     replica 4 once step 29 counts. No process is left behind, also if this is interrupted.
 
-    Raises RuntimeError if a replica fails, and TimeoutError after `timeout` seconds, with what was printed last.
+    Raises RuntimeError if a replica fails, and TimeoutError after `timeout` seconds, with what was printed last; and
+    ValueError if `kills` names a replica that is not started.
     """
     kills, joins, killed_s = dict(kills or {}), dict(joins or {}), {}
+    if unknown := kills.keys() - {*range(num_replicas), *joins}:
+        raise ValueError(f"kills names replicas {sorted(unknown)}, which are neither the first {num_replicas} nor join")
     with (
         interrupts.deferred(),
         tempfile.TemporaryDirectory() as folder,

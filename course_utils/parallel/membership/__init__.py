@@ -23,9 +23,12 @@ at once. In a collective, gloo raises an error only where a rank waits for the d
 stopped, and would wait until the timeout. So a member that gets an error drops its group, which closes the connections
 to all, and the error goes round. While a group is made it would not, so the coordinator tells all who wait.
 
-Not noticed are processes that hang, and machines that vanish without closing a connection: that takes heartbeats, which
-torchft has. Its lighthouse is our coordinator, its quorum our generation, its `should_commit()` our `commit`. If the
-coordinator ends, so do the members, with ConnectionError; then the job starts anew from its checkpoint.
+Not noticed are processes that hang, and machines that vanish without closing a connection: that takes heartbeats. If
+the coordinator ends, so do the members, with ConnectionError; then the job starts anew from its checkpoint.
+
+torchft 0.2 has parts like these: its lighthouse is our coordinator, its quorum our generation. It notices a death by
+missing heartbeats, and decides otherwise: `should_commit()` is a vote within a replica, so replicas may differ, and one
+that has fallen behind gets the state of one that has not. The gradients of a step that failed are not used again.
 """
 
 from .coordinator import Coordinator

@@ -99,3 +99,30 @@ class Checkpoint(Right):
 # "random": torch.get_rng_state() → "scheduler": [self.scheduler.step() for _ in range(10)] and self.scheduler.state_dict()
 # %% wrong (counts one more): load() returned 11
 # {**content, "random": torch.get_rng_state()}) → content) + 1
+
+# %% right (a list of states, moved by shutil)
+class Checkpoint(Right):
+    def save(self, step):
+        states = [each.state_dict() for each in (self.model, self.optimizer, self.scheduler)]
+        torch.save([step, torch.get_rng_state(), *states], self.path + ".new")
+        shutil.move(self.path + ".new", self.path)
+
+    def load(self):
+        step, random_state, *states = torch.load(self.path, weights_only=True)
+        for each, state in zip((self.model, self.optimizer, self.scheduler), states):
+            each.load_state_dict(state)
+        torch.set_rng_state(random_state)
+        return step
+
+# %% right (through a buffer, the random state as numbers)
+class Checkpoint(Right):
+    def save(self, step):
+        content = {**self.content(step), "random": torch.get_rng_state().tolist()}
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        with open(self.path + "~", "wb") as file:
+            file.write(buffer.getbuffer())
+        os.rename(self.path + "~", self.path)
+
+    def restore(self, content):
+        return super().restore({**content, "random": torch.tensor(content["random"], dtype=torch.uint8)})

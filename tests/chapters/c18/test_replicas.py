@@ -82,5 +82,7 @@ def test_what_fails_is_told_with_what_was_printed_last(tmp_path):
     (program := tmp_path / "program.py").write_text("raise OSError('on purpose')")
     with pytest.raises(RuntimeError, match="(?s)ended with exit code 1:.*OSError: on purpose"):
         run_replicas(program)
+    with pytest.raises(ValueError, match="replicas .7., which"):
+        run_replicas(program, kills={7: 1, 4: 2}, joins={4: 1})
     with pytest.raises(TimeoutError, match="still run after 0 s"):
         run_replicas(program, timeout=0)
