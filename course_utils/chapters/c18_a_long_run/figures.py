@@ -165,11 +165,16 @@ def around(timeline, death, alt, before=2, after=3):
     """Draw what each replica did from `before` steps before a death until `after` steps that count after it."""
     steps = range(death.next_step - before, death.next_step + after)
     tries = [each for each in timeline.tries if each.step in steps]
+    failed = {(each.replica, each.step) for each in tries if each.stage == "step" and not each.committed}
     origin, rows = death.killed_s, {}
     for each in sorted(tries, key=lambda each: each.replica):
         kind = {"group": "makes a new group", "state": "weights for a new one"}.get(each.stage)
-        kind = kind or ("step that counts" if each.committed else "step whose sum failed")
-        span = (1e3 * (each.begin_s - origin), 1e3 * (each.end_s - origin), kind)
-        rows.setdefault(f"replica {each.replica}", []).append(span)
+        again = "sums again: counts" if (each.replica, each.step) in failed else "step that counts"
+        kind = kind or (again if each.committed else "step whose sum failed")
+        row, begin, end = rows.setdefault(f"replica {each.replica}", []), each.begin_s - origin, each.end_s - origin
+        if each.replica == death.replica and end > 0:  # its try ends when the death is noticed
+            row += [(1e3 * begin, 0, kind), (0, 1e3 * end, "dead, not yet noticed")]
+        else:
+            row.append((1e3 * begin, 1e3 * end, kind))
     title = f"Step {death.next_step}, in which replica {death.replica} is killed"
     charts.timeline(rows, alt, title=title, xlabel="ms since the kill", placement=torch.device("cpu"))
