@@ -10,7 +10,6 @@ import shutil
 import warnings
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
@@ -36,9 +35,6 @@ class Writer:
         # A group of its own: the messages of the background thread must not mix with those of training.
         self.group = dist.new_group(backend="gloo") if dist.is_initialized() else None
         self.is_first = self.group is None or dist.get_rank() == 0
-        on_gpu = torch.cuda.is_initialized()
-        # Kept for the whole run, so that its memory is reused; pinned memory takes copies from a GPU faster.
-        self.stager = DefaultStager(StagingOptions(on_gpu, False, False, on_gpu))
 
     def begin(self, step, values):
         """Make the folder for `step`, and write the plain `values` and the random states; return the folder.
@@ -56,9 +52,8 @@ class Writer:
         """Copy `tensors`, a nested dict, and return; a thread then writes the copy. Call `begin` on rank 0 before."""
         folder = self.folder / f"step_{step:06d}"
         writer = _ShardWriter(folder)
-        self.pending = dcp.async_save(
-            tensors, storage_writer=writer, process_group=self.group, async_stager=self.stager
-        )
+        stager = DefaultStager(StagingOptions(*4 * [False]))  # for one save: torch 2.11 closes it afterwards
+        self.pending = dcp.async_save(tensors, storage_writer=writer, process_group=self.group, async_stager=stager)
         if self.is_first:
             self.pending.add_done_callback(lambda done: done.exception() or prune(self.folder, self.keep, step))
 

@@ -43,10 +43,11 @@ with torch.device("meta"):  # shapes, and no memory
     blocks = [nn.Sequential(nn.Linear(128, 128), nn.ReLU()) for _ in range(4)]
     model = nn.Sequential(nn.Linear(64, 128), *blocks, nn.Linear(128, 10))
 for layer in model:
-    layer.to_empty(device=device)
+    layer.to_empty(device="cpu")  # whose random numbers are the same on every machine
     for module in layer.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()  # the same numbers on every rank
+    layer.to(device)
     if dist.is_initialized():  # FSDP: a layer is a unit, and each rank keeps its part of it
         fully_shard(layer, mesh=mesh)  # FSDP: now the layer is whole nowhere
 if dist.is_initialized():  # FSDP

@@ -49,15 +49,14 @@ images, labels = (digits := load_images("digits")).images.double(), digits.label
 per_epoch = len(labels) // BATCH * BATCH
 folder, samples, pending = Path(sys.argv[1]), 0, None  # LONG: samples consumed; save under way
 writers = dist.new_group(backend="gloo")  # LONG: for the saving thread, whose messages must not mix
-stager = DefaultStager(StagingOptions(on_gpu, False, False, on_gpu))  # LONG: reuses its memory
-told = []  # LONG
+told, own_random = [], f"random_{device.type}_{rank}"  # LONG
 signal.signal(signal.SIGTERM, lambda *_: told.append(True))  # LONG: noted; the step goes on
 
 
 def state():  # LONG: what a checkpoint holds; of sharded tensors, this rank's shards
     weights, averages = get_state_dict(model, optimizer)
     random = (torch.cuda if on_gpu else torch).get_rng_state()
-    return {"model": weights, "optimizer": averages, "samples": samples, f"random_{rank}": random}
+    return {"model": weights, "optimizer": averages, "samples": samples, own_random: random}
 
 
 def complete():  # LONG: DCP renames its table to .metadata when all shards are on the disk
@@ -71,19 +70,20 @@ def save():  # LONG: returns when the state is copied; a thread writes the copy
         if old == path or old not in kept:  # the table first: the rest must not look complete
             (old / ".metadata").unlink(missing_ok=True)
             shutil.rmtree(old)
-    return dcp.async_save(state(), checkpoint_id=path, process_group=writers, async_stager=stager)
+    copier = DefaultStager(StagingOptions(*4 * [False]))  # copies here and now, in this thread
+    return dcp.async_save(state(), checkpoint_id=path, process_group=writers, async_stager=copier)
 
 
 def resume():  # LONG: return the samples consumed, from the newest complete checkpoint
     if not complete():
         return 0
     path, saved = complete()[-1], state()  # tensors of the right shapes, to be overwritten
-    if f"random_{rank}" not in dcp.FileSystemReader(path).read_metadata().state_dict_metadata:
-        del saved[f"random_{rank}"]  # there were fewer ranks
+    if own_random not in dcp.FileSystemReader(path).read_metadata().state_dict_metadata:
+        del saved[own_random]  # there were fewer ranks, or other devices
     dcp.load(saved, checkpoint_id=path)  # each rank reads what its shards need
     states = {"model_state_dict": saved["model"], "optim_state_dict": saved["optimizer"]}
     set_state_dict(model, optimizer, **states)
-    random = saved.get(f"random_{rank}")
+    random = saved.get(own_random)
     random is None or (torch.cuda if on_gpu else torch).set_rng_state(random)
     return saved["samples"]
 
