@@ -101,32 +101,28 @@ def _chapters(num_gpus: int, default_note: str, four_note: str) -> list[tuple[st
         ]
         shared = "the one GPU stands for each device: right answers, not speed"
         several = [("II", "05–07", shared if num_gpus == 1 else f"up to {min(num_gpus, 4)} GPUs, a device each")]
+    return [*one, *several, *_several_processes(num_gpus, default_note, four_note)]
+
+
+def _several_processes(num_gpus, default_note, four_note):
+    """The rows of parts III to V."""
     if 0 < num_gpus < 4:
-        part_three = [
+        return [
             ("III", "08, 09", four_note),
             ("", "10, 12", _ON_THE_CPU),
             ("", "11", default_note),
-        ]
-        rest = [
             ("IV", "13", f"{_ON_THE_CPU}; groups of processes stand for machines"),
             ("", "14, 15", "groups of processes stand for machines"),
             ("V", "16, 17", _ON_THE_CPU),
             ("", "18", "processes with gloo, on any machine"),
             ("", "19", "arithmetic, and steps of two workers on the CPU"),
         ]
-    else:
-        part_three = [("III", "08–12", default_note)]
-        rest = [
-            ("IV", "13–15", "groups of processes stand for machines"),
-            ("V", "16, 17", default_note),
-            ("", "18", "processes with gloo, on any machine"),
-            ("", "19", "arithmetic, and steps of two workers"),
-        ]
     return [
-        *one,
-        *several,
-        *part_three,
-        *rest,
+        ("III", "08–12", default_note),
+        ("IV", "13–15", "groups of processes stand for machines"),
+        ("V", "16, 17", default_note),
+        ("", "18", "processes with gloo, on any machine"),
+        ("", "19", "arithmetic, and steps of two workers"),
     ]
 
 
