@@ -71,7 +71,7 @@ bright = torch.rand(2, 64, device=device)
 brighten(torch.float32, num_steps=1)
 brighten(torch.bfloat16, num_steps=1)
 """),
-    "06": ("device0 device1 group digits x y devices branches", """
+    "06": ("BATCH_SIZE ROUNDS device0 device1 group digits x y devices branches", """
 x, y, waited = x[:8], y[:8], []
 torch._C._cuda_hasPrimaryContext, torch.cuda.synchronize = (lambda index: index < 2), waited.append
 timed_step(Net(device0, device1), x)

@@ -45,6 +45,7 @@ def write(course, source):
         text = to_pages(with_files(path, course, source))
         (source / path.relative_to(course)).write_text(text, encoding="utf-8")
     readme = with_files(course / "README.md", course, source)
+    readme = re.sub(r"^\[!\[.*\n\n?", "", readme, flags=re.MULTILINE)  # badges, which are GitHub's
     (source / "index.md").write_text(to_pages(readme) + "\n" + contents(readme), encoding="utf-8")
     planner_page.write(source)
 
