@@ -296,7 +296,6 @@ def _judge_average(gradients, count, ranks, rank):
             "a rank without a usable gradient takes part in the divisor": mean(weights, sum(n for n, _ in ranks)),
             "all ranks count alike, and some have more samples": mean([float(u) for u in usable], sum(usable)),
             "the sum is divided by the number of ranks": mean(weights, len(ranks)),
-            "the sum of means is divided by all ranks, and samples do not count": mean([float(u) for u in usable], 3),
             "the sum is not divided": mean(weights, 1),
             "only the numbers that are not finite were left out, and the whole rank should be": mean(
                 [n for n, _ in ranks], sum(n for n, _ in ranks)

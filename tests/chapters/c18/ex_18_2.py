@@ -1,3 +1,5 @@
+# %% wrong (the rank before): that is the shard of another rank
+#     old, new = -(-numel →     rank = (rank - 1) % world_size; old, new = -(-numel
 # %% wrong (shards that round down): should hold
 # old, new = -(-numel // old_world_size), -(-numel // world_size)  # numbers in a shard → old, new = -(-numel // old_world_size), numel // world_size
 # %% wrong (no padding): and all ranks should hold

@@ -1,3 +1,5 @@
+# %% wrong (one too many): how many samples are in the mean
+# return count → return count + 1
 # %% wrong (nan times zero): what is nan times zero
 # flat, num_samples = torch.zeros_like(flat), 0  # zeros, since 0 times nan is nan → num_samples = 0
 # %% wrong (looks for nan alone): they hold nan or inf

@@ -1,3 +1,5 @@
+# %% wrong (False for nobody): and None says that there is no straggler
+# len(whole)), None) → len(whole)), False)
 # %% wrong (compares clocks): clocks do not agree
 # waits.setdefault(number, {})[rank] = left_s - entered_s → waits.setdefault(number, {})[rank] = -entered_s
 # %% wrong (most often, however seldom): who is late in half of them, or less, is no straggler
@@ -23,7 +25,7 @@
 # -     num_ranks = len({row[0] for row in rows})
 # +     rows.sort(key=str)
 # +     num_ranks = len({row[0] for row in rows})
-# %% wrong (who waits longest)
+# %% wrong (who waits longest): who waits longest was there first
 # -         last, next_to_last = sorted(each, key=each.get)[:2]
 # -         if each[next_to_last] - each[last] >= least_s:
 # +         last, next_to_last = sorted(each, key=each.get)[::-1][:2]
@@ -39,7 +41,7 @@ def find_straggler(rows, least_s):
     sums = {rank: sum(each[rank] for each in whole) / max(len(whole), 1) for rank in ranks}
     first, second = sorted(sums, key=sums.get)[:2]
     return first
-# %% wrong (one bad step is enough)
+# %% wrong (one bad step is enough): ruled by one bad step
 def find_straggler(rows, least_s):
     ranks = {row[0] for row in rows}
     found = {}

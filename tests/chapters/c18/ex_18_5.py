@@ -30,6 +30,14 @@
 # return None → return "nothing"
 # %% wrong (never): there are values that are not finite
 # if not bad: → if bad:
+# %% wrong (throws rows away): the list of rows was changed
+# -     if not bad:
+# +     rows[:] = bad
+# +     if not bad:
+# %% wrong (the stage's number): give a stage's name
+# return *first[1:4], sorted → return first[1], stages.index(first[2]), first[3], sorted
+# %% wrong (all other ranks): on which ranks is it not finite at this very place
+# sorted(row[0] for row in bad if place(row) == place(first)) → [99]
 # %% right (pandas)
 def where_it_began(rows):
     import numpy as np
