@@ -24,7 +24,8 @@ def backward_spans(step: Callable[[], object]) -> list[tuple[float, float, str]]
     `step` runs its backward pass with `marked_backward`; time 0 is the start of that pass. The kind is "computing" or
     "all-reduce". On a GPU the spans are kernels, NCCL's kernels being the all-reduces. On a CPU they are the functions
     that autograd runs for each operation, and gloo's all-reduce lasts from the call until the sum has arrived, waiting
-    included. Spans that begin before the pass, such as the barrier's kernel, are left out.
+    included. Spans that begin before the pass, such as the barrier's kernel, are left out, and copies and fills: of a
+    message that gloo carries for GPUs, and between gradients and buckets.
     """
     with profile() as trace:
         step()
@@ -32,6 +33,7 @@ def backward_spans(step: Callable[[], object]) -> list[tuple[float, float, str]]
     start = next(e.time_range.start for e in events if e.name == "backward" and e.device_type.name == "CPU")
     events = [e for e in events if e.time_range.start >= start]
     kernels = [e for e in events if e.device_type.name == "CUDA" and not e.is_user_annotation]
+    kernels = [e for e in kernels if not e.name.startswith(("Memcpy", "Memset"))]
     kinds = [("all-reduce" if "nccl" in e.name else "computing", e) for e in kernels]
     if not kernels:
         kinds = [("computing", e) for e in events if e.name.startswith("autograd::engine::evaluate_function")]
@@ -52,11 +54,12 @@ def waiting(spans_of_ranks: Iterable[list[tuple[float, float, str]]]) -> list[tu
 def num_hidden(spans: Iterable[tuple[float, float, str]]) -> int:
     """The number of all-reduces during which the rank computes, with more to compute later, from `backward_spans`.
 
-    The last all-reduce does not count on a CPU either, where it begins inside the function that completes its bucket.
+    The last all-reduce never counts: its bucket is full only when the last gradient is there. What may run beside it is
+    no gradient's computing, but DDP's own work on earlier buckets.
     """
     spans = list(spans)
     computing = [(begin, end) for begin, end, kind in spans if kind == "computing"]
-    sending = [(begin, end) for begin, end, kind in spans if kind == "all-reduce"]
+    sending = sorted((begin, end) for begin, end, kind in spans if kind == "all-reduce")[:-1]
     last = max((begin for begin, _ in computing), default=0.0)
     return sum(begin < last and any(b < end and begin < e for b, e in computing) for begin, end in sending)
 

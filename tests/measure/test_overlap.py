@@ -52,10 +52,13 @@ def test_an_all_reduce_is_hidden_if_computing_goes_on_meanwhile():
     waits = [(0, 2, "computing"), (5, 6, "computing"), (8, 9, "computing")]
     assert overlap.num_hidden(sorted(sent + goes_on)) == 2
     assert overlap.num_hidden(sorted(sent + waits)) == 0
+    afterwards = [(10, 10.5, "computing"), (12, 13, "computing")]  # DDP copies earlier sums while the last is sent
+    assert overlap.num_hidden(sorted(sent + goes_on + afterwards)) == 2
 
 
 def test_ranks_that_share_a_gpu_send_with_gloo(monkeypatch):
     events = [event("backward", "CPU", 0, 1), event("sgemm", "CUDA", 2, 4), event("gloo:all_reduce", "CPU", 3, 8)]
+    events += [event("Memcpy DtoH (Device -> Pinned)", "CUDA", 3, 4), event("Memset (Device)", "CUDA", 5, 6)]
     assert spans_of(events, monkeypatch) == [(2, 4, "computing"), (3, 8, "all-reduce")]
 
 
