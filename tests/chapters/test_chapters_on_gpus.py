@@ -67,8 +67,8 @@ CELLS = {
     }, ("figures.stages_and_shards", "count_block(b", "send_to_a_late_receiver", "late[dist.send]", "num_layers, t, p",
         "figures.mesh_of_eight", "run_library_mesh((2, 2, 2)")),  # of eight ranks
     "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
-           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "figures.restart(", "wait_alone", "essential(", "slurm.Job",
-            "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
+           ("figures.nodes", "whoami", "start_agent", "ELASTIC", "figures.restart(", "wait_alone", "essential(",
+            "slurm.Job", "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",
         "full(7, quick=1)": "1", "full([256, 512, 1024], quick=[256])": "[32]",
