@@ -37,11 +37,11 @@ class Writer:
         self.is_first = self.group is None or dist.get_rank() == 0
 
     def begin(self, step, values):
-        """Make the folder for `step`, and write the plain `values` and the random states; return the folder.
+        """Make the folder for `step`, and write the plain `values` and the random states into it.
 
         Call this on rank 0 only, after `wait`. Raises CheckpointError or OSError.
         """
-        folder = self.folder / f"step_{step:06d}"
+        folder = self._folder(step)
         if not self.folder.is_dir():
             raise CheckpointError(f"{folder} could not be saved: there is no folder {self.folder}; make it first")
         remove(folder)  # an interrupted one, or a damaged one, from before which the run has gone on
@@ -50,8 +50,7 @@ class Writer:
 
     def write(self, step, tensors):
         """Copy `tensors`, a nested dict, and return; a thread then writes the copy. Call `begin` on rank 0 before."""
-        folder = self.folder / f"step_{step:06d}"
-        writer = _ShardWriter(folder)
+        writer = _ShardWriter(self._folder(step))
         stager = DefaultStager(StagingOptions(*4 * [False]))  # for one save: torch 2.11 closes it afterwards
         self.pending = dcp.async_save(tensors, storage_writer=writer, process_group=self.group, async_stager=stager)
         if self.is_first:
@@ -65,6 +64,9 @@ class Writer:
                 pending.result()
         except CheckpointException as error:
             raise CheckpointError(f"a checkpoint in {self.folder} could not be saved: {reason(error)}") from error
+
+    def _folder(self, step):
+        return self.folder / f"step_{step:06d}"
 
 
 class _ShardWriter(dcp.FileSystemWriter):

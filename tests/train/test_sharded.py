@@ -21,7 +21,7 @@ import torch.distributed as dist
 from course_utils import WorkerError, launch, train
 from course_utils.launch import unannounced
 from course_utils.train import program, sharded
-from course_utils.train.places import Refused
+from tests.helpers.refusals import refusals
 from tests.helpers.slurm_cluster import wait_until
 from tests.helpers.whole_checkpoint import whole
 
@@ -34,17 +34,6 @@ NUM_KILLS = int(os.environ.get("COURSE_KILLS", 12))
 def train_in_ranks(*cases):
     """In workers: train once for each list of arguments; return what `main` returned."""
     return [train.main(case) for case in cases]
-
-
-def refusals(*cases):
-    """In workers: the sentence with which each list of arguments is refused."""
-    found = []
-    for case in cases:
-        try:
-            found.append(f"it was taken: {train.main(case)}")
-        except Refused as refusal:
-            found.append(str(refusal))
-    return found
 
 
 def newest(folder):

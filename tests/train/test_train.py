@@ -30,6 +30,7 @@ from course_utils.train.options import _PARTS, MODELS, make_parser
 from course_utils.train.places import Place, Refused, find_place
 from tests.helpers.machines import H200
 from tests.helpers.played_gpus import PlayedGpus, played
+from tests.helpers.refusals import refusals
 from tests.helpers.run_program import OF_RANKS, update_as_on_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,17 +91,6 @@ def train_in_ranks(*cases):
     """In workers: train once for each list of arguments; return what `main` returned."""
     update_as_on_gpus()
     return [train.main(case) for case in cases]
-
-
-def refusals(*cases):
-    """In workers: the sentence with which each list of arguments is refused."""
-    found = []
-    for case in cases:
-        try:
-            found.append(f"it was taken: {train.main(case)}")
-        except Refused as refusal:
-            found.append(str(refusal))
-    return found
 
 
 # ---- The same parameters

@@ -95,9 +95,9 @@ def restart(steps, phases, alt, placement):
                 ha="center", va="top", fontsize=7.5, rotation=90,
             )  # fmt: skip
             begin = end
-        for sign, marker in ((-1, MARKERS[0]), (1, MARKERS[1])):  # no line across the outage
-            points = [(when, step) for when, step in steps if sign * when >= 0 or sign < 0 and when == 0]
-            if points:
-                axes.plot(*zip(*points), marker=marker, color=COLOURS[2 if sign < 0 else 3])
+        before = [(when, step) for when, step in steps if when <= 0]
+        after = [(when, step) for when, step in steps if when > 0]
+        for i, points in enumerate((before, after)):  # no line across the outage
+            axes.plot(*zip(*points), marker=MARKERS[i], color=COLOURS[2 + i])
         axes.set_ylim(bottom=0)
         show(figure, alt)
