@@ -94,14 +94,14 @@ class CudaKernel:
                 "the same kernel in numba's simulator"
             )
         import torch
-        from cuda.core import Device, LaunchConfig
+        from cuda.core import Device, LaunchConfig, Stream
         from cuda.core import launch as launch_kernel
 
         passed, device = self._passed(args)
         with torch.cuda.device(device):
             Device(device.index).set_current()
             kernel = self._load(torch.cuda.get_device_capability(device))
-            stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
+            stream = Stream.from_handle(torch.cuda.current_stream(device).cuda_stream)
             try:
                 launch_kernel(stream, LaunchConfig(grid=grid, block=block), kernel, *passed)
             except Exception as error:
@@ -133,16 +133,6 @@ class CudaKernel:
             program = Program(self.source, f"sm_{capability[0]}{capability[1]}", kernels=[self.name])
             self._loaded[capability] = ObjectCode.from_cubin(program.cubin).get_kernel(program.symbols[self.name])
         return self._loaded[capability]
-
-
-class _Stream:
-    """torch's stream, wrapped in cuda.core's stream protocol."""
-
-    def __init__(self, handle):
-        self._handle = handle
-
-    def __cuda_stream__(self):
-        return 0, self._handle  # protocol version, address
 
 
 def _pass_on(parameter, arg):

@@ -55,23 +55,24 @@ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"): del os.environ
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_after_the_notebook_used_cuda(notebook, world_size):
+def test_after_the_notebook_used_cuda(new_notebook):
+    notebook = new_notebook()
     if not notebook.run("torch.cuda.is_available()").value:
         pytest.skip("no GPU here")
-    notebook.run("kept = torch.ones(1000, device='cuda').sum().item()")
-    value = notebook.run(
-        """
+    notebook.run("kept = torch.ones(1000, device='cuda').sum().item()")  # its context stays, with all its descriptors
+    notebook.run("""
 def worker():
     from course_utils import rank_device
     x = torch.ones(3, device=rank_device())
     dist.all_reduce(x)
     return x.device.type, x  # arrives on the CPU
-[(kind, x.tolist(), x.device.type) for kind, x in launch(worker, world_size=%d, timeout=60)]
-""".strip()
-        % world_size
-    ).value
-    assert value == [("cuda", [float(world_size)] * 3, "cpu")] * world_size
+""")
+    for world_size in (2, 4):
+        with notebook.leaving_nothing():
+            value = notebook.run(
+                f"[(k, x.tolist(), x.device.type) for k, x in launch(worker, world_size={world_size}, timeout=60)]"
+            ).value
+        assert value == [("cuda", [float(world_size)] * 3, "cpu")] * world_size
 
 
 def test_from_a_thread(notebook):

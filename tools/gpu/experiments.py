@@ -15,16 +15,40 @@ from course_utils.measure import throughput
 from course_utils.models import LectureNet
 from tools.gpu import on_a_gpu, ranks
 
-ADD = """
-extern "C" __global__
-void add(int n, const float *x, const float *y, float *out)
-{
+# Kernels that add two vectors: chapter 02's, and others that differ from it in one thing each.
+LOOP = """
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     int stride = blockDim.x * gridDim.x;
     for (int i = index; i < n; i += stride)
         out[i] = x[i] + y[i];
-}
 """
+GUARD = """
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = x[i] + y[i];
+"""
+ONE_LOAD = """
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (4 * i < n) {
+        float4 a = ((const float4 *)x)[i], b = ((const float4 *)y)[i];
+        ((float4 *)out)[i] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    }
+"""
+FOUR_LOADS = """
+    int i = 4 * blockIdx.x * blockDim.x + threadIdx.x;
+    float sums[4];
+    for (int k = 0; k < 4; k++)
+        if (i + k * blockDim.x < n)
+            sums[k] = x[i + k * blockDim.x] + y[i + k * blockDim.x];
+    for (int k = 0; k < 4; k++)
+        if (i + k * blockDim.x < n)
+            out[i + k * blockDim.x] = sums[k];
+"""
+
+
+def add_kernel(body, qualifier=""):
+    parameters = f"int n, const float *{qualifier} x, const float *{qualifier} y, float *{qualifier} out"
+    return CudaKernel(f'extern "C" __global__ void add({parameters})\n{{{body}}}', "add")
 
 
 def main(name):
@@ -48,21 +72,35 @@ def data_parallel_twice():
 
 @on_a_gpu
 def vector_add():
-    """GB/s of our kernel, of torch.add and of a copy, in a CUDA graph so that Python's calls do not count."""
-    add, found = CudaKernel(ADD, "add"), {}
+    """GB/s of our kernel, of its variants, of torch.add and of a copy, in a CUDA graph: Python's calls do not count."""
+    num_sms, found = torch.cuda.get_device_properties(0).multi_processor_count, {}
+    loop, guard = add_kernel(LOOP), add_kernel(GUARD)
+    no_overlap, one_load, four_loads = add_kernel(LOOP, "__restrict__"), add_kernel(ONE_LOAD), add_kernel(FOUR_LOADS)
     for power in range(16, 29, 2):
         n = 2**power
         x, y, out = torch.rand(3, n, device="cuda")
-        ways = {
-            "our kernel": (12, lambda: add[(n + 255) // 256, 256](n, x, y, out)),
-            "torch.add": (12, lambda: torch.add(x, y, out=out)),
-            "copy": (8, lambda: out.copy_(x)),
+
+        def start(kernel, num_blocks, num_threads=256):
+            return lambda: kernel[num_blocks, num_threads](n, x, y, out)
+
+        kernels = {
+            "our kernel": start(loop, n // 256),
+            "without a loop": start(guard, n // 256),
+            "vectors that do not overlap": start(no_overlap, n // 256),
+            "1,024 threads in a block": start(loop, n // 1024, 1024),
+            "4 elements for a thread, in turns": start(loop, n // 1024),
+            "blocks that fit at once": start(loop, min(n // 256, 8 * num_sms)),
+            "4 elements for a thread, one load": start(one_load, n // 1024),
+            "4 elements for a thread, four loads": start(four_loads, n // 1024),
         }
+        ways = {name: (12, way) for name, way in kernels.items()}
+        ways |= {"torch.add": (12, lambda: torch.add(x, y, out=out)), "copy": (8, lambda: out.copy_(x))}
         for name, (num_bytes, way) in ways.items():
             found.setdefault(name, {})[n] = gb_per_s(way, num_bytes * n, launches=max(10, 2**22 // n))
-        out.zero_()
-        ways["our kernel"][1]()
-        torch.testing.assert_close(out, x + y, rtol=0, atol=0)
+        for way in kernels.values():
+            out.zero_()
+            way()
+            torch.testing.assert_close(out, x + y, rtol=0, atol=0)
     largest = 2**28
     return found | {"fraction of torch.add": round(found["our kernel"][largest] / found["torch.add"][largest], 3)}
 
