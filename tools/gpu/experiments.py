@@ -34,15 +34,21 @@ ONE_LOAD = """
         ((float4 *)out)[i] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
     }
 """
-FOUR_LOADS = """
-    int i = 4 * blockIdx.x * blockDim.x + threadIdx.x;
-    float sums[4];
-    for (int k = 0; k < 4; k++)
-        if (i + k * blockDim.x < n)
-            sums[k] = x[i + k * blockDim.x] + y[i + k * blockDim.x];
-    for (int k = 0; k < 4; k++)
-        if (i + k * blockDim.x < n)
-            out[i + k * blockDim.x] = sums[k];
+IN_TURNS = """
+    int first = 4 * blockIdx.x * blockDim.x + threadIdx.x;
+    for (int k = 0, i = first; k < 4; k++, i += blockDim.x)
+        if (i < n)
+            out[i] = x[i] + y[i];
+"""
+LOADS_FIRST = """
+    int first = 4 * blockIdx.x * blockDim.x + threadIdx.x;
+    float sum[4];
+    for (int k = 0, i = first; k < 4; k++, i += blockDim.x)
+        if (i < n)
+            sum[k] = x[i] + y[i];
+    for (int k = 0, i = first; k < 4; k++, i += blockDim.x)
+        if (i < n)
+            out[i] = sum[k];
 """
 
 
@@ -75,7 +81,8 @@ def vector_add():
     """GB/s of our kernel, of its variants, of torch.add and of a copy, in a CUDA graph: Python's calls do not count."""
     num_sms, found = torch.cuda.get_device_properties(0).multi_processor_count, {}
     loop, guard = add_kernel(LOOP), add_kernel(GUARD)
-    no_overlap, one_load, four_loads = add_kernel(LOOP, "__restrict__"), add_kernel(ONE_LOAD), add_kernel(FOUR_LOADS)
+    apart, one_load, loads_first = add_kernel(LOOP, "__restrict__"), add_kernel(ONE_LOAD), add_kernel(LOADS_FIRST)
+    in_turns, apart_in_turns = add_kernel(IN_TURNS), add_kernel(IN_TURNS, "__restrict__")
     for power in range(16, 29, 2):
         n = 2**power
         x, y, out = torch.rand(3, n, device="cuda")
@@ -86,12 +93,15 @@ def vector_add():
         kernels = {
             "our kernel": start(loop, n // 256),
             "without a loop": start(guard, n // 256),
-            "vectors that do not overlap": start(no_overlap, n // 256),
+            "vectors that do not overlap": start(apart, n // 256),
             "1,024 threads in a block": start(loop, n // 1024, 1024),
-            "4 elements for a thread, in turns": start(loop, n // 1024),
+            "a quarter of the blocks": start(loop, n // 1024),
+            "a quarter of the blocks, vectors that do not overlap": start(apart, n // 1024),
             "blocks that fit at once": start(loop, min(n // 256, 8 * num_sms)),
-            "4 elements for a thread, one load": start(one_load, n // 1024),
-            "4 elements for a thread, four loads": start(four_loads, n // 1024),
+            "4 neighbours in turns": start(in_turns, n // 1024),
+            "4 neighbours in turns, vectors that do not overlap": start(apart_in_turns, n // 1024),
+            "4 neighbours, loads first": start(loads_first, n // 1024),
+            "4 in one load": start(one_load, n // 1024),
         }
         ways = {name: (12, way) for name, way in kernels.items()}
         ways |= {"torch.add": (12, lambda: torch.add(x, y, out=out)), "copy": (8, lambda: out.copy_(x))}

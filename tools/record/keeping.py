@@ -85,7 +85,9 @@ def provenance(command):
 
 
 def commit():
-    """The commit of this checkout, or COURSE_COMMIT in a copy without history."""
+    """COURSE_COMMIT, which a copy of files on another machine is given, or the commit of this checkout."""
+    if given := os.environ.get("COURSE_COMMIT"):
+        return given
 
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -95,7 +97,7 @@ def commit():
         found = git("rev-parse", "--short=12", "HEAD")
     except FileNotFoundError:  # no git
         found, changed = "", ""
-    return f"{found}{changed}" if found else os.environ.get("COURSE_COMMIT", "unknown")
+    return f"{found}{changed}" if found else "unknown"
 
 
 def compare(before, after):
