@@ -1,11 +1,12 @@
 """Copies between two memories, timed over sizes and compared with the sizes of the CPU's caches."""
 
 import contextlib
+import functools
 from pathlib import Path
 
 import torch
 
-from ...measure.throughput import Timing, measure
+from ...measure.throughput import Timing, now
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -24,18 +25,31 @@ def one_thread():
 def time_copies(make_ways, sizes, rounds=3, warmup=5, repeats=5):
     """Time `target.copy_(source)` for each {way: (source, target)} of `make_ways(num_bytes)`, for each of `sizes`.
 
-    `sizes` are in bytes. Each round takes every size once, so that a disturbance does not hit one size alone. The host
-    copies with one thread. Returns {way: {num_bytes: Timing of all rounds}}.
+    `sizes` are in bytes. Each round takes every size once, so that a disturbance does not hit one size alone; before
+    the first it takes the smallest, untimed, since the first copies after something else are slower. The host copies
+    with one thread. Returns {way: {num_bytes: Timing of all rounds}}.
     """
     seconds = {}
     with one_thread():
         for _ in range(rounds):
+            for pair in make_ways(min(sizes)).values():
+                _time_copy(*pair, warmup, repeats)
             for num_bytes in sizes:
-                for way, (source, target) in make_ways(num_bytes).items():
-                    timing = measure(lambda: target.copy_(source, non_blocking=True), warmup=warmup, repeats=repeats)
+                for way, pair in make_ways(num_bytes).items():
                     so_far = seconds.setdefault(way, {}).get(num_bytes, ())
-                    seconds[way][num_bytes] = so_far + timing.seconds
+                    seconds[way][num_bytes] = so_far + _time_copy(*pair, warmup, repeats)
     return {way: {n: Timing(s, n) for n, s in by_size.items()} for way, by_size in seconds.items()}
+
+
+def _time_copy(source, target, warmup, repeats):
+    """Seconds of each repeat. Only a copy to or from a GPU waits for it: asking an idle one takes microseconds, too."""
+    clock = functools.partial(now, source.device if source.device.type == "cuda" else target.device)
+    seconds = []
+    for _ in range(warmup + repeats):
+        begin = clock()
+        target.copy_(source, non_blocking=True)
+        seconds.append(clock() - begin)
+    return tuple(seconds[warmup:])
 
 
 def bandwidth_curve(timings):

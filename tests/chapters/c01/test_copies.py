@@ -25,7 +25,7 @@ def test_every_way_and_size_is_timed_in_every_round():
         return {"there": (source, torch.zeros_like(source)), "back": (torch.zeros_like(source), source)}
 
     timings = copies.time_copies(make_ways, [8, 16], rounds=2, warmup=0, repeats=3)
-    assert made == [(8, 1), (16, 1)] * 2
+    assert made == [(8, 1), (8, 1), (16, 1)] * 2  # each round begins with the smallest, untimed
     assert {way: {n: (len(t.seconds), t.num_samples) for n, t in times.items()} for way, times in timings.items()} == {
         way: {8: (6, 8), 16: (6, 16)} for way in ("there", "back")
     }
