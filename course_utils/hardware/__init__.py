@@ -28,6 +28,7 @@ __all__ = [
 
 # GPU memory per worker that shares it: CUDA's context alone takes half a GiB.
 _LEAST_GIB = 1.5
+_NOT_USED = ", GPU not used"
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -225,7 +226,7 @@ def machine() -> str:
 
 
 def _cpu() -> str:
-    return f"{count(num_cores(), 'CPU core')} ({cpu_name()}), {'GPU not used' if gpus() else 'no GPU'}"
+    return f"{count(num_cores(), 'CPU core')} ({cpu_name()}){_NOT_USED if gpus() else ', no GPU'}"
 
 
 def _gpu_names(found: Iterable[GPU]) -> str:
@@ -237,26 +238,28 @@ def used(*places: "Placement | torch.device") -> str:
     """What a measurement used, for figures: "2 × NVIDIA H200, 2 workers with NCCL".
 
     Each place is the placement of a launch, or a device of this process. A launch on other machines is named by its
-    note.
+    note. That a GPU was not used is said only where none of the places has one.
     """
     devices = [place for place in places if not isinstance(place, Placement)]
-    said = [_cpu()] if any(device.type == "cpu" for device in devices) else []
+    here = [place for place in places if isinstance(place, Placement) and place.is_here]
+    on_gpu = any(place.type == "cuda" for place in devices) or any(place.device_type == "cuda" for place in here)
+    cpu = _cpu().removesuffix(_NOT_USED) if on_gpu else _cpu()
+    said = [cpu] if any(device.type == "cpu" for device in devices) else []
     indices = sorted({device.index or 0 for device in devices if device.type == "cuda"})
     if indices:
         said.append(_gpu_names(gpus()[i] for i in indices))
     sizes: dict[tuple[str, str | None], set[int]] = {}  # of launches that differ in the number of workers alone
-    for place in places:
-        if isinstance(place, Placement) and place.is_here:
-            sizes.setdefault((place.device_type, place.backend), set()).add(place.world_size)
+    for place in here:
+        sizes.setdefault((place.device_type, place.backend), set()).add(place.world_size)
     for (device_type, backend), found in sizes.items():
         *most, last = map(str, sorted(found))
         workers = f"{', '.join(most)} and {last} workers" if most else count(int(last), "worker")
         means = {"nccl": " with NCCL", "gloo": " with gloo", None: ""}[backend]
-        where = _cpu() if device_type == "cpu" else _gpu_names(gpus()[: max(found)])
+        where = cpu if device_type == "cpu" else _gpu_names(gpus()[: max(found)])
         said = [*(each for each in said if each != where), f"{where}, {workers}{means}"]
-    here = f"this machine: {'; '.join(said)}" if said else ""
+    used_here = f"this machine: {'; '.join(said)}" if said else ""
     away = dict.fromkeys(place.note for place in places if isinstance(place, Placement) and not place.is_here)
-    return "; ".join(filter(None, [here, *away]))
+    return "; ".join(filter(None, [used_here, *away]))
 
 
 def describe(full: bool = False) -> str:

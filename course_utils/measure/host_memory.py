@@ -47,13 +47,17 @@ def page_faults() -> Iterator[PageFaults]:
     found.system_s = after.ru_stime - before.ru_stime
 
 
-def allow(num_bytes: int, device: torch.device | str) -> None:
-    """Limit this process to `num_bytes` more memory: GPU memory, or host memory if `device` is a CPU."""
+def allow(num_bytes: int, device: torch.device | str) -> int:
+    """Limit this process to `num_bytes` more memory, and return the bytes that it holds already.
+
+    It is GPU memory that PyTorch's allocator has reserved, or host memory if `device` is a CPU.
+    """
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()  # cached memory would add to the limit
         total = torch.cuda.get_device_properties(device).total_memory
-        share = (torch.cuda.memory_reserved(device) + num_bytes) / total
-        torch.cuda.set_per_process_memory_fraction(share, device)
+        held = torch.cuda.memory_reserved(device)
+        torch.cuda.set_per_process_memory_fraction((held + num_bytes) / total, device)
     else:
         held = psutil.Process().memory_info().data
         resource.setrlimit(resource.RLIMIT_DATA, (held + num_bytes, held + num_bytes))
+    return held

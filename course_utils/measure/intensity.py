@@ -1,24 +1,56 @@
 """Where a layer lies under a device's roofline: FLOP per byte, FLOP per second, and the roof itself."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from . import memory, throughput
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer: its operations, the bytes it moves, and its seconds."""
+
+    num_flops: int
+    num_bytes: int
+    seconds: float
+
+    @property
+    def point(self) -> tuple[float, float]:
+        """(FLOP per byte, GFLOP/s), the call's place in a roofline."""
+        return self.num_flops / self.num_bytes, self.num_flops / self.seconds / 1e9
+
+
 def place(layer: torch.nn.Module, x: torch.Tensor) -> tuple[float, float]:
-    """Return (FLOP per byte, GFLOP/s) of `layer(x)`.
+    """Return (FLOP per byte, GFLOP/s) of `layer(x)`, counted and timed as in `time_call`."""
+    return time_call(layer, x).point
+
+
+def time_call(layer: torch.nn.Module, x: torch.Tensor, num_in_graph: int = 0) -> Call:
+    """Count and time `layer(x)`, without gradients; the time is the median of five blocks.
 
     The bytes are those of `x`, the layer's weights and its result, each moved once. A layer without products, such as
-    ReLU, counts one operation for each element of the result.
+    ReLU, counts one operation for each element of the result. With `num_in_graph`, which needs a GPU, so many calls are
+    recorded as one CUDA graph: Python asks for all of them at once, and the time is that of one.
     """
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
             y = layer(x)
-        flops = counter.get_total_flops() or y.numel()
-        moved = x.nbytes + y.nbytes + memory.weight_bytes(layer)
-        timing = throughput.measure(lambda: layer(x), flops / 1e9, repeats=5, block_s=0.02)
-    return flops / moved, timing.samples_per_s
+        step = _graph_of(lambda: layer(x), num_in_graph) if num_in_graph else lambda: layer(x)
+        timing = throughput.measure(step, repeats=5, block_s=0.02)
+    num_bytes = x.nbytes + y.nbytes + memory.weight_bytes(layer)
+    return Call(counter.get_total_flops() or y.numel(), num_bytes, timing.median_s / (num_in_graph or 1))
+
+
+def _graph_of(call: Callable[[], object], num_calls: int) -> Callable[[], object]:
+    """A function that lets the GPU run `call` `num_calls` times; the call was made before, so all of it is loaded."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(num_calls):
+            call()
+    return graph.replay
 
 
 def roof(device: torch.device | str, dtype: torch.dtype = torch.float32) -> tuple[float, float]:

@@ -123,8 +123,11 @@ def _of(numbers, name):
 
 
 def block_length(step: Callable[[], object], block_s: float) -> int:
-    """The number of calls of `step` that fill `block_s` seconds, at least one, estimated from one call."""
-    return max(1, round(block_s / time_block(step, 1)))
+    """The number of calls of `step` that fill `block_s` seconds, at least one, from the shortest of three calls.
+
+    After a single call that the system held up, a block would be one step.
+    """
+    return max(1, round(block_s / min(time_block(step, 1) for _ in range(3))))
 
 
 def time_block(step: Callable[[], object], length: int) -> float:
@@ -149,6 +152,11 @@ class Phases:
         sums = [sum(seconds) for seconds in zip(*(timing.seconds for timing in self.phases.values()))]
         return statistics.median(a / b for a, b in zip(sums, self.step.seconds))
 
+    @property
+    def marks_cost(self) -> bool:
+        """Whether steps with marks took longer than those without, by more than the spread of either."""
+        return self.step.middle_half_s[0] > self.unmarked_step.middle_half_s[1]
+
     def __str__(self):
         rows = [f"{name:10s} {timing}" for name, timing in {**self.phases, "step": self.step}.items()]
         return "\n".join(rows)
@@ -158,15 +166,17 @@ def measure_phases(step: PhasedStep, num_samples: float = 1, warmup: int = 2, re
     """Time the parts of `step(phase)`, which wraps each in `with phase("forward"):`.
 
     A phase may be entered several times in a step; its times add up. On a GPU the marks are events in the current
-    stream: nothing waits inside the step, and a phase lasts as long as the GPU worked on it or waited for it. Every
-    marked step is followed by one without marks, which shows their overhead. Raises ValueError for nested phases and
-    for a step without phases.
+    stream: nothing waits inside the step, and a phase lasts as long as the GPU worked on it or waited for it. The GPU
+    is synchronised after each step, so Python cannot run ahead into the next one. Every marked step is followed by one
+    without marks, which shows their overhead. Raises ValueError for nested phases and for a step without phases.
     """
+    marks = _Marks()
     for _ in range(warmup):
-        step(_no_marks)
+        marks.restart()
+        step(marks)
     marked, unmarked, phases = [], [], []
     for _ in range(repeats):
-        marks = _Marks()
+        marks.restart()
         begin = now()
         step(marks)
         marked.append(now() - begin)
@@ -186,11 +196,17 @@ def _no_marks(name):
 
 
 class _Marks:
-    """The begin and end of each phase of one step: events on a GPU, clock readings elsewhere."""
+    """The begin and end of each phase of one step: events on a GPU, clock readings elsewhere.
+
+    The events are made in the first step and recorded again in each later one, since making one takes time.
+    """
 
     def __init__(self):
+        self._events = []
+
+    def restart(self):
         self._on_gpu = bool(hardware.gpus_in_use())
-        self._open, self._spans = None, []
+        self._open, self._spans, self._num_used = None, [], 0
 
     @contextlib.contextmanager
     def __call__(self, name):
@@ -206,7 +222,10 @@ class _Marks:
     def _mark(self):
         if not self._on_gpu:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+        if self._num_used == len(self._events):
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        event = self._events[self._num_used]
+        self._num_used += 1
         event.record()
         return event
 

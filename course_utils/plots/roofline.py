@@ -30,7 +30,8 @@ def roofline(roofs, points, alt, title="", prediction=None, source="", placement
             )
         for i, (name, (intensity, reached)) in enumerate(points.items()):
             look = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": "", "markersize": 6}
-            axes.plot([intensity], [reached], label=f"{name}: {reached:,.3g} GFLOP/s", **look)
+            rate = f"{reached:,.0f}" if reached >= 100 else f"{reached:.3g}"
+            axes.plot([intensity], [reached], label=f"{name}: {rate} GFLOP/s", **look)
         draw_prediction(axes, prediction)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:,g}")

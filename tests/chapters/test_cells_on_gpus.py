@@ -43,12 +43,15 @@ gb_per_s(lambda: asked.append(1), 8, launches=50)
 assert len(asked) == 2 * 50  # to load the kernel, and to record it: Python asks for none of those that are timed
 two_clocks(8)
 """),
-    "03": ("cpu device DEVICES digits BATCH_SIZE LR", """
+    "03": ("cpu device free LARGE DEVICES SIZES digits BATCH_SIZE LR REPEATS ROUNDS", """
 assert DEVICES == {"CPU": cpu, "GPU": device} and device.type == "cuda"
+assert LARGE == [1024, 4096] and SIZES["GPU"][-2:] == (1024, 4096) and 4096 not in SIZES["CPU"]
 torch.testing.assert_close(train(device, 2), train(cpu, 2), rtol=1e-9, atol=1e-12)
 make_step(2, device, 8)()
-make_phased_step(2, device)(lambda name: contextlib.nullcontext())
-assert weights_and_peak() == (0, 512)  # what a library holds is not the weights'
+for behind in (False, True):
+    make_phased_step(2, device, behind)(lambda name: contextlib.nullcontext())
+time_width(4, 2)
+assert weights_and_peak() == (0, 512, 0)  # what a library holds is not the weights'
 """),
     "04": ("device ON_GPU digits packed decoded on_device LAST AMP HALF NUM_WORKERS AT_ONCE", """
 assert ON_GPU and AMP == HALF == torch.bfloat16

@@ -463,6 +463,11 @@ def test_what_several_launches_and_devices_used(node):
     )
     away = hardware.Placement(None, "cuda", "2 × 2 workers as a job of Slurm", 4, is_here=False)
     assert hardware.used(away) == "2 × 2 workers as a job of Slurm"
+    cpu = hardware.used(torch.device("cpu")).removesuffix(", GPU not used")
+    assert hardware.used(torch.device("cpu"), away) == f"{cpu}, GPU not used; {away.note}"
+    on_cpu, here = hardware.choose_backend(2).on_cpu(), hardware.choose_backend(1)
+    assert hardware.used(on_cpu, here) == f"{cpu}, 2 workers with gloo; NVIDIA H200, 1 worker with NCCL"
+    assert hardware.used(torch.device("cpu"), *hardware.devices(1)) == f"{cpu}; NVIDIA H200"
 
 
 def test_one_core_is_shared_by_all(node, monkeypatch):

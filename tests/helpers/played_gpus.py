@@ -216,7 +216,7 @@ def play_torch_cuda(patch, num_gpus, num_of_nvml):
         "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: num_of_nvml,
         "current_device": current, "set_device": set_device, "synchronize": check, "empty_cache": lambda: None,
         "memory_allocated": lambda device=None: 512, "max_memory_allocated": lambda device=None: 512,
-        "reset_peak_memory_stats": check,
+        "reset_peak_memory_stats": check, "_sleep": lambda cycles: None,
         "mem_get_info": lambda device=None: (40 * GIB, 80 * GIB),
         "get_device_name": lambda device=None: machines.A100[0], "get_device_capability": lambda device=None: (8, 0),
         "get_device_properties": lambda device=None: properties,
@@ -236,6 +236,7 @@ def play_torch_cuda(patch, num_gpus, num_of_nvml):
         return index == current()
 
     patch.setattr(torch._C, "_cuda_hasPrimaryContext", has_context)
+    patch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)
     patch.setattr(torch._C, "_cuda_getDeviceCount", lambda: num_gpus)
     patch.setattr(torch.cuda.random, "device_count", torch.cuda.device_count)  # which it took by name
     patch.setattr(torch.cuda, "default_generators", tuple(torch.Generator() for _ in range(num_gpus)))

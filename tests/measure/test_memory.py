@@ -7,6 +7,7 @@ from torch import nn
 
 from course_utils.measure import memory
 from course_utils.models import DigitsNet, LectureNet
+from tests.helpers.played_gpus import PlayedGpus
 
 LECTURE = dict(net=LectureNet, shape=(3, 32, 32), psi=120_078)
 DIGITS = dict(net=DigitsNet, shape=(1, 16, 16), psi=38_282)
@@ -163,6 +164,25 @@ def test_a_cpu_has_no_allocator_to_ask():
     ran = []
     assert memory.allocated_peak(lambda: ran.append(1), "cpu") is None
     assert ran == [1]
+
+
+def test_workspaces_are_what_is_held_less_once_they_are_freed(monkeypatch):
+    assert memory.free_workspaces("cpu") is None
+    held = [70_000_512]
+    with PlayedGpus(1):
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: held[0])
+        monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: held.__setitem__(0, 512))
+        assert memory.free_workspaces("cuda") == 70_000_000
+    assert held == [512]
+
+
+@pytest.mark.gpu
+def test_a_product_makes_a_workspace():
+    x = torch.ones(64, 64, device="cuda")
+    memory.free_workspaces("cuda")
+    assert memory.free_workspaces("cuda") == 0
+    x @ x
+    assert memory.free_workspaces("cuda") >= 2**20
 
 
 @pytest.mark.gpu

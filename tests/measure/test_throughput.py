@@ -78,7 +78,8 @@ def test_steps_take_turns_in_every_round(monkeypatch):
 def test_a_turn_may_be_a_block_whose_length_is_found_once(monkeypatch):
     steps, called = played(monkeypatch, first=10, quick=0.01, slow=0.03)
     found = throughput.in_turn(steps, 2, warmup=0, block_s=0.02)
-    assert called == ["quick", "slow", "quick", "slow", *2 * ["quick", "quick", "slow"]]
+    lengths = ["quick"] * 3 + ["slow"] * 3  # of three calls each
+    assert called == ["quick", "slow", *lengths, *2 * ["quick", "quick", "slow"]]
     assert [each.block for each in found.values()] == [2, 1]
     assert [each.median_s for each in found.values()] == pytest.approx([0.01, 0.03])
 
@@ -97,10 +98,60 @@ def test_a_block_of_steps_has_one_reading_of_the_clock_at_its_end(monkeypatch):
     monkeypatch.setattr(throughput, "now", now)
     timing = throughput.measure(step, num_samples=32, warmup=1, repeats=2, block_s=0.1)
     block = ["reading", *5 * ["step"], "reading"]
-    assert happened == ["step", "reading", "step", "reading", *block, *block]
+    assert happened == ["step", *3 * ["reading", "step", "reading"], *block, *block]
     assert timing.seconds == pytest.approx((0.02, 0.02)) and timing.samples_per_s == pytest.approx(1600)
     assert str(timing) == "20.0 ms (median of 2 blocks of 5, half of them 20.0–20.0)"
     assert throughput.measure(step, block_s=0.001).block == 1  # a step that is longer than the block
+
+
+def test_one_call_that_is_held_up_does_not_shorten_the_blocks(monkeypatch):
+    clock, lengths = [0.0], iter([0.01, 0.2, 0.01, 0.01] + 8 * [0.01])
+    monkeypatch.setattr(throughput, "now", lambda: clock[0])
+
+    def step():
+        clock[0] += next(lengths)
+
+    timing = throughput.measure(step, warmup=1, repeats=2, block_s=0.04)
+    assert timing.block == 4 and timing.seconds == pytest.approx((0.01, 0.01))
+
+
+@pytest.mark.parametrize(("marked", "unmarked", "costs"), [
+    ((1.6, 2.0, 2.1), (1.5, 1.6, 1.7), True),
+    ((1.5, 1.6, 1.7), (1.5, 1.6, 1.7), False),
+    ((1.5, 1.6, 1.7), (1.6, 2.0, 2.1), False),  # without marks it happened to be slower
+])  # fmt: skip
+def test_marks_cost_time_where_the_middle_halves_lie_apart(marked, unmarked, costs):
+    found = throughput.Phases({}, throughput.Timing(marked), throughput.Timing(unmarked))
+    assert found.marks_cost == costs
+
+
+def test_events_are_made_in_the_first_step_and_used_again(monkeypatch):
+    made, recorded = [], []
+
+    class Event:
+        def __init__(self, enable_timing):
+            made.append(self)
+
+        def record(self):
+            recorded.append(made.index(self))
+
+        def elapsed_time(self, other):
+            return 1000.0 * (made.index(other) - made.index(self))
+
+    def step(phase):
+        with phase("forward"):
+            pass
+        with phase("update"):
+            pass
+
+    with PlayedGpus(1):
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        found = throughput.measure_phases(step, warmup=1, repeats=3)
+    assert len(made) == 4 and recorded == 4 * [0, 1, 2, 3]  # the warm-up and three marked steps
+    assert {name: timing.seconds for name, timing in found.phases.items()} == {
+        "forward": (1.0, 1.0, 1.0),
+        "update": (1.0, 1.0, 1.0),
+    }
 
 
 @pytest.mark.alone

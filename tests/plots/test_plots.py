@@ -53,6 +53,7 @@ def test_the_roof_bends_where_the_peak_is_reached(shown, capsys):
     assert (x[1], y[1:]) == (10, [1000, 1000])
     assert y[0] == pytest.approx(100 * x[0])
     assert [(*point.get_xdata(), *point.get_ydata()) for point in points] == [(0.1, 9.0), (50, 900.0)]
+    assert [point.get_label() for point in points] == ["adding: 9 GFLOP/s", "a product: 900 GFLOP/s"]
     assert "Two points." in capsys.readouterr().out
 
 

@@ -24,7 +24,9 @@ ONLY_A_GPU = {
         "fraction_of_torch_add": 0.99, "launch_ms": 0.01, "done_ms": 3.0,
     },
     "03_batch_sweep": {"GPU": {"2": 900.0, "4": 1800.0, "16": 7000.0, "64": 25000.0, "256": 60000.0}},
-    "03_memory": {"weights": 481792, "max_memory_allocated": 96306688},
+    "03_memory": {"weights": 480312, "max_memory_allocated": 96306688, "workspaces": 17039360},
+    "03_phases": {"work": {"4": 0.3, "64": 2.0}, "step": {"4": 1.6, "64": 2.6}},
+    "03_layer_calls": {"fc1, batch 1": 24.0, "fc1, batch 1, in a graph": 3.0},
     "04_ladder": {
         "images_per_s": {name: [1000.0 * 2**i, 900.0 * 2**i, 1100.0 * 2**i] for i, name in enumerate(RUNGS)},
         "not_here": {}, "gpu_busy": 0.6,
