@@ -27,7 +27,7 @@ ONLY_A_GPU = {
     "03_memory": {"weights": 481792, "max_memory_allocated": 96306688},
     "04_ladder": {
         "images_per_s": {name: [1000.0 * 2**i, 900.0 * 2**i, 1100.0 * 2**i] for i, name in enumerate(RUNGS)},
-        "not_here": {}, "gpu_busy": 0.6,
+        "not_here": {}, "busy_ms": {RUNGS[-1]: 0.25}, "kernels": {RUNGS[-1]: 40.0},
     },
     "05_two_devices": {"devices": "cuda:0 and cuda:1"},
 }  # fmt: skip
