@@ -25,6 +25,7 @@ ONLY_A_GPU = {
     },
     "03_batch_sweep": {"GPU": {"2": 900.0, "4": 1800.0, "16": 7000.0, "64": 25000.0, "256": 60000.0}},
     "03_memory": {"weights": 481792, "max_memory_allocated": 96306688},
+    "04_formats": {"images_per_s": {"float32": 1000.0, "bf16": 3000.0}, "rates_batch_size": 1024},
     "04_ladder": {
         "images_per_s": {name: [1000.0 * 2**i, 900.0 * 2**i, 1100.0 * 2**i] for i, name in enumerate(RUNGS)},
         "not_here": {}, "busy_ms": {RUNGS[-1]: 0.25}, "kernels": {RUNGS[-1]: 40.0},

@@ -28,7 +28,7 @@ def overlaps(alt, num_batches=4):
             axes.set_ylim(2.6, -0.6)
             axes.set_xticks([])
             axes.grid(visible=False)
-        panels[-1].set_xlabel("time (the lengths are made up); numbers are batches, the dashed line is the last step's end")
+        panels[-1].set_xlabel("time (lengths are made up); numbers are batches, the dashed line ends the last step")
         panels[-1].set_xlim(0, num_batches * (_LOAD + _COPY + _STEP) + 0.2)
         show(figure, alt)
 

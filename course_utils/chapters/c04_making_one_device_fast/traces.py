@@ -9,7 +9,7 @@ PHASES = ("load", "copy", "forward", "backward", "update")
 KINDS = {  # the first part that a name contains decides
     # torch.compile names a kernel after all operations that it fused. How it runs stands in front: element by element
     # (poi, for) or with sums over elements (red, per, spl). Its own convolutions and products begin with triton_tem.
-    **dict.fromkeys(("triton_poi", "triton_for", "triton_red", "triton_per", "triton_spl", "compiled"), "torch.compile"),
+    **dict.fromkeys([f"triton_{how}" for how in ("poi", "for", "red", "per", "spl")] + ["compiled"], "torch.compile"),
     # Adam's kernels: FusedAdamMathFunctor contains "mm"; multi_tensor_apply is torch's default on a GPU.
     **dict.fromkeys(("adam", "multi_tensor"), "optimizer"),
     **dict.fromkeys(("loader", "grid_sampl", "affine"), "loading"),
