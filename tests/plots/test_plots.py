@@ -122,6 +122,6 @@ def test_a_short_span_of_a_timeline_has_no_edge_that_would_hide_it(shown):
 
 
 def test_the_eighth_kind_of_a_timeline_looks_like_no_other(shown):
-    plots.timeline({"row": [(i, i + 1, str(i)) for i in range(9)]}, "Nine.", source="made up")
+    plots.timeline({str(i): [(i, i + 1, str(i))] for i in range(9)}, "Nine.", source="made up")
     looks = {(bar.get_facecolor(), bar.get_hatch()) for bar in shown[0].axes[0].patches}
     assert len(looks) == 9
