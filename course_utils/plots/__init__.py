@@ -4,7 +4,7 @@ Functions take plain values and show the figure. `alt` describes it in one line,
 of a single chapter are in its package, in `course_utils.chapters`.
 """
 
-from .charts import bars, lines, stacked_bars, timeline
+from .charts import bars, lines, stacked_bars, timeline, timelines
 from .controls import explore
 from .drawings import diagram
 from .holdings import collectives, holdings, step_slider
@@ -13,5 +13,5 @@ from .roofline import roofline
 
 __all__ = [
     "bars", "collectives", "diagram", "explore", "gantts", "holdings", "lines", "roofline", "stacked_bars",
-    "step_slider", "timeline",
+    "step_slider", "timeline", "timelines",
 ]  # fmt: skip

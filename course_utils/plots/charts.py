@@ -7,7 +7,6 @@ from .style import (
     MARKERS,
     OWN_COLOURS,
     draw_prediction,
-    keys,
     new_figure,
     show,
     tick_units,
@@ -145,23 +144,53 @@ def stacked_bars(parts, ylabel, alt, title="", xlabel="", source="", placement=N
 def timeline(rows, alt, title="", xlabel="time (ms)", source="", placement=None):
     """Draw {row: [(begin, end, what)]} as one bar per span; the same `what` always has the same colour and hatch.
 
-    `source` and `placement` are those of `lines`.
+    What is called "other" is grey. `source` and `placement` are those of `lines`.
     """
-    with new_figure(xlabel, "", title, height=0.8 + 0.45 * len(rows), source=source, placement=placement) as (
-        figure,
-        axes,
-    ):
-        kinds = list(dict.fromkeys(what for spans in rows.values() for _, _, what in spans))
-        for y, spans in enumerate(rows.values()):
-            for begin, end, what in spans:
-                i = kinds.index(what) % 7
-                axes.barh(
-                    y, end - begin, 0.6, begin, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", linewidth=0.3
-                )
-        axes.legend(handles=keys(kinds), loc="upper left", bbox_to_anchor=(1, 1))
-        axes.set_yticks(range(len(rows)), list(rows))
-        axes.invert_yaxis()
-        left, right = axes.get_xlim()
-        axes.set_xlim(left=0 if 0 < left < right / 10 else left)  # start at 0 if close to it
-        axes.grid(axis="y", visible=False)
+    timelines({title: rows}, alt, xlabel, source, placement)
+
+
+def timelines(panels, alt, xlabel="time (ms)", source="", placement=None):
+    """Draw {title: rows of `timeline`} below one another, each with a time axis of its own and the same colours."""
+    from matplotlib.patches import Patch
+
+    looks = _looks(what for rows in panels.values() for spans in rows.values() for _, _, what in spans)
+    sizes = [len(rows) for rows in panels.values()]
+    height = sum(0.8 + 0.45 * size for size in sizes)
+    with new_figure("", "", "", height, source=source, placement=placement) as (figure, axes):
+        axes.remove()
+        stack = figure.subplots(len(panels), 1, squeeze=False, height_ratios=sizes)[:, 0]
+        for axes, (title, rows) in zip(stack, panels.items()):
+            _draw_spans(axes, rows, looks)
+            axes.set_title(title)
+            axes.set_xlabel(xlabel)
+        keys = [Patch(label=what, facecolor=c, hatch=h, edgecolor="white") for what, (c, h) in looks.items()]
+        stack[0].legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1))
         show(figure, alt)
+
+
+def _looks(kinds):
+    """Return {kind: (colour, hatch)}: 49 different ones, and grey for "other", which comes last."""
+    kinds = list(dict.fromkeys(kinds))
+    looks = {
+        kind: (COLOURS[i % 7], HATCHES[(i + i // 7) % 7])
+        for i, kind in enumerate(kind for kind in kinds if kind != "other")
+    }
+    return looks | ({"other": ("0.6", "")} if "other" in kinds else {})
+
+
+def _draw_spans(axes, rows, looks):
+    ends = [time for spans in rows.values() for begin, end, _ in spans for time in (begin, end)]
+    thin = (max(ends) - min(ends)) / 150  # about two pixels: a white edge or a hatch would hide the bar
+    for y, spans in enumerate(rows.values()):
+        for begin, end, what in spans:
+            colour, hatch = looks[what]
+            if end - begin < thin:
+                look = {"edgecolor": colour}
+            else:
+                look = {"edgecolor": "white", "hatch": hatch}
+            axes.barh(y, end - begin, 0.6, begin, color=colour, linewidth=0.3, **look)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # rows without bars have their place, too
+    left, right = axes.get_xlim()
+    axes.set_xlim(left=0 if 0 < left < right / 10 else left)  # start at 0 if close to it
+    axes.grid(axis="y", visible=False)

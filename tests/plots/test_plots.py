@@ -100,3 +100,29 @@ def test_a_figure_whose_values_come_from_nowhere_is_refused():
     with pytest.raises(TypeError, match=r"add placement=run\.placement .*, source=.…"):
         plots.bars({"a": 1.0}, "y", "A bar.")
     assert plt.get_fignums() == before
+
+
+def test_each_panel_of_a_timeline_has_its_own_axis_and_the_same_colours(shown):
+    slow, fast = {"load": [(0, 20, "a")], "GPU": [(20, 25, "b"), (25, 26, "other")]}, {"load": [], "GPU": [(0, 2, "b")]}
+    plots.timelines({"slow": slow, "fast": fast}, "Two.", source="made up")
+    first, second = shown[0].axes
+    assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("slow", "fast")
+    assert first.get_xlim()[1] > 26 and second.get_xlim()[1] < 3
+    a, b, other = first.patches
+    assert second.patches[0].get_facecolor() == b.get_facecolor() != a.get_facecolor()
+    red, green, blue, _ = other.get_facecolor()
+    assert red == green == blue
+    assert [label.get_text() for label in second.get_yticklabels()] == ["load", "GPU"]  # the empty row, too
+    assert [text.get_text() for text in first.get_legend().get_texts()] == ["a", "b", "other"]
+
+
+def test_a_short_span_of_a_timeline_has_no_edge_that_would_hide_it(shown):
+    plots.timeline({"GPU": [(0, 10, "a"), (10, 10.01, "a")]}, "One.", source="made up")
+    long, short = shown[0].axes[0].patches
+    assert short.get_edgecolor() == short.get_facecolor() and long.get_edgecolor() != long.get_facecolor()
+
+
+def test_the_eighth_kind_of_a_timeline_looks_like_no_other(shown):
+    plots.timeline({str(i): [(i, i + 1, str(i))] for i in range(9)}, "Nine.", source="made up")
+    looks = {(bar.get_facecolor(), bar.get_hatch()) for bar in shown[0].axes[0].patches}
+    assert len(looks) == 9

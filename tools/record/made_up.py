@@ -27,9 +27,10 @@ ONLY_A_GPU = {
     "03_memory": {"weights": 480312, "max_memory_allocated": 96306688, "workspaces": 17039360},
     "03_phases": {"work": {"4": 0.3, "64": 2.0}, "step": {"4": 1.6, "64": 2.6}},
     "03_layer_calls": {"fc1, batch 1": 24.0, "fc1, batch 1, in a graph": 3.0},
+    "04_formats": {"images_per_s": {"float32": 1000.0, "bf16": 3000.0}, "rates_batch_size": 1024},
     "04_ladder": {
         "images_per_s": {name: [1000.0 * 2**i, 900.0 * 2**i, 1100.0 * 2**i] for i, name in enumerate(RUNGS)},
-        "not_here": {}, "gpu_busy": 0.6,
+        "not_here": {}, "busy_ms": {RUNGS[-1]: 0.25}, "kernels": {RUNGS[-1]: 40.0},
     },
     "05_two_devices": {"devices": "cuda:0 and cuda:1"},
 }  # fmt: skip

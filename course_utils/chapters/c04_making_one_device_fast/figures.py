@@ -28,7 +28,7 @@ def overlaps(alt, num_batches=4):
             axes.set_ylim(2.6, -0.6)
             axes.set_xticks([])
             axes.grid(visible=False)
-        panels[-1].set_xlabel("time; the numbers are batches, the dashed line is the end of the last step")
+        panels[-1].set_xlabel("time (lengths are made up); numbers are batches, the dashed line ends the last step")
         panels[-1].set_xlim(0, num_batches * (_LOAD + _COPY + _STEP) + 0.2)
         show(figure, alt)
 
@@ -125,7 +125,7 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None,
     """Draw {rung: (value, low, high)} in a row each of all `rungs`, from the top down, on a log10 axis.
 
     A rung without a value is "not here". `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is
-    {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel.
+    {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel, with a dash for a rung that it lacks.
     """
     from matplotlib.ticker import LogLocator
 
@@ -188,6 +188,9 @@ def _beside_memory(figure, axes, rungs, memory):
     right.barh(places, sizes, 0.5, color=pale(COLOURS[1]), hatch=HATCHES[1], edgecolor="white")
     for y, size in zip(places, sizes):
         right.annotate(f"{size:.0f}", (size, y), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
+    for y, rung in enumerate(rungs):
+        if rung not in memory:
+            right.annotate("–", (0, y), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
     right.set_xlim(0, 1.25 * max(sizes))
     right.set_xlabel("MB, at the peak")
     right.grid(axis="y", visible=False)

@@ -6,15 +6,18 @@ from ... import hardware
 from ...measure import throughput
 
 PHASES = ("load", "copy", "forward", "backward", "update")
-KINDS = {
+KINDS = {  # the first part that a name contains decides
     # torch.compile names a kernel after all operations that it fused. How it runs stands in front: element by element
     # (poi, for) or with sums over elements (red, per, spl). Its own convolutions and products begin with triton_tem.
-    "triton_poi": "fused, element-wise", "triton_for": "fused, element-wise",
-    "triton_red": "fused, with sums", "triton_per": "fused, with sums", "triton_spl": "fused, with sums",
-    "conv": "convolution", "fprop": "convolution", "dgrad": "convolution", "wgrad": "convolution", "pool": "pooling",
-    "mm": "matrix product", "linear": "matrix product", "adam": "optimizer", "loader": "loading",
-    "grid_sampl": "loading", "affine": "loading", "relu": "ReLU", "threshold": "ReLU",
-}  # fmt: skip
+    **dict.fromkeys([f"triton_{how}" for how in ("poi", "for", "red", "per", "spl")] + ["compiled"], "torch.compile"),
+    # Adam's kernels: FusedAdamMathFunctor contains "mm"; multi_tensor_apply is torch's default on a GPU.
+    **dict.fromkeys(("adam", "multi_tensor"), "optimizer"),
+    **dict.fromkeys(("loader", "grid_sampl", "affine"), "loading"),
+    **dict.fromkeys(("conv", "fprop", "dgrad", "wgrad"), "convolution"),
+    "pool": "pooling",
+    **dict.fromkeys(("mm", "linear", "nvjet", "splitk"), "matrix product"),  # the last two are names of cuBLAS
+    **dict.fromkeys(("relu", "threshold", "clamp"), "ReLU"),
+}
 
 
 def profile_steps(step, num_steps):
@@ -43,29 +46,18 @@ def largest(trace, count=5):
 
 
 def table(traces, count=5):
-    """Return lines for {name: trace}: the largest operations of each, with their shares.
+    """Return lines for {name: trace}: the largest operations of each, with their shares and kinds.
 
-    A kernel that torch.compile fused is named after operations that it does not do, so its kind is added.
+    A kernel's own name says little: torch.compile names what it fused after operations that it does not do.
     """
     lines = []
     for name, trace in traces.items():
-        rows = [f"  {share:4.0%}  {_told(operation)}" for operation, share in largest(trace, count)]
+        rows = [
+            f"  {share:4.0%}  {kind(operation):14s} {operation.removeprefix('void ')[:56]}"
+            for operation, share in largest(trace, count)
+        ]
         lines += [f"{name}, shares of the computing time:", *rows]
     return "\n".join(lines)
-
-
-def _told(operation):
-    is_fused = operation.startswith("triton_") and kind(operation).startswith("fused")
-    return f"{operation[:80]} ({kind(operation)})" if is_fused else operation[:80]
-
-
-def timeline(traces):
-    """Turn {"0 …": trace} into {"0: load": spans} of each trace's last step, for `plots.timeline`."""
-    return {
-        f"{name[0]}: {phase}": spans
-        for name, trace in traces.items()
-        for phase, spans in spans_of_last_step(trace).items()
-    }
 
 
 def kind(name):
@@ -96,9 +88,17 @@ def spans_of_last_step(trace):
 
 def busy_ms(trace, num_steps):
     """Return milliseconds per step in which a kernel ran; overlapping kernels count once. 0 without a GPU."""
-    kernels = [e.time_range for e in trace.events() if e.device_type.name == "CUDA" and not e.is_user_annotation]
     busy, until = 0, 0
-    for time in sorted(kernels, key=lambda time: time.start):
+    for time in sorted((event.time_range for event in _on_gpu(trace)), key=lambda time: time.start):
         busy += max(0, time.end - max(time.start, until))
         until = max(until, time.end)
     return busy / 1e3 / num_steps
+
+
+def num_kernels(trace, num_steps):
+    """Return the number of kernels per step; copies and fills of memory are none. 0 without a GPU."""
+    return sum(not event.name.startswith(("Memcpy", "Memset")) for event in _on_gpu(trace)) / num_steps
+
+
+def _on_gpu(trace):
+    return [event for event in trace.events() if event.device_type.name == "CUDA" and not event.is_user_annotation]

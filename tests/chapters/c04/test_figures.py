@@ -33,3 +33,9 @@ def test_they_are_drawn(capsys):
     values, memory = {"0 a": (100, 90, 110)}, {"0 a": 5, "1 b": 3}
     figures.ladder(["0 a", "1 b"], values, "images/s", "Two rungs.", memory=memory, placement=torch.device("cpu"))
     assert capsys.readouterr().out.count("Figure: ") == 4
+
+
+def test_a_rung_without_memory_has_a_dash(shown):
+    values, memory = {"0 a": (100, 90, 110), "1 b": (200, 190, 210)}, {"0 a": 5}
+    figures.ladder(["0 a", "1 b"], values, "images/s", "Two rungs.", memory=memory, placement=torch.device("cpu"))
+    assert [(text.get_text(), text.xy) for text in shown[0].axes[1].texts] == [("5", (5, 0)), ("–", (0, 1))]
