@@ -26,8 +26,9 @@ SHARED = "GPUs with gloo"
 def run_chapter(chapter, num_gpus, smaller=None, left_out=()):
     """Run the chapter's cells and return their names.
 
-    `smaller` is {text: replacement}, `left_out` holds words of cells. Of an exercise, and of a cell that is left out, only the definitions run. A cell that fails on purpose must fail
-    without workers; with workers it is left out. Raises AssertionError where a text or words are not in the chapter.
+    `smaller` is {text: replacement}, `left_out` holds words of cells. Of an exercise, and of a cell that is left out,
+    only the definitions run. A cell that fails on purpose must fail without workers; with workers it is left out.
+    Raises AssertionError where a text or words are not in the chapter.
     """
     (path,) = notebooks.notebook_paths([chapter])
     cells, not_found = [], {*(smaller or ()), *left_out}
