@@ -445,7 +445,8 @@ def test_a_chapter_that_needs_no_gpu_says_so(chapter, monkeypatch, capsys):
             hardware.keep_to_cpu()
             assert "on the CPU" in hardware.choose_backend(4).note
     hardware.keep_to_cpu()
-    assert capsys.readouterr().out.splitlines() == 2 * ["this chapter needs no GPU: from here on, launch keeps to the CPU"]
+    said = "this chapter needs no GPU: from here on, launch keeps to the CPU"
+    assert capsys.readouterr().out.splitlines() == [said, said]
 
 
 # The deliberate failures of workers that join a group, by chapter: names that the cell needs, and what it must show.

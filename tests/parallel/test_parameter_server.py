@@ -230,7 +230,7 @@ def test_of_sparse_keys_only_rows_travel():
 
 
 def test_sparse_gradients_are_checked_without_a_warning():
-    """torch 2.11 warned in the first sparse step of a process, whose lines a student reads beside the results."""
+    """In torch 2.11, a warning came in the first sparse step of a process, beside what students read."""
     program = """
 import torch
 from course_utils.parallel.parameter_server.shard import Shard
