@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, so not at run time
 
 __all__ = [
     "GPU", "Placement", "choose_backend", "cpu_unless_gpus", "default_world_size", "describe", "devices",
-    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "machine", "num_cores", "num_devices", "num_of_cuda",
-    "rank_device", "torch_version", "used", "wait_for_gpus",
+    "full_precision", "gpus", "gpus_are_well", "gpus_in_use", "keep_to_cpu", "machine", "num_cores", "num_devices",
+    "num_of_cuda", "rank_device", "torch_version", "used", "wait_for_gpus",
 ]  # fmt: skip
 
 # GPU memory per worker that shares it: CUDA's context alone takes half a GiB.
@@ -175,7 +175,20 @@ def cpu_unless_gpus(world_size: int) -> None:
         return
     found = _usable_gpus()
     if found:
-        print(f"{count(len(found), 'GPU')} for {count(world_size, 'worker')}: this chapter computes on the CPU")
+        print(
+            f"{count(len(found), 'GPU')} for {count(world_size, 'worker')}, and this chapter needs one for each: "
+            "from here on, launch keeps to the CPU"
+        )
+    os.environ["COURSE_DEVICE"] = "cpu"
+
+
+def keep_to_cpu() -> None:
+    """Keep this notebook on the CPU from here on, and say so in one line where there is a GPU.
+
+    For chapters that compute nothing on GPUs: `launch` and the figures then name what is used.
+    """
+    if _usable_gpus():
+        print("this chapter needs no GPU: from here on, launch keeps to the CPU")
     os.environ["COURSE_DEVICE"] = "cpu"
 
 

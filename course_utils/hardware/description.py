@@ -8,6 +8,8 @@ from . import nvml
 from .host import cpu_name, memory_bytes, num_cores
 
 _ON_THE_CPU = "on the CPU: 4 workers need a GPU each"  # where a chapter calls `cpu_unless_gpus`
+_NO_GPU = "processes on the CPU, on any machine"  # where it calls `keep_to_cpu`
+_MACHINES = "groups of processes stand for machines"
 
 
 def full_lines(found: tuple[nvml.GPU, ...], why_no_gpu: str, default_note: str, four_note: str) -> list[str]:
@@ -111,17 +113,19 @@ def _several_processes(num_gpus, default_note, four_note):
             ("III", "08, 09", four_note),
             ("", "10, 12", _ON_THE_CPU),
             ("", "11", default_note),
-            ("IV", "13", f"{_ON_THE_CPU}; groups of processes stand for machines"),
-            ("", "14, 15", "groups of processes stand for machines"),
+            ("IV", "13", f"{_ON_THE_CPU}; {_MACHINES}"),
+            ("", "14", _NO_GPU),
+            ("", "15", _MACHINES),
             ("V", "16, 17", _ON_THE_CPU),
-            ("", "18", "processes with gloo, on any machine"),
+            ("", "18", _NO_GPU),
             ("", "19", "arithmetic, and steps of two workers on the CPU"),
         ]
     return [
         ("III", "08–12", default_note),
-        ("IV", "13–15", "groups of processes stand for machines"),
+        ("IV", "13, 15", _MACHINES),
+        ("", "14", _NO_GPU),
         ("V", "16, 17", default_note),
-        ("", "18", "processes with gloo, on any machine"),
+        ("", "18", _NO_GPU),
         ("", "19", "arithmetic, and steps of two workers"),
     ]
 

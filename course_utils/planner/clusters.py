@@ -67,6 +67,8 @@ def _gpu(name, multiprocessors, gigabytes, bandwidth, fp32, sixteen=None, tf32=N
 
 # From the vendor's data sheets: multiprocessors (of GB200 and GB300 as CUDA counts them), memory in GB, bandwidth in
 # GB/s, dense TFLOPS.
+# Of memory, a data sheet's GB is about 2**30 bytes. It is counted as 10**9 here, so that up to 7 % less is planned with
+# than a driver reports.
 GPUS = {
     gpu.name: gpu
     for gpu in (

@@ -407,15 +407,17 @@ def test_large_batches_are_timed_where_they_fit(free_gib, size):
 
 
 ON_THE_CPU = ["10", "12", "13", "16", "17", "19"]  # unless each of four workers has a GPU
+NO_GPU = ["14", "18"]  # on the CPU on every machine
 
 
 def test_all_chapters_that_compute_on_the_cpu_are_tested_and_described():
     paths = notebooks.notebook_paths()
-    asking = [path.stem[:2] for path in paths if "hardware.cpu_unless_gpus(" in path.read_text()]
-    assert asking == ON_THE_CPU
-    with PlayedGpus(1):
-        rows = [line for line in hardware.describe(full=True).splitlines() if "on the CPU" in line]
-    assert re.findall(r"\b\d\d\b", " ".join(row.partition("on the CPU")[0] for row in rows)) == ON_THE_CPU
+    for call, chapters in (("hardware.cpu_unless_gpus(", ON_THE_CPU), ("hardware.keep_to_cpu()", NO_GPU)):
+        assert [path.stem[:2] for path in paths if call in path.read_text()] == chapters
+    for num_gpus, chapters in ((1, sorted(ON_THE_CPU + NO_GPU)), (8, NO_GPU)):
+        with PlayedGpus(num_gpus):
+            rows = [line for line in hardware.describe(full=True).splitlines() if "on the CPU" in line]
+        assert re.findall(r"\b\d\d\b", " ".join(row.partition("on the CPU")[0] for row in rows)) == chapters
 
 
 @pytest.mark.parametrize("chapter", ON_THE_CPU)
@@ -434,8 +436,24 @@ def test_a_chapter_that_computes_on_the_cpu_says_so(chapter, monkeypatch, capsys
         with PlayedGpus(num_gpus):
             exec(line, {"hardware": hardware, "WORLD_SIZE": 4})
             assert where in hardware.choose_backend(4).note
-    said = "{} for 4 workers: this chapter computes on the CPU"
+    said = "{} for 4 workers, and this chapter needs one for each: from here on, launch keeps to the CPU"
     assert capsys.readouterr().out.splitlines() == [said.format("1 GPU"), said.format("3 GPUs")]
+
+
+@pytest.mark.parametrize("chapter", NO_GPU)
+def test_a_chapter_that_needs_no_gpu_says_so(chapter, monkeypatch, capsys):
+    monkeypatch.setenv("COURSE_DEVICE", "")
+    (path,) = notebooks.notebook_paths([chapter])
+    sources = [cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    calls, launches = ([i for i, s in enumerate(sources) if w in s] for w in ("hardware.keep_to_cpu()", "launch("))
+    assert len(calls) == 1 and calls[0] < launches[0]
+    for num_gpus in (1, 8):
+        with PlayedGpus(num_gpus):
+            hardware.keep_to_cpu()
+            assert "on the CPU" in hardware.choose_backend(4).note
+    hardware.keep_to_cpu()
+    said = "this chapter needs no GPU: from here on, launch keeps to the CPU"
+    assert capsys.readouterr().out.splitlines() == [said, said]
 
 
 # The deliberate failures of workers that join a group, by chapter: names that the cell needs, and what it must show.

@@ -23,7 +23,8 @@ CELLS = {
         "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
     }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
     "07": ({
-        "full(25, quick=1)": "2", "(64, 28, 28)": "(64, 4, 4)", "else 256  # a GPU": "else 2  # a GPU",
+        "full(25, quick=1)": "2", "(64, 28, 28)": "(64, 4, 4)", "else (256, 256)  # a GPU": "else (2, 2)  # a GPU",
+        "else 4096  # work": "else 8  # work",
         "(256, 512, 1024, 2048)": "(8, 16, 32)", "block_s=0.01": "block_s=0", "block_s=0.02": "block_s=0",
         "num_epochs=10": "num_epochs=1", "range(1, 11), losses": "[1], losses",
     }, ("figures.columns_and_rows", "figures.channels", "figures.pair_and_attention", "figures.split_tokens",
@@ -89,6 +90,11 @@ CELLS = {
 def test_cells_on_four_gpus(chapter):
     smaller, left_out = CELLS[chapter]
     run_chapter(chapter, 4, smaller, left_out)
+
+
+def test_one_gpu_is_not_timed_as_two():
+    names = run_chapter("07", 1, *CELLS["07"])
+    assert list(names["curves"]) == ["half alone"] and {way for _, way in names["steps"]} == {"whole", "half alone"}
 
 
 @pytest.mark.parametrize(("named", "computes_on"), [(2, "cuda:1"), (1, "cpu"), (1, "cuda:0 cuda:1")])

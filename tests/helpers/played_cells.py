@@ -24,10 +24,11 @@ SHARED = "GPUs with gloo"
 
 
 def run_chapter(chapter, num_gpus, smaller=None, left_out=()):
-    """Run the chapter's cells; `smaller` is {text: replacement}, `left_out` holds words of cells.
+    """Run the chapter's cells and return their names.
 
-    Of an exercise, and of a cell that is left out, only the definitions run. A cell that fails on purpose must fail
-    without workers; with workers it is left out. Raises AssertionError where a text or words are not in the chapter.
+    `smaller` is {text: replacement}, `left_out` holds words of cells. Of an exercise, and of a cell that is left out,
+    only the definitions run. A cell that fails on purpose must fail without workers; with workers it is left out.
+    Raises AssertionError where a text or words are not in the chapter.
     """
     (path,) = notebooks.notebook_paths([chapter])
     cells, not_found = [], {*(smaller or ()), *left_out}
@@ -49,6 +50,7 @@ def run_chapter(chapter, num_gpus, smaller=None, left_out=()):
             code = compile(ast.Module(body, type_ignores=[]), f"code cell {i} of chapter {chapter}", "exec")
             with used.in_cell(), pytest.raises(Exception) if fails and not is_out else contextlib.nullcontext():
                 exec(code, names)
+    return names
 
 
 @contextlib.contextmanager

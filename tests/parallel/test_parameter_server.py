@@ -4,6 +4,8 @@ import functools
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -225,6 +227,26 @@ def test_of_sparse_keys_only_rows_travel():
     for sent, received in results[1:]:
         assert sent == len(ROWS) * 2 * wire.HEADER_BYTES + 2 * about + values
         assert received == len(ROWS) * wire.HEADER_BYTES + values
+
+
+def test_sparse_gradients_are_checked_without_a_warning():
+    """In torch 2.11, a warning came in the first sparse step of a process, beside what students read."""
+    program = """
+import torch
+from course_utils.parallel.parameter_server.shard import Shard
+shard = Shard({"table": torch.zeros(4, 3)}, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
+for _ in range(2):
+    gradients = [shard.gradients({"table": torch.tensor([0, 2])}, torch.ones(6)) for _ in range(2)]
+    shard.update(gradients)
+assert shard.parameters["table"].sum() == -24
+try:
+    shard.gradients({"table": torch.tensor([0, 4])}, torch.ones(6))
+except RuntimeError as error:
+    assert "found index 4" in str(error), error
+else:
+    raise AssertionError("a row that the table lacks was taken")
+"""
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", program], check=True, timeout=120)
 
 
 # ---- Staleness
