@@ -30,5 +30,5 @@ def widths(ms):
 def work(values):
     """Say how long a GPU works in a step, of {"work": {batch size: ms}, "step": {batch size: ms}}."""
     steps = values["step"]
-    each = (f"{ms:.2g} ms of a step of {steps[size]:.2g} ms at batch {size}" for size, ms in values["work"].items())
+    each = (f"{ms:.3g} ms of a step of {steps[size]:.3g} ms at batch {size}" for size, ms in values["work"].items())
     return f"the GPU works {' and '.join(each)}"

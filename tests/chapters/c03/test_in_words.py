@@ -35,5 +35,5 @@ def test_widths_that_take_the_same_time_are_called_that():
 def test_work_is_said_beside_the_step():
     values = {"work": {"4": 0.214, "64": 0.6}, "step": {"4": 1.61, "64": 2.6}}
     assert in_words.work(values) == (
-        "the GPU works 0.21 ms of a step of 1.6 ms at batch 4 and 0.6 ms of a step of 2.6 ms at batch 64"
+        "the GPU works 0.214 ms of a step of 1.61 ms at batch 4 and 0.6 ms of a step of 2.6 ms at batch 64"
     )
