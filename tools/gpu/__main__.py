@@ -5,8 +5,9 @@
 
 It needs this checkout, torch 2.11 or newer and the course's imports; the chapters also need Jupyter, which --prepare
 puts into build/wheels. A failed step is reported in one line, and the next begins. Results are written as they come:
-DIR/results.jsonl has a line per step, log.txt all output, experiments.json and recorded.tar.gz the measurements. After
-a kill, a call with the same DIR continues: finished steps are not repeated, unless they are named.
+DIR/results.jsonl has a line per step, tests.jsonl one per test or cell, log.txt all output, experiments.json and
+recorded.tar.gz the measurements. After a kill, a call with the same DIR continues: finished steps are not repeated,
+unless they are named.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.processes import linux
+from tools.suite import events
 from tools.suite.followed import files_that_mark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +63,7 @@ def steps():
 
     chapters = sorted(path.name[:2] for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     chapters.sort(key=lambda chapter: (FIRST.index(chapter) if chapter in FIRST else len(FIRST), chapter))
-    pytest = python("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    pytest = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tools.suite.events")
     side_by_side = max(2, hardware.num_cores() // 2)
     return [
         Step("machine", python("-m", "tools.gpu", "--describe"), 60),
@@ -245,6 +247,7 @@ def environment(out):
     """The environment of all steps: this checkout first, then carried wheels that are not installed here."""
     env = dict(os.environ, PYTHONUNBUFFERED="1")
     env[MARK] = str(out.resolve())
+    env[events.FILE] = str(out.resolve() / "tests.jsonl")  # each test as it ends: a run that is cut off prints nothing
     linux.kill_marked(MARK, env[MARK])  # left by a pass that was killed
     paths = [str(ROOT)]
     if missing := [wheel for wheel in sorted(WHEELS.glob("*.whl")) if not is_installed(wheel)]:

@@ -127,6 +127,17 @@ def test_when_time_is_up_the_rest_is_not_run_and_is_run_the_next_time(tmp_path, 
     assert found["status"] == "not run" and found["said"] == "cut off after 6 s: time was up"
 
 
+def test_a_test_that_fails_is_kept_although_its_run_is_cut_off(tmp_path, monkeypatch):
+    (tmp_path / "test_two.py").write_text(
+        "import os\ndef test_a(): assert 6 * 7 == 41\ndef test_b(): os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.suite.events", "-p", "no:nbval", str(tmp_path)]
+    (found,) = run(tmp_path / "out", monkeypatch, gpu_pass.Step("tests", command))
+    assert found["status"] == "failed"
+    events = [json.loads(line) for line in (tmp_path / "out" / "tests.jsonl").read_text().splitlines()]
+    assert [(e["outcome"], "assert (6 * 7) == 41" in e["text"]) for e in events if "test" in e] == [("failed", True)]
+
+
 def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
     done = call("--out", tmp_path, "machine", "experiment vector_add")
     assert done.returncode == 0, done.stdout + done.stderr
