@@ -46,14 +46,14 @@ def test_a_prediction_is_a_star_or_a_word_below_the_figure(prediction, shown, ca
 
 def test_the_roof_bends_where_the_peak_is_reached(shown, capsys):
     plots.roofline(
-        {"a device": (100, 1000)}, {"adding": (0.1, 9.0), "a product": (50, 900.0)}, "Two points.", source="a"
+        {"a device": (100, 1000)}, {"adding": (0.1, 9.0), "a product": (50, 12_345.0)}, "Two points.", source="a"
     )
     (roof, *points) = shown[0].axes[0].lines
     (x, y) = (list(roof.get_xdata()), list(roof.get_ydata()))
     assert (x[1], y[1:]) == (10, [1000, 1000])
     assert y[0] == pytest.approx(100 * x[0])
-    assert [(*point.get_xdata(), *point.get_ydata()) for point in points] == [(0.1, 9.0), (50, 900.0)]
-    assert [point.get_label() for point in points] == ["adding: 9 GFLOP/s", "a product: 900 GFLOP/s"]
+    assert [(*point.get_xdata(), *point.get_ydata()) for point in points] == [(0.1, 9.0), (50, 12_345.0)]
+    assert [point.get_label() for point in points] == ["adding: 9 GFLOP/s", "a product: 12,345 GFLOP/s"]
     assert "Two points." in capsys.readouterr().out
 
 
