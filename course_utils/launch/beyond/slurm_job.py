@@ -148,13 +148,13 @@ class SlurmJob:
         self._asked = 0.0
 
     def start(self) -> None:
-        import submitit
-
         if not shutil.which("sbatch"):
             raise LauncherError(
                 "there is no Slurm on this machine (no command sbatch): run the notebook where jobs are submitted, "
                 "or take on=Nodes(2), which starts two agents here"
             )
+        import submitit
+
         executor = submitit.SlurmExecutor(folder=self._folder.path / "slurm", python=sys.executable)
         executor.update_parameters(**self._slurm.parameters(self._name))
         try:
