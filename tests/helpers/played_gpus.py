@@ -60,7 +60,8 @@ class PlayedGpus(TorchFunctionMode):
     def __enter__(self):
         self._patch = pytest.MonkeyPatch()
         for name in ("CUDA_VISIBLE_DEVICES", "COURSE_DEVICE"):
-            self._patch.delenv(name, raising=False)
+            self._patch.setenv(name, "")  # so that what is set within is undone
+            self._patch.delenv(name)
         parts = self._machine
         if isinstance(parts, int):
             parts = {"cards": [machines.A100] * parts, "linked": True}
