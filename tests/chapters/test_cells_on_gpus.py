@@ -161,6 +161,13 @@ def workers_names(chapter):
     return names_of(chapter, WORKERS[chapter][0])
 
 
+@pytest.fixture(autouse=True)
+def without_a_choice(monkeypatch):
+    """A chapter's setup may keep the notebook to the CPU; the next test chooses again."""
+    monkeypatch.setenv("COURSE_DEVICE", "")
+    monkeypatch.delenv("COURSE_DEVICE")
+
+
 @pytest.mark.parametrize("chapter", ONE_PROCESS)
 def test_functions_of_one_process(chapter):
     assigned, code = ONE_PROCESS[chapter]
