@@ -1,7 +1,6 @@
 """Train sharded for days: killed or told to stop, it goes on where it was. "LONG" marks that.
 
-    torchrun --standalone --nproc-per-node 4 long_run.py FOLDER      begins, or goes on
-    torchrun --standalone --nproc-per-node 2 long_run.py FOLDER      goes on with fewer ranks
+    torchrun --standalone --nproc-per-node 4 long_run.py FOLDER      begins, or goes on; 2 may, too
     python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER/step_000056 FILE
 
 On SIGTERM (`#SBATCH --signal=TERM@120`) all ranks end their step, save and exit with 143. All nodes
@@ -65,16 +64,18 @@ def complete():  # LONG: DCP renames its table to .metadata when all shards are 
 
 def save():  # LONG: returns when the state is copied; a thread writes the copy
     pending and pending.result()  # one at a time; what went wrong in the thread is raised here
-    path, kept = folder / f"step_{samples // BATCH:06d}", complete()[-KEEP:]
-    for old in folder.glob("step_*") if rank == 0 else []:
-        if old == path or old not in kept:  # the table first: the rest must not look complete
-            (old / ".metadata").unlink(missing_ok=True)
-            shutil.rmtree(old)
+    for old in complete()[:-KEEP] if rank == 0 else []:
+        (old / ".metadata").unlink()  # first: the rest must not look complete
+        shutil.rmtree(old)
+    path = folder / f"step_{samples // BATCH:06d}"
     copier = DefaultStager(StagingOptions(*4 * [False]))  # copies here and now, in this thread
     return dcp.async_save(state(), checkpoint_id=path, process_group=writers, async_stager=copier)
 
 
 def resume():  # LONG: return the samples consumed, from the newest complete checkpoint
+    for path in folder.glob("step_*") if rank == 0 else []:  # what was interrupted goes
+        (path / ".metadata").exists() or shutil.rmtree(path)
+    dist.barrier()  # before anybody makes a folder of that name
     if not complete():
         return 0
     path, saved = complete()[-1], state()  # tensors of the right shapes, to be overwritten
@@ -103,8 +104,7 @@ while samples < EPOCHS * per_epoch and not stop:
         pending = save()  # LONG
     if samples % per_epoch == 0:
         dist.all_reduce(loss := loss.detach())
-        if rank == 0:
-            print(f"epoch {epoch}: last loss {loss / world_size:.9f}", flush=True)
+        rank or print(f"epoch {epoch}: last loss {loss / world_size:.9f}", flush=True)
 pending and pending.result()  # LONG
 dist.destroy_process_group()
 sys.exit(128 + signal.SIGTERM if stop else 0)  # LONG: as a shell says that SIGTERM ended it

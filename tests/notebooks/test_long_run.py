@@ -21,13 +21,17 @@ EXACT = {"rtol": 1e-9, "atol": 1e-12}  # in float64
 OF_LONG_RUNS = re.compile(r"\b(dcp|samples|pending|folder|told|stop|stager|writers|signal|shutil)\b")
 
 
-def run_program(program, folder, tell_at=0):
-    """In a worker: run it; with `tell_at`, rank 0 gets a SIGTERM in that step. Return how it exits."""
+def run_program(program, folder, tell_at=0, gone=None):
+    """In a worker: run it; with `tell_at`, rank 0 gets a SIGTERM in that step. Return how it exits.
+
+    The folder `gone` must not be there in the first step: while one rank removes it, another's save may fail in it.
+    """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.argv, calls, step = [program, folder], [], torch.optim.AdamW.step
 
     def step_told(self, closure=None):  # also called once by `get_state_dict` where a run is resumed
         calls.append(None)
+        assert len(calls) > 1 or not gone or not os.path.exists(os.path.join(folder, gone))
         if len(calls) == tell_at and os.environ["RANK"] == "0":
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, closure)
@@ -64,7 +68,7 @@ def assert_same(ours, theirs):
 def test_a_run_of_four_ranks_goes_on_with_any_number(num_ranks, undisturbed, tmp_path):
     shutil.copytree(undisturbed / "step_000025", tmp_path / "step_000025")
     (tmp_path / "step_000030").mkdir()  # one that was interrupted
-    assert run(PROGRAM, tmp_path, num_ranks) == [0] * num_ranks
+    assert run(PROGRAM, tmp_path, num_ranks, gone="step_000030") == [0] * num_ranks
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000050", "step_000055", "step_000056"]
     assert_same(whole(tmp_path / "step_000056"), whole(undisturbed / "step_000056"))
 
