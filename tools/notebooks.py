@@ -5,6 +5,7 @@ format, one code cell per exercise, beginning with a line such as `# Exercise 9.
 """
 
 import ast
+import atexit
 import os
 import re
 import subprocess
@@ -257,8 +258,15 @@ def execute(nb, folder=NOTEBOOKS, timeout_s=CELL_TIMEOUT_S, keep_in=None):
         on_cell_execute=lambda cell, cell_index: started.append(cell_index),
     )
     try:
-        # A cell's stderr arrives as messages; the rest is the kernel's own log.
-        client.execute(env=env, stderr=subprocess.DEVNULL)
+        for attempts_left in reversed(range(3)):
+            try:
+                # A cell's stderr arrives as messages; the rest is the kernel's own log.
+                client.execute(env=env, stderr=subprocess.DEVNULL)
+                break
+            except RuntimeError as error:  # Jupyter has chosen ports, and another program took one of them
+                atexit.unregister(client._cleanup_kernel)  # there is nothing left to clean
+                if started or not attempts_left or "Kernel died" not in str(error):
+                    raise
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         reason = ANSI_COLOUR.sub("", str(error)).strip()
         raise CellFailed(f"cell {started[-1]}: {reason}") from error

@@ -38,6 +38,24 @@ def everything_in(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_kernel_that_dies_as_it_starts_is_started_again(tmp_path, monkeypatch):
+    """As it does where another program has taken a port that was chosen for it; but not for ever."""
+    kernel = tmp_path / "kernels" / "python3" / "kernel.json"
+    kernel.parent.mkdir(parents=True)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    for left_to_die, works in ((2, True), (3, False)):
+        (tmp_path / "left").write_text("x" * left_to_die)
+        die = f"[ -s {tmp_path}/left ] && truncate -s -1 {tmp_path}/left && exit 1"
+        argv = ["bash", "-c", f'{die}; exec {sys.executable} -m ipykernel_launcher -f "$0"', "{connection_file}"]
+        kernel.write_text(json.dumps({"argv": argv, "display_name": "dies", "language": "python"}))
+        nb = new_notebook(cells=[new_code_cell("6 * 7")], metadata=notebooks.METADATA)
+        if works:
+            assert notebooks.execute(nb, tmp_path).cells[0].outputs[0].data["text/plain"] == "42"
+        else:
+            with pytest.raises(RuntimeError, match="Kernel died"):
+                notebooks.execute(nb, tmp_path)
+
+
 def test_a_notebook_is_recorded(tmp_path):
     folder, here = tmp_path / "notebooks", records.machine_folder(tmp_path / "recorded")
     folder.mkdir()
