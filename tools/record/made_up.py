@@ -13,11 +13,14 @@ MACHINE = "a made-up GPU"
 RUNGS = ("0 plain loop", "1 loader workers", "2 pinned, prefetch", "3 data on the device", "4 mixed precision",
          "5 channels_last", "6 fused optimizer", "7 torch.compile")  # fmt: skip
 RATES = {"copy": 900.0, "torch.add": 950.0, "many blocks": 940.0, "one block": 8.0, "one thread": 0.1}
+KIB, RISING = [2**k for k in range(19)], [0.1 * 2**k / (1 + 2**k / 256) for k in range(19)]  # GB/s of copies
+KERNELS = ("our kernel", "vectors that do not overlap", "a quarter of the blocks",
+           "a quarter of the blocks, vectors that do not overlap", "4 neighbours in turns",
+           "4 neighbours in turns, vectors that do not overlap", "torch.add")  # fmt: skip
 # Values that a GPU records in addition or instead.
 ONLY_A_GPU = {
     "01_copy_bandwidth": {
-        "curves": {f"to the GPU, {kind}": [[1, 1024, 65536], [0.5, 10.0, 25.0], [[0.4, 9.0, 24.0], [0.6, 11.0, 26.0]]]
-                   for kind in ("pageable", "pinned")},
+        "curves": {f"to the GPU, {kind}": [KIB, RISING, [RISING, RISING]] for kind in ("pageable", "pinned")},
     },
     "02_vector_add": {
         "gb_per_s": {way: [[0.05, 0.8, 12.0], [rate / 100, rate / 5, rate]] for way, rate in RATES.items()},
@@ -34,6 +37,7 @@ ONLY_A_GPU = {
         "not_here": {}, "busy_ms": {RUNGS[-1]: 0.25}, "kernels": {RUNGS[-1]: 40.0},
     },
     "05_two_devices": {"devices": "cuda:0 and cuda:1"},
+    "kernels": {"gb_per_s": {way: {str(2**28): 900.0} for way in KERNELS}},
 }  # fmt: skip
 
 
