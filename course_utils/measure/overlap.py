@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import profile, record_function
 
-from . import throughput
+from . import profiled, throughput
 
 
 def marked_backward(loss: torch.Tensor) -> None:
@@ -32,10 +32,8 @@ def backward_spans(step: Callable[[], object]) -> list[tuple[float, float, str]]
     events = trace.events()
     start = next(e.time_range.start for e in events if e.name == "backward" and e.device_type.name == "CPU")
     events = [e for e in events if e.time_range.start >= start]
-    on_gpu = [e for e in events if e.device_type.name == "CUDA" and not e.is_user_annotation]
-    kernels = [e for e in on_gpu if not e.name.startswith(("Memcpy", "Memset"))]
-    kinds = [("all-reduce" if "nccl" in e.name else "computing", e) for e in kernels]
-    if not on_gpu:
+    kinds = [("all-reduce" if "nccl" in e.name else "computing", e) for e in profiled.kernels(events)]
+    if not profiled.on_gpu(events):
         kinds = [("computing", e) for e in events if e.name.startswith("autograd::engine::evaluate_function")]
     kinds += [("all-reduce", e) for e in events if e.name == "gloo:all_reduce"]
     return sorted(((e.time_range.start - start) / 1e3, (e.time_range.end - start) / 1e3, kind) for kind, e in kinds)

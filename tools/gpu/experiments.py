@@ -4,6 +4,7 @@ Each runs in its own process and reports if the machine has nothing to try it on
 """
 
 import json
+import re
 import sys
 
 import torch
@@ -15,46 +16,28 @@ from course_utils.measure import throughput
 from course_utils.models import LectureNet
 from tools.gpu import on_a_gpu, ranks
 
-# Kernels that add two vectors: chapter 02's, and others that differ from it in one thing each.
-LOOP = """
-    int index = blockIdx.x * blockDim.x + threadIdx.x;
-    int stride = blockDim.x * gridDim.x;
-    for (int i = index; i < n; i += stride)
-        out[i] = x[i] + y[i];
-"""
-GUARD = """
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        out[i] = x[i] + y[i];
-"""
+# Chapter 02's kernels, and two more, that add two vectors.
+CHAPTERS = "MANY_BLOCKS NO_LOOP IN_TURNS LOADS_FIRST"
 ONE_LOAD = """
+extern "C" __global__ void add(int n, const float *x, const float *y, float *out)
+{
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (4 * i < n) {
         float4 a = ((const float4 *)x)[i], b = ((const float4 *)y)[i];
         ((float4 *)out)[i] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
     }
-"""
-IN_TURNS = """
-    int first = 4 * blockIdx.x * blockDim.x + threadIdx.x;
-    for (int k = 0, i = first; k < 4; k++, i += blockDim.x)
-        if (i < n)
-            out[i] = x[i] + y[i];
-"""
-LOADS_FIRST = """
-    int first = 4 * blockIdx.x * blockDim.x + threadIdx.x;
-    float sum[4];
-    for (int k = 0, i = first; k < 4; k++, i += blockDim.x)
-        if (i < n)
-            sum[k] = x[i] + y[i];
-    for (int k = 0, i = first; k < 4; k++, i += blockDim.x)
-        if (i < n)
-            out[i] = sum[k];
+}
 """
 
 
-def add_kernel(body, qualifier=""):
-    parameters = f"int n, const float *{qualifier} x, const float *{qualifier} y, float *{qualifier} out"
-    return CudaKernel(f'extern "C" __global__ void add({parameters})\n{{{body}}}', "add")
+def add_kernels():
+    """Return {name: CudaKernel}; "apart" promises the compiler that the vectors do not overlap."""
+    found = ranks.chapter("02", CHAPTERS)
+    sources = {name: found[name] for name in CHAPTERS.split()} | {"ONE_LOAD": ONE_LOAD}
+    for name in ("MANY_BLOCKS", "IN_TURNS"):
+        sources[f"{name}, apart"] = re.sub(r"float \*(x|y|out)", r"float *__restrict__ \1", sources[name])
+    sources["MANY_BLOCKS, rolled"] = sources["MANY_BLOCKS"].replace("    for", "    #pragma unroll 1\n    for")
+    return {name: CudaKernel(source, "add") for name, source in sources.items()}
 
 
 def main(name):
@@ -80,10 +63,7 @@ def data_parallel_twice():
 def vector_add():
     """GB/s of our kernel, of its variants, of torch.add and of a copy, in a CUDA graph: Python's calls do not count."""
     num_sms, found = torch.cuda.get_device_properties(0).multi_processor_count, {}
-    loop, guard = add_kernel(LOOP), add_kernel(GUARD)
-    apart, one_load, loads_first = add_kernel(LOOP, "__restrict__"), add_kernel(ONE_LOAD), add_kernel(LOADS_FIRST)
-    rolled = add_kernel(LOOP.replace("    for", "    #pragma unroll 1\n    for"))  # it need not count its turns first
-    in_turns, apart_in_turns = add_kernel(IN_TURNS), add_kernel(IN_TURNS, "__restrict__")
+    add = add_kernels()
     for power in range(16, 29, 2):
         n = 2**power
         x, y, out = torch.rand(3, n, device="cuda")
@@ -92,18 +72,18 @@ def vector_add():
             return lambda: kernel[num_blocks, num_threads](n, x, y, out)
 
         kernels = {
-            "our kernel": start(loop, n // 256),
-            "without a loop": start(guard, n // 256),
-            "a loop that is not unrolled": start(rolled, n // 256),
-            "vectors that do not overlap": start(apart, n // 256),
-            "1,024 threads in a block": start(loop, n // 1024, 1024),
-            "a quarter of the blocks": start(loop, n // 1024),
-            "a quarter of the blocks, vectors that do not overlap": start(apart, n // 1024),
-            "blocks that fit at once": start(loop, min(n // 256, 8 * num_sms)),
-            "4 neighbours in turns": start(in_turns, n // 1024),
-            "4 neighbours in turns, vectors that do not overlap": start(apart_in_turns, n // 1024),
-            "4 neighbours, loads first": start(loads_first, n // 1024),
-            "4 in one load": start(one_load, n // 1024),
+            "our kernel": start(add["MANY_BLOCKS"], n // 256),
+            "without a loop": start(add["NO_LOOP"], n // 256),
+            "a loop that is not unrolled": start(add["MANY_BLOCKS, rolled"], n // 256),
+            "vectors that do not overlap": start(add["MANY_BLOCKS, apart"], n // 256),
+            "1,024 threads in a block": start(add["MANY_BLOCKS"], n // 1024, 1024),
+            "a quarter of the blocks": start(add["MANY_BLOCKS"], n // 1024),
+            "a quarter of the blocks, vectors that do not overlap": start(add["MANY_BLOCKS, apart"], n // 1024),
+            "blocks that fit at once": start(add["MANY_BLOCKS"], min(n // 256, 8 * num_sms)),
+            "4 neighbours in turns": start(add["IN_TURNS"], n // 1024),
+            "4 neighbours in turns, vectors that do not overlap": start(add["IN_TURNS, apart"], n // 1024),
+            "4 neighbours, loads first": start(add["LOADS_FIRST"], n // 1024),
+            "4 in one load": start(add["ONE_LOAD"], n // 1024),
         }
         ways = {name: (12, way) for name, way in kernels.items()}
         ways |= {"torch.add": (12, lambda: torch.add(x, y, out=out)), "copy": (8, lambda: out.copy_(x))}

@@ -3,7 +3,7 @@
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from ... import hardware
-from ...measure import throughput
+from ...measure import profiled, throughput
 
 PHASES = ("load", "copy", "forward", "backward", "update")
 KINDS = {  # the first part that a name contains decides
@@ -72,24 +72,24 @@ def spans_of_last_step(trace):
     """
     host = [event for event in trace.events() if event.device_type.name == "CPU"]
     marks = [event for event in host if event.name in PHASES][-len(PHASES) :]
-    begin = marks[0].time_range.start
-    rows, gpu = {mark.name: [] for mark in marks}, []
-    for event in trace.events():
-        start, end = event.time_range.start, event.time_range.end
-        span = (start - begin) / 1e3, (end - begin) / 1e3, kind(event.name)
-        if event.device_type.name == "CUDA" and start >= begin and not event.is_user_annotation:
-            gpu.append(span)
+    begin, rows = marks[0].time_range.start, {mark.name: [] for mark in marks}
+
+    def span(event):
+        return (event.time_range.start - begin) / 1e3, (event.time_range.end - begin) / 1e3, kind(event.name)
+
+    for event in host:
         for mark in marks:  # a GPU's backward pass runs in its own thread: no parent
-            inside = mark.time_range.start <= start < mark.time_range.end and event.cpu_parent in (mark, None)
-            if inside and event.device_type.name == "CPU" and event.name not in PHASES:
-                rows[mark.name].append(span)
+            inside = mark.time_range.start <= event.time_range.start < mark.time_range.end
+            if inside and event.cpu_parent in (mark, None) and event.name not in PHASES:
+                rows[mark.name].append(span(event))
+    gpu = [span(event) for event in profiled.on_gpu(trace.events()) if event.time_range.start >= begin]
     return {**rows, **({"GPU": gpu} if gpu else {})}
 
 
 def busy_ms(trace, num_steps):
     """Return milliseconds per step in which a kernel ran; overlapping kernels count once. 0 without a GPU."""
     busy, until = 0, 0
-    for time in sorted((event.time_range for event in _on_gpu(trace)), key=lambda time: time.start):
+    for time in sorted((event.time_range for event in profiled.on_gpu(trace.events())), key=lambda time: time.start):
         busy += max(0, time.end - max(time.start, until))
         until = max(until, time.end)
     return busy / 1e3 / num_steps
@@ -97,8 +97,4 @@ def busy_ms(trace, num_steps):
 
 def num_kernels(trace, num_steps):
     """Return the number of kernels per step; copies and fills of memory are none. 0 without a GPU."""
-    return sum(not event.name.startswith(("Memcpy", "Memset")) for event in _on_gpu(trace)) / num_steps
-
-
-def _on_gpu(trace):
-    return [event for event in trace.events() if event.device_type.name == "CUDA" and not event.is_user_annotation]
+    return len(profiled.kernels(trace.events())) / num_steps

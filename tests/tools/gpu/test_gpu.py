@@ -19,7 +19,7 @@ from course_utils import launch
 from tools import notebooks
 from tools.gpu import __main__ as gpu_pass
 from tools.gpu import ranks
-from tools.gpu.experiments import EXPERIMENTS
+from tools.gpu.experiments import EXPERIMENTS, add_kernels
 
 REPO = Path(__file__).resolve().parents[3]
 # Those of the course's dependencies that the Python of a GPU node has where torch is installed.
@@ -146,6 +146,14 @@ def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
     assert "Python.h" in (tmp_path / "log.txt").read_text()
     listed = [each.name for each in gpu_pass.steps()]
     assert len(listed) == len(set(listed)) and {"tests gpu", "record 00", "record 12", "solved"} <= set(listed)
+
+
+def test_the_sums_that_are_timed_are_chapter_02s_and_compile():
+    found = add_kernels()
+    assert {name: kernel.source.count("__restrict__") for name, kernel in found.items() if "apart" in name} == {
+        "MANY_BLOCKS, apart": 3, "IN_TURNS, apart": 3
+    }  # fmt: skip
+    assert [name for name, kernel in found.items() if "#pragma unroll 1" in kernel.source] == ["MANY_BLOCKS, rolled"]
 
 
 def test_what_chapters_do_on_ranks_is_measured_without_a_gpu_too():
