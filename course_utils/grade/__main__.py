@@ -43,7 +43,7 @@ def main(argv=None):
         print(f"{inbox.legible(str(path))}: not looked at, {why}")
     named = [path for path in (*options.submissions, options.csv, options.json) if path is not None]
     options.hidden = [*named, *(path for _, path, _ in found if not os.path.islink(path))]
-    if not isolation.can_leave_files():
+    if "COURSE_CONTAINED" not in os.environ and not isolation.can_leave_files():  # set by tools/mark_in_containers.sh
         why = "this system hides no files from students' code: mark in a container, as docs/lecturers.md says"
         print(f"grade: {why}", file=sys.stderr)
     is_interrupted, marked = mark_all([each for each in found if each[0]], options, files.get("csv"))

@@ -19,7 +19,8 @@ from . import submissions
 from .process import JudgeProcess
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ANSWERS = [PACKAGE.parent / name for name in ("notebooks/solutions", "tests", ".git")]
+# Folders of a checkout that hold answers: in build/ are chapters with their solutions, in my_course the lecturer's own.
+ANSWERS = "notebooks/solutions", "tests", ".git", "my_course", "build"
 START_S = 120  # for a process to read the notebook and import torch, on a busy machine
 
 
@@ -52,7 +53,10 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=()):
         with fresh_course() as folder:
             task = {
                 "path": _as_hex(os.path.abspath(path)),
-                "hidden": [_as_hex(each) for each in (*ANSWERS, *hidden) if not _is_needed(each, folder)],
+                "hidden": [
+                    *map(_as_hex, answers(folder)),
+                    *(_as_hex(each) for each in hidden if not _is_needed(each, folder)),
+                ],
                 "writable": [_as_hex(folder)],
                 "chapters": {number: vars(each) for number, each in submissions.chapters().items()},
                 "chapter": chapter,
@@ -71,6 +75,16 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=()):
 
 def _as_hex(path):
     return os.fsencode(path).hex()  # a name may be of any bytes
+
+
+def answers(folder):
+    """Return the folders of the checkout that hold answers and nothing that a submission needs.
+
+    Of one that holds both, as build/ does with a Python of its own, what is in it is looked at.
+    """
+    paths = [PACKAGE.parent / name for name in ANSWERS]
+    paths = [each for path in paths for each in (path.iterdir() if _is_needed(path, folder) else [path])]
+    return [path for path in paths if not _is_needed(path, folder)]
 
 
 def _is_needed(path, folder):

@@ -41,7 +41,9 @@ HIDES_FILES = isolation.can_leave_files()
 SPY = f"""import os
 assert not os.path.exists("INBOX") or not os.listdir("INBOX")
 assert not os.path.exists("MARKS") or not os.path.getsize("MARKS")
-assert not os.listdir({str(ROOT / "notebooks/solutions")!r}) and not os.listdir({str(ROOT / "tests")!r})
+for name in ("notebooks/solutions", "tests", ".git", "my_course", "build/solved"):
+    folder = os.path.join({str(ROOT)!r}, name)
+    assert not os.path.isdir(folder) or not os.listdir(folder), folder
 """
 
 

@@ -1,0 +1,80 @@
+"""The script that marks each submission in a container: with a real engine where one runs, and what it refuses."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools import notebooks
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tools" / "mark_in_containers.sh"
+ENGINE = os.environ.get("ENGINE", "podman")
+OPTIONS = os.environ.get("OPTIONS", "")
+
+SPY = f'''# Exercise 1.1
+def list_state(model):
+    import os, socket
+    shown = [name for name in ("notebooks/solutions", "tests", ".git", "build/solved")
+             if os.path.isdir(f"{ROOT}/{{name}}") and os.listdir(f"{ROOT}/{{name}}")]
+    shown += [name for name in ("INBOX", "HOME") if os.path.isdir(name) and os.listdir(name)]
+    for name in ("{ROOT}/marks", "/usr/marks", "/handed_in/marks"):
+        try:
+            open(name, "w")
+            shown.append(name)
+        except OSError:
+            pass
+    try:
+        socket.create_connection(("192.0.2.1", 80), 1)
+        shown.append("a network")
+    except OSError as error:
+        shown += [str(error)] if "unreachable" not in str(error) else []
+    raise ValueError(f"shown: {{shown}}")
+
+
+check("1.1", list_state)'''
+
+
+def run(*arguments, **env):
+    return subprocess.run(
+        ["sh", SCRIPT, *arguments], env=os.environ | env, capture_output=True, text=True, timeout=300, cwd="/"
+    )
+
+
+def engine_is_missing():
+    command = [*ENGINE.split(), "run", "--rm", *OPTIONS.split(), "debian:stable", "true"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    except OSError:
+        return f"{ENGINE} is not here"
+    return done.returncode and f"{ENGINE} runs no container here: {done.stderr.strip()[-200:]}"
+
+
+def test_a_submission_sees_nothing_but_itself_and_writes_nothing(tmp_path):
+    if why := engine_is_missing():
+        pytest.skip(why)
+    chapter = notebooks.notebook_paths(["01"])[0]
+    spy = SPY.replace("INBOX", str(tmp_path)).replace("HOME", os.path.expanduser("~/.ssh"))
+    nb = notebooks.put_in(notebooks.read(chapter), notebooks.read_solutions(chapter) | {"1.1": spy})
+    nbformat.write(nb, tmp_path / "c: $(x), a quote' and d.ipynb")
+    (tmp_path / "link.ipynb").symlink_to(chapter)
+    done = run(str(tmp_path), ENGINE=ENGINE)
+    assert "3 of 4 passed" in done.stdout and "ValueError: shown: []" in " ".join(done.stdout.split()), done
+    assert "hides no files" not in done.stderr
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_cannot_be_done_is_said(tmp_path):
+    for arguments, env, said in (
+        ([str(tmp_path / "nowhere")], {}, "there is no folder"),
+        ([], {}, "there is no folder"),
+        ([str(tmp_path)], {"ENGINE": "true"}, "there is no notebook"),
+        ([str(tmp_path)], {"ENGINE": "", "PATH": str(tmp_path)}, "neither podman nor docker"),
+    ):
+        if "PATH" in env:
+            for name in ("dirname", "sh"):
+                (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+        done = run(*arguments, **env)
+        assert done.returncode == 2 and said in done.stderr, (arguments, env, done)

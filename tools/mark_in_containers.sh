@@ -1,0 +1,45 @@
+#!/bin/sh
+# Mark each notebook of a folder in a container of its own: sh tools/mark_in_containers.sh inbox
+# podman is taken, else docker; ENGINE="podman --runtime=runc" names another, OPTIONS="--memory=8g" adds options of its `run`.
+# Python and its libraries are this machine's, read only, so any image of a system with glibc will do: IMAGE=debian:stable.
+inbox=$([ -d "$1" ] && cd "$1" && pwd) || {
+    echo "mark_in_containers: there is no folder '$1': name the one that holds what was handed in." >&2
+    exit 2
+}
+cd "$(dirname "$0")/.." || exit 2
+if ! [ -x .venv/bin/python ]; then
+    echo "mark_in_containers: the course is not installed here: run \`make install\` first." >&2
+    exit 2
+fi
+: "${ENGINE:=$(command -v podman || command -v docker)}"
+if ! [ "$ENGINE" ]; then
+    echo "mark_in_containers: neither podman nor docker is here: install one, or name another with ENGINE=." >&2
+    exit 2
+fi
+
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+trap 'exit 130' INT TERM
+mkdir "$here/empty" "$here/handed_in"
+python=$(.venv/bin/python -c 'import sys; print(sys.base_prefix)')
+[ "$python" = /usr ] && python=
+hidden=  # what holds answers, see course_utils/grade/marking.py; with PYTHON=auto, build/ holds Python, too
+for name in notebooks/solutions tests .git my_course build/solved build/tests build/site; do
+    [ -d "$name" ] && hidden="$hidden --volume $here/empty:$PWD/$name:ro"
+done
+failed=0
+for file in "$inbox"/*.ipynb; do
+    if ! [ -e "$file" ]; then
+        echo "mark_in_containers: there is no notebook in $inbox." >&2
+        exit 2
+    fi
+    rm -rf "$here/handed_in/"*
+    cp -P "$file" "$here/handed_in/"  # a link stays one, and leads nowhere in the container
+    # An empty folder hides what holds answers. A --tmpfs would not: podman copies into it what it should hide.
+    # shellcheck disable=SC2086  # ENGINE, OPTIONS and hidden are words
+    $ENGINE run --rm --network=none --shm-size=2g --read-only --tmpfs /tmp --env HOME=/tmp --env COURSE_CONTAINED=1 $OPTIONS \
+        --volume /usr:/usr:ro ${python:+--volume "$python:$python:ro"} --volume "$PWD:$PWD:ro" \
+        $hidden --volume "$here/empty:$inbox:ro" --volume "$here/handed_in:/handed_in:ro" --workdir "$PWD" \
+        "${IMAGE:-debian:stable}" .venv/bin/python -m course_utils.grade /handed_in || failed=1
+done
+exit $failed
