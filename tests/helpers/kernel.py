@@ -247,7 +247,8 @@ class Notebook:
     def files(self, among=None):
         """Temporary files, and shared memory newer than the kernel that no process of somebody else's holds."""
         found = {path for path in self.temporary.rglob("*") if not path.name.startswith("torchinductor_")}
-        shared = {path for path in _SHARED.iterdir() if not path.name.startswith(("sem.loky-", "libpod_"))}  # the benchmark's, podman's
+        others = "sem.loky-", "libpod_"  # the benchmark's, podman's
+        shared = {path for path in _SHARED.iterdir() if not path.name.startswith(others)}
         shared -= self._older_shared
         ours = {process.pid for process in (self.processes() if among is None else among)}
         return frozenset(map(str, found | shared - _held_by_others(shared, ours)))
