@@ -58,6 +58,22 @@ def functions_travel_by_value(request):
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
+@pytest.fixture(autouse=True)
+def settings_end_with_their_test():
+    """A setting that a test leaves in the environment would be found by the next one of its process."""
+    before = _settings()
+    yield
+    after = _settings()
+    for name in after:
+        del os.environ[name]
+    os.environ.update(before)
+    assert after == before, f"left in the environment: {set(after.items()) ^ set(before.items())}"
+
+
+def _settings():
+    return {name: value for name, value in os.environ.items() if name.startswith("COURSE_")}
+
+
 @pytest.fixture
 def shown(monkeypatch):
     """The figures that were drawn, as they are when they are shown."""

@@ -142,8 +142,9 @@ def launch(
     Shared memory stays shared: after `share_memory()` all ranks use the same model.
 
     Workers take over the notebook's settings: warning filters, print options and error states of NumPy and torch,
-    default dtype, deterministic algorithms, matmul precision and anomaly detection. Seeds and numbers of threads are
-    their own.
+    default dtype, deterministic algorithms, matmul precision and anomaly detection. Numbers of threads are their own,
+    and random numbers begin as in any new process: torch's alike on all ranks until `torch.manual_seed(rank)` is
+    called there, Python's and NumPy's differently on each.
 
     Args:
         worker: any callable, including a function, lambda or method defined in a cell.
@@ -265,7 +266,7 @@ def _interrupted_where(name, outcomes, begun):
 
 
 def _interrupted(run, what, outcomes):
-    kept = "latest_run() holds what they had printed, logged and returned"
+    kept = "course_utils.latest_run() holds what they had printed, logged and returned"
     error = interrupted(f"{what}, and all workers were stopped; {kept}", outcomes)
     error.run = run
     return error

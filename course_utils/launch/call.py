@@ -14,6 +14,13 @@ from ..processes import payload
 from .watch.errors import LauncherError
 from .worker import unsendable
 
+# {what the error says: advice} on arguments that do not fit.
+_ADVICE = {
+    "'rank'": "a worker learns its rank from torch.distributed.get_rank()",
+    "many positional": "the number of workers is world_size=…, and everything else goes to your function",
+    "unexpected keyword": "the number of workers is world_size=…, and everything else goes to your function",
+}
+
 
 class NotSendable(TypeError):
     """Raised if `what` cannot be sent to another process; `reason` is the text of the underlying error."""
@@ -105,7 +112,7 @@ class Call:
             try:
                 signature.bind(*self.args, **self.kwargs)
             except TypeError as error:
-                hint = "; a worker learns its rank from torch.distributed.get_rank()" if "'rank'" in str(error) else ""
+                hint = next((f"; {advice}" for word, advice in _ADVICE.items() if word in str(error)), "")
                 raise TypeError(
                     f"{self.name}{signature} cannot be called with these arguments: {error}{hint}"
                 ) from None

@@ -32,11 +32,15 @@ def diagram(boxes, arrows, alt, height=2.6):
             axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
             place, where = ((x0 + x1) / 2, (y0 + y1) / 2), "left" if x0 <= x1 else "right"
             offset = (3 + look["linewidth"]) * (1 if x0 <= x1 else -1), 0
+            level, behind = "bottom", None
             if y0 == y1:
                 where, offset = "center", (0, 4)
-            axes.annotate(
-                text.removeprefix("<->"), place, offset, textcoords="offset points", ha=where, va="bottom", fontsize=8
-            )
+            elif x0 != x1:  # beside a sloping arrow there is no place that it does not cross
+                where, level, offset = "center", "center", (0, 0)
+                behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            label = {"textcoords": "offset points", "ha": where, "va": level, "fontsize": 8, "zorder": 4}
+            if text.removeprefix("<->"):
+                axes.annotate(text.removeprefix("<->"), place, offset, bbox=behind, **label)
         xs, ys = [x for x, _, _ in boxes.values()], [y for _, y, _ in boxes.values()]
         axes.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
         axes.set_ylim(min(ys) - 0.5, max(ys) + 0.5)

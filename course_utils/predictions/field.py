@@ -18,7 +18,7 @@ class Field:
     def __init__(self, prediction: Prediction):
         import ipywidgets
 
-        self._prediction = prediction
+        self._prediction, self._shown, self._is_settled = prediction, [], True
         look = {"description": "Your prediction:", "style": {"description_width": "initial"}}
         if prediction.choices:
             options = [("choose one", ""), *((str(each), each) for each in prediction.choices)]
@@ -42,11 +42,18 @@ class Field:
             self._say("Remembered." if prediction.value is not None else "Skipped.")
 
     def show(self):
-        """Display the field, once more if it is displayed already; nothing is left of it where widgets are unknown."""
-        from IPython.display import display
+        """Display the field, once more if it is displayed already; nothing is left of it where widgets are unknown.
+
+        Once it is answered, and the next cell begins, a line takes its place: of a widget, a notebook that is opened
+        the next day shows only that its model was not found.
+        """
+        from IPython.display import DisplayHandle
 
         _watch_the_kernel()
-        display(self._box._repr_mimebundle_() | {"text/plain": ""}, raw=True)
+        _open.append(self)
+        self._is_settled = False
+        self._shown.append(DisplayHandle())
+        self._shown[-1].display(self._box._repr_mimebundle_() | {"text/plain": ""}, raw=True)
 
     def is_drawn(self):
         """Return whether a front end has drawn widgets."""
@@ -59,18 +66,31 @@ class Field:
         try:
             value = typed if self._prediction.choices else self._prediction.understood(float(typed))
         except ValueError:
-            self._say(f"“{html.escape(typed)}” is not a number: write it like 0.2, 1500 or 1e-3.")
+            self._say(f"“{html.escape(typed)}” is not a number: write it like 2.5, 1500 or 1e-3.")
             return
         self._answer(value)
 
     def _answer(self, value):
         self._say("Skipped." if value is None else "Remembered.")
         self._prediction.answer(value, self._say)
+        self._is_settled = False
+
+    def _settle(self):
+        """Replace an answered field, wherever it is shown, by a line, which a saved notebook keeps."""
+        made = self._prediction
+        if self._is_settled or made.value is None and not made.is_skipped:
+            return
+        self._is_settled = True
+        told = "No prediction" if made.is_skipped else f"Your prediction: {made.said(made.value)}"
+        told = f"{made.question} {told}. Run the cell above again to change it."
+        for shown in self._shown:
+            shown.update({"text/html": html.escape(told), "text/plain": told}, raw=True)
 
     def _say(self, text):
         self._status.value = f'<span role="status">{text}</span>'
 
 
+_open = []  # the fields that are shown
 _ended_s = None  # when the last cell ended
 _idle_s = 0.0  # how long the kernel had nothing to do before the cell that runs
 
@@ -90,6 +110,8 @@ def _watch_the_kernel():
 def _begin(_):
     global _idle_s
     _idle_s = time.monotonic() - _ended_s
+    for field in _open:
+        field._settle()
 
 
 def _end(_):

@@ -96,7 +96,7 @@ class Prediction:
             return
         measured = float(measured) if isinstance(measured, numbers.Real) else str(measured)
         off = off_by(self.value, measured)
-        end = "" if off is None else f": off by a factor of {off:.2f}"
+        end = "" if off is None else f": off by a factor of {f'{off:.2f}' if off < 10 else f'{off:,.0f}'}"
         say(f"You predicted {self.said(self.value)}, and here it is {self.said(measured)}{end}.")
         if notebook.is_watched():
             kept.here().measured(self.chapter, self.name, measured, say)

@@ -183,11 +183,7 @@ def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
     outcome = ranks.fail("%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.barrier()")
     assert outcome.shown.startswith("WorkerError: rank 1: ValueError: no\n")
     assert "ranks 0 and 2 were in barrier at Cell In[" in outcome.shown
-    assert re.search(
-        r"Ranks 0 and 2 were in collective \d+ of the default group, barrier, which rank 1 had not called: it "
-        r"failed after ",
-        outcome.shown,
-    ), outcome.shown
+    assert "which rank 1 had not called" not in outcome.shown
     assert "Ranks 0 and 2 have been restarted, and their variables are gone." in outcome.shown
     assert "ranks 0 and 2 did not finish: last seen at" in outcome.updates[-1]
     assert outcome.seconds < 2
@@ -201,9 +197,9 @@ def test_a_rank_that_is_done_with_its_cell_says_what_it_had_called(ranks):
     ranks.run("ranks.timeout = 20")
     assert outcome.shown.startswith("WorkerError: no end after 1.5 s")
     told = re.search(
-        r"Ranks 0 and 2 were in collective (\d+) of the default group, all_reduce of \(4,\) float32, which "
-        r"rank 1 had not called: it returned after (\d+) collectives? of that group\.",
-        outcome.shown,
+        r"Ranks 0 and 2 were in collective (\d+), all_reduce of \(4,\) float32, which rank 1 had not called: it "
+        r"returned after (\d+) collectives?\.",
+        " ".join(outcome.shown.split()),
     )
     assert told, outcome.shown
     assert int(told[1]) == int(told[2]) + 1, outcome.shown
@@ -212,8 +208,7 @@ def test_a_rank_that_is_done_with_its_cell_says_what_it_had_called(ranks):
     assert ranks.run(lasts).value == [(4,), (1,), (4,)]
     # The new process group counts anew, also in the rank that has called others before.
     outcome = ranks.fail("%%ranks\nif rank == 1:\n    raise ValueError('no')\ndist.barrier()")
-    assert "were in collective 2 of the default group, barrier, which rank 1" in outcome.shown
-    assert "it failed after 1 collective of that group." in outcome.shown
+    assert ranks.run("[each.number for each in sys.last_value.findings[0].ahead.values()]").value == [2, 2]
 
 
 @pytest.mark.alone

@@ -7,7 +7,7 @@ import pytest
 from nbclient import NotebookClient
 
 from course_utils.predictions import predict, reveal
-from course_utils.predictions.prediction import off_by
+from course_utils.predictions.prediction import Prediction, off_by
 
 SETUP = """import os
 os.environ.pop("PYTEST_CURRENT_TEST", None)
@@ -63,6 +63,28 @@ def test_what_is_typed_is_the_variables_value_and_is_compared(notebook):
     said = notebook.run(MEASURE).stdout
     assert said == "You predicted 1.5 times, and here it is 2 times: off by a factor of 1.33.\nthe result, 1.5\n"
     assert on_disk(notebook) == {"09": {"my_times": kept(1.5, measured=2.0)}}
+
+
+def test_an_answered_field_becomes_a_line_that_a_saved_notebook_keeps(notebook):
+    show(notebook)
+    assert notebook.run("1").updates == []
+    enter(notebook, "1.5")
+    line = "How many times as fast? Your prediction: 1.5 times. Run the cell above again to change it."
+    assert notebook.run("1").updates == [line]
+    assert notebook.run("1").updates == []
+    enter(notebook, "2,5")
+    assert "“2,5” is not a number: write it like 2.5" in status(notebook)
+    show(notebook)
+    notebook.run("_made['my_times'].field._answer(None)")
+    assert notebook.run("1").updates[-1].startswith("How many times as fast? No prediction. Run the cell")
+
+
+def test_a_factor_has_as_many_digits_as_it_deserves():
+    made = Prediction("How many?", "my_number", value=1.0)
+    said = [], []
+    for i, measured in enumerate((14.2, 1234.5)):
+        made.compare(measured, said[i].append)
+    assert [text[0].rpartition("of ")[2] for text in said] == ["14.", "1,234."]
 
 
 def test_it_is_remembered_after_a_restart(notebook):

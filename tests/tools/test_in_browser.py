@@ -210,6 +210,8 @@ def test_a_prediction_is_typed_remembered_and_drawn(page):
     page.page.wait_for_timeout(1000 * IDLE_S + 500)
     page.run_cell(4)
     expect(page.output(4)).to_have_text("the ring")
+    expect(page.output(3)).to_contain_text("No prediction. Run the cell above again to change it.")
+    page.run_cell(3)
     page.output(3).get_by_label("Your prediction:").select_option("tree")
     expect(page.output(3)).to_contain_text("Remembered.")
     for theme in ("Dark", "Light"):
@@ -223,6 +225,8 @@ def test_predictions_are_remembered_after_a_restart(page):
     page.part("predict")
     page.restart()
     page.run(120_000)
+    expect(page.output(1)).to_contain_text("Your prediction: 2 times. Run the cell above again to change it.")
+    page.run_cell(1)
     expect(page.output(1).get_by_label("Your prediction:")).to_have_value("2")
     expect(page.output(2)).to_contain_text("You predicted 2 times")
     expect(page.output(4)).to_contain_text("You predicted “tree”, and here it is “ring”.")

@@ -2,13 +2,14 @@
 
 Everything in notebooks/ is handed out, with outputs removed, since those would answer every prediction. When the course
 changes, unchanged files are updated. If the student has changed a file, the new version is put beside it:
-03_name_v2.ipynb.
+03_v2_name.ipynb.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,7 +99,10 @@ def _free(folder, name, versions, digest):
         if not versions and _digest(_text(folder / target), target) == digest:
             return target
         number += 1
-        target = path.with_name(f"{path.stem}_v{number}{path.suffix}").as_posix()
+        # A chapter's number stays in front and the version follows: JupyterLab's list of files cuts off long names.
+        chapter = re.match(r"\d+(?=_)", path.stem)
+        stem = path.stem.replace("_", f"_v{number}_", 1) if chapter else f"{path.stem}_v{number}"
+        target = path.with_name(stem + path.suffix).as_posix()
     return target
 
 

@@ -71,14 +71,21 @@ def _judge_average(seen, sizes):
     def combined(*weights):
         return [sum(w * g for w, g in zip(weights, grads)) for grads in zip(*own)]
 
-    suspects = {
-        "the gradients were added up, and not divided by anything": combined(*[1] * N),
-        "every rank counts alike, though they hold different numbers of samples": combined(*[1 / N] * N),
-        "samples are weighted, but the result is still a sum and no mean": combined(*sizes),
-        "samples are weighted, but the sum is divided by the number of ranks": combined(*[n / N for n in sizes]),
-        "each rank's gradient is a mean already, and counts as one sample where the sum is divided": combined(
-            *[1 / B] * N
+    mistakes = {  # weights of the ranks' gradients, on a rank that holds n samples
+        "the gradients were added up, and not divided by anything": lambda n: [1] * N,
+        "every rank counts alike, though they hold different numbers of samples": lambda n: [1 / N] * N,
+        "samples are weighted, but the result is still a sum and no mean": lambda n: sizes,
+        "samples are weighted, but the sum is divided by the number of ranks": lambda n: [size / N for size in sizes],
+        "each rank's gradient is a mean already, and counts as one sample where the sum is divided": lambda n: (
+            [1 / B] * N
         ),
+        "each rank divides as if all held as many samples as it does": lambda n: [size / (n * N) for size in sizes],
+    }
+    # On one rank several may come to the same, so a mistake must explain what all ranks hold.
+    mistakes = {
+        name: weights
+        for name, weights in mistakes.items()
+        if all(same(got[rank], combined(*weights(sizes[rank]))) for rank in range(N))
     }
     for rank in range(N):
         with case(f"rank {rank}"):
@@ -95,7 +102,7 @@ def _judge_average(seen, sizes):
             explain(
                 got[rank],
                 truth,
-                suspects,
+                {name: combined(*weights(sizes[rank])) for name, weights in mistakes.items()},
                 said=f"not the mean's gradient ({far})",
                 otherwise=drift if other != rank else f"it is not that of the mean over all {B} samples",
             )

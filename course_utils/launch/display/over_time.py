@@ -46,12 +46,13 @@ class Curves:
         rates = history.rates()
         seconds = [moment.seconds for moment in moments]
         held = [[(size or 0) / _GIBIBYTE for size in (m.gpu_bytes if on_gpus else m.host_bytes)] for m in moments]
-        self._axes[0].set_ylabel(f"{history.unit}/s")
-        self._axes[1].set_ylabel(f"{'GPU' if on_gpus else 'host'} memory (GiB)")
+        self._axes[0].set_title(f"{history.unit}/s", loc="left")
+        self._axes[1].set_title(f"{'GPU' if on_gpus else 'host'} memory (GiB)", loc="left")
+        self._axes[0].set_visible(any(moments[-1].rows))  # no rate where nothing is logged
         for rank, (fast, large) in enumerate(zip(*self._lines, strict=True)):
             fast.set_data(seconds[1:], [each[rank] for each in rates])
             large.set_data(seconds, [each[rank] for each in held])
         for axes in self._axes:
             axes.relim()
             axes.autoscale_view()
-            axes.set_ylim(bottom=0, auto=True)  # auto, else the first draw fixes the top
+            axes.set_ylim(0, 1.15 * axes.dataLim.ymax or 1)  # room above a curve that is level

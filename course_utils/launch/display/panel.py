@@ -148,8 +148,7 @@ class Panel(Hidden):
     def _finish(self, how):
         if self._handle is None:
             return
-        notes = self._notes(agreement.THEN) if how != "finished" else []
-        shown = statuses(self._watch, self.history), self._title(how), notes
+        shown = statuses(self._watch, self.history), self._title(how)  # the error says what ranks disagree on
         self._handle.update({"text/html": as_html(*shown), "text/plain": as_text(*shown)}, raw=True)
 
 

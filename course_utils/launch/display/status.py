@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ... import cells
 from ..forkserver.protocol import Phase
-from ..watch.agreement import in_words, name_of
+from ..watch.agreement import in_words, of_group
 from ..watch.explain import how_it_failed, in_one_line, lines_about, place_of
 from ..watch.outcome import is_in_torch_distributed
 
@@ -79,7 +79,7 @@ def _status(watch, history, rank, rate, silence):
 
 
 def _last(collective):
-    group = "" if collective.group.is_default else f" of {name_of(collective.group)}"
+    group = of_group(collective.group)
     return f"{collective.number}{group}: {in_words(collective)}"
 
 

@@ -53,7 +53,7 @@ class Differ:
     def sentence(self, tense: Tense = THEN) -> str:
         told = _by_words({rank: in_words(each) for rank, each in self.calls.items()})
         parts = [f"{words} on {names_of(ranks)}" for words, ranks in told.items()]
-        return f"Collective {self.number} of {name_of(self.group)} was {' and '.join(parts)}."
+        return f"Collective {self.number}{of_group(self.group)} was {' and '.join(parts)}."
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Unmatched:
     def sentence(self, tense: Tense = THEN) -> str:
         message, peer = self.message, f"rank {self.message.peer}"
         tag = f" with tag {message.tag}" if message.tag else ""
-        within = "" if message.group.is_default else f" in {name_of(message.group)}"
+        within = of_group(message.group, "in")
         begun, other = ("send to", "recv") if message.kind == "send" else ("recv from", "send")
         matching = f"only {_many(self.count, f'matching {other}')}" if self.count else f"no matching {other}"
         what = f"message {message.number}{tag}{within}, {_of(message.shape, message.dtype)}"
@@ -92,11 +92,15 @@ class Behind:
         names, others, later = names_of(self.ranks), names_of(list(self.ahead)), next(iter(self.ahead.values()))
         is_, has, it = (tense.is_, tense.has, "it") if len(self.ranks) == 1 else (tense.are, tense.have, "they")
         are_in = f"{_upper(others)} {tense.is_ if len(self.ahead) == 1 else tense.are} in {_named(later)}"
-        count = _many(self.count, "collective")
+        within = "" if self.group.is_default else " of that group"
+        if self.group.is_default and self.last is not None and not self.last.group.is_default:
+            within = " of the default group"
         if self.way is Way.RUNS:
+            count = f"{_many(self.count, 'collective') if self.count else 'none'}{within}"
             last = "" if self.last is None else f", most recently {_named(self.last, self.group)}"
-            return f"{are_in}, and {names} {is_} behind: {it} {has} called {count} of that group{last}."
-        why = f"{self.way.value} after {count} of that group"
+            return f"{are_in}, and {names} {is_} behind: {it} {has} called {count}{last}."
+        why = f"after {_many(self.count, 'collective')}" if self.count else "without calling any"
+        why = f"{self.way.value} {why}{within}"
         if self.way is Way.WAITS:
             why = f"{is_} in {_named(self.last)}"
         return f"{are_in}, which {names} {has} not called: {it} {why}."
@@ -252,11 +256,19 @@ def name_of(group: Group) -> str:
     return f"the group of {names_of(group.ranks)}" if group.ranks else f"group {group.name}"
 
 
+def of_group(group, word="of"):
+    """Return ` of the group of ranks 0 and 2`; nothing for all ranks' group, often the only one."""
+    return "" if group.is_default else f" {word} {name_of(group)}"
+
+
 def _named(collective, within=None):
-    """Return `collective 4 of the default group, all_reduce of (3,) float32`, or the end of it in a text on a group."""
+    """Return `collective 4, all_reduce of (3,) float32`, with its group if that is not all ranks'.
+
+    In a text on the group `within`, only what follows the comma.
+    """
     if within is not None and within.key == collective.group.key:
         return in_words(collective)
-    return f"collective {collective.number} of {name_of(collective.group)}, {in_words(collective)}"
+    return f"collective {collective.number}{of_group(collective.group)}, {in_words(collective)}"
 
 
 def _of(shape, dtype):
@@ -264,7 +276,7 @@ def _of(shape, dtype):
 
 
 def _many(count, what):
-    return f"{count or 'no'} {what}{'s' * (count != 1)}"
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _upper(names):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,21 @@ if TYPE_CHECKING:
     from ..run import Run
 
 
+_WIDTH = 100  # JupyterLab breaks longer lines in the middle of a word
+
+
+def _wrapped(line):
+    """Return a sentence in lines of at most 100 characters, and what is no sentence, as code, unchanged."""
+    is_sentence = line[:1].isupper() and line.endswith(".") and "  " not in line
+    return textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False) if is_sentence else [line]
+
+
 class _Brief:
     def _render_traceback_(self):
         # IPython's hook. The notebook's own frames only lead to launch(), so they are not shown.
         head, _, rest = str(self).partition("\n")
-        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *rest.split("\n")]
+        lines = [part for line in rest.split("\n") for part in _wrapped(line)]
+        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *lines]
 
     def add(self, note):
         """Append `note` to the text; "" adds nothing."""

@@ -65,7 +65,9 @@ def explain(
             advice = _advice(found, asked_by)
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
-    parts = [head, "\n".join(lines_about(others)), _disagreement(found, outcomes, report is None), _trace_of(cause)]
+    # That others wait in what a failed rank did not call is no disagreement, and the lines above say so.
+    told = [each for each in found if not (isinstance(each, agreement.Behind) and each.ranks == (cause.rank,))]
+    parts = [head, "\n".join(lines_about(others)), _disagreement(told, outcomes, report is None), _trace_of(cause)]
     return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
 
 

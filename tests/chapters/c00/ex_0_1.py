@@ -4,7 +4,7 @@ def whoami():
 
 # %% wrong (prints instead of returning): only what it returns comes back
 # return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → print(dist.get_rank(), dist.get_world_size())
-# %% wrong (takes the environment as it is): the environment holds texts
+# %% wrong (takes the environment as it is): with a text in it
 # int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → os.environ["RANK"], os.environ["WORLD_SIZE"]
 # %% wrong (swaps the two): which of the two numbers comes first
 # int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_world_size(), dist.get_rank()

@@ -6,6 +6,9 @@
 # num_samples / total → num_samples
 # %% wrong (weights and divides by ranks): divided by the number of ranks
 # num_samples / total → num_samples / dist.get_world_size()
+# %% wrong (takes its own number for everybody's): as if all held as many samples as it does
+# p.grad *= num_samples / total → p.grad *= num_samples
+# dist.all_reduce(p.grad) → dist.all_reduce(p.grad); p.grad /= num_samples * dist.get_world_size()
 # %% wrong (adds means and divides by samples): is a mean already
 # num_samples / total → 1 / total
 # %% wrong (knows the text's sixteen): not that of the mean over all 8 samples

@@ -63,18 +63,18 @@ def test_what_was_begun_stays_and_the_newer_version_lies_beside(course, copy):
     write(copy / "00_start.ipynb", "x = 'mine'", "my output")
     mine = (copy / "00_start.ipynb").read_bytes()
     write(course / "00_start.ipynb", "x = 2")
-    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_start_v2.ipynb")]
+    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_v2_start.ipynb")]
     assert working_copy.bring_up_to_date(copy, course) == []
     assert (copy / "00_start.ipynb").read_bytes() == mine
-    assert source(copy / "00_start_v2.ipynb") == "x = 2"
+    assert source(copy / "00_v2_start.ipynb") == "x = 2"
     # The second version has not been begun: the third takes its place. Then it has been, and the fourth lies beside
     # both.
     write(course / "00_start.ipynb", "x = 3")
-    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_start_v2.ipynb")]
-    write(copy / "00_start_v2.ipynb", "x = 'mine, too'")
+    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_v2_start.ipynb")]
+    write(copy / "00_v2_start.ipynb", "x = 'mine, too'")
     write(course / "00_start.ipynb", "x = 4")
-    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_start_v3.ipynb")]
-    assert [source(copy / f"00_start{v}.ipynb") for v in ("", "_v2", "_v3")] == [
+    assert working_copy.bring_up_to_date(copy, course) == [("00_start.ipynb", "00_v3_start.ipynb")]
+    assert [source(copy / f"00{v}_start.ipynb") for v in ("", "_v2", "_v3")] == [
         "x = 'mine'",
         "x = 'mine, too'",
         "x = 4",
@@ -98,7 +98,7 @@ def test_a_notebook_that_was_only_opened_or_only_run(course, copy):
     write(copy / "01_next.ipynb", "y = 1", "an output of mine")
     for name in ("00_start", "01_next"):
         write(course / f"{name}.ipynb", "new")
-    assert working_copy.bring_up_to_date(copy, course) == [("01_next.ipynb", "01_next_v2.ipynb")]
+    assert working_copy.bring_up_to_date(copy, course) == [("01_next.ipynb", "01_v2_next.ipynb")]
     assert source(copy / "00_start.ipynb") == "new" and source(copy / "01_next.ipynb") == "y = 1"
 
 
@@ -128,20 +128,20 @@ def test_what_a_student_deletes(course, copy):
     working_copy.bring_up_to_date(copy, course)
     (copy / "00_start.ipynb").unlink()
     assert working_copy.bring_up_to_date(copy, course) == []
-    assert names(copy) == ["00_start_v2.ipynb", "01_next.ipynb", "solutions/00_start.py"]
+    assert names(copy) == ["00_v2_start.ipynb", "01_next.ipynb", "solutions/00_start.py"]
 
 
 def test_files_of_the_students_own_names_and_a_lost_list(course, copy):
     write(copy / "02_new.ipynb", "my own")
     write(course / "02_new.ipynb", "z = 1")
-    assert working_copy.bring_up_to_date(copy, course) == [("02_new.ipynb", "02_new_v2.ipynb")]
+    assert working_copy.bring_up_to_date(copy, course) == [("02_new.ipynb", "02_v2_new.ipynb")]
     (copy / working_copy.HANDED_OUT).write_text("{ half of i")
     write(copy / "00_start.ipynb", "x = 'mine'")
     assert working_copy.bring_up_to_date(copy, course) == [
-        ("00_start.ipynb", "00_start_v2.ipynb"),
-        ("02_new.ipynb", "02_new_v2.ipynb"),
+        ("00_start.ipynb", "00_v2_start.ipynb"),
+        ("02_new.ipynb", "02_v2_new.ipynb"),
     ]
-    assert not (copy / "02_new_v3.ipynb").exists()
+    assert not (copy / "02_v3_new.ipynb").exists()
     assert source(copy / "00_start.ipynb") == "x = 'mine'" and source(copy / "02_new.ipynb") == "my own"
     assert working_copy.bring_up_to_date(copy, course) == []
 
@@ -163,7 +163,7 @@ def test_a_write_that_fails_loses_nothing(course, copy, monkeypatch):
     assert source(copy / "00_start.ipynb") == "x = 'mine'" and source(copy / "01_next.ipynb") == "y = 1"
     assert working_copy.bring_up_to_date(copy, course) == []
     assert source(copy / "01_next.ipynb") == "new"
-    assert names(copy) == ["00_start.ipynb", "00_start_v2.ipynb", "01_next.ipynb", "solutions/00_start.py"]
+    assert names(copy) == ["00_start.ipynb", "00_v2_start.ipynb", "01_next.ipynb", "solutions/00_start.py"]
 
 
 def test_a_pull_that_changes_a_begun_chapter_succeeds(course, tmp_path):
@@ -191,7 +191,7 @@ def test_a_pull_that_changes_a_begun_chapter_succeeds(course, tmp_path):
     write(course / "00_start.ipynb", "x = 2", "new")
     git("commit", "-qam", "second")
     git("pull", "-q", folder=clone)
-    assert working_copy.bring_up_to_date(copy, clone / "notebooks") == [("00_start.ipynb", "00_start_v2.ipynb")]
+    assert working_copy.bring_up_to_date(copy, clone / "notebooks") == [("00_start.ipynb", "00_v2_start.ipynb")]
     assert source(copy / "00_start.ipynb") == "x = 'mine'"
     assert git("status", "--short", folder=clone) == ""
 
