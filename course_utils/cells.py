@@ -17,6 +17,12 @@ _LIBRARIES = tuple(
 )
 
 called = {}  # file name of a cell → `Cell In[3]`, for workers, which have no IPython
+# Of code that IPython compiles below a magic, without keeping its text: file name → what messages call it.
+_TIMED = {
+    "<timed exec>": "the code below %%time",
+    "<timed eval>": "the code of %time",
+    "<magic-timeit>": "the code of %timeit",
+}
 LAUNCHER = str(Path(__file__).parent / "launch") + os.sep
 _CHECKS = tuple(str(Path(__file__).parent / name) + os.sep for name in ("checks", "chapters"))
 
@@ -40,6 +46,8 @@ def is_own(name):
     """Return whether `name`, the file name of a code object, is a cell or a file of the student's own."""
     if _is_file_of_a_library(name):
         return False
+    if name in _TIMED:
+        return True
     if name in linecache.cache and not os.path.exists(name):
         return not name.startswith("<frozen")  # a cell
     return os.path.isabs(name)
@@ -108,8 +116,8 @@ def own_line(frames):
 
 def cell_name(name):
     """Return `Cell In[3]` for the file name of a cell, else the path, relative if it is below the current folder."""
-    if name in called:
-        return called[name]
+    if name in called or name in _TIMED:
+        return called.get(name) or _TIMED[name]
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
         code_name = getattr(shell.compile, "format_code_name", lambda _: None)(name)
         if code_name is not None:
@@ -131,15 +139,24 @@ def with_cell_names(text):
     return re.sub(r'File "([^"\n]+)", line', rename, text)
 
 
+def _autoreloaded():
+    """Return {module's name: st_mtime of the file that it was brought up to date with} of `%autoreload`."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    magics = getattr(shell, "magics_manager", None)
+    reloader = getattr(getattr(magics, "registry", {}).get("AutoreloadMagics"), "_reloader", None)
+    return getattr(reloader, "modules_mtimes", {})
+
+
 _seen = {}  # name of a module → (its spec, st_mtime_ns of its file)
 
 
 def changed_modules():
     """Return the names of the student's imported modules whose files have changed; each change is returned once.
 
-    Workers import the new file, while the notebook has the old one. A reloaded module has a new spec, and is skipped.
+    Workers import the new file, while the notebook has the old one. A reloaded module has a new spec, and is skipped;
+    so is one that IPython's autoreload has brought up to date in its place.
     """
-    changed = []
+    changed, updated = [], _autoreloaded()
     for name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", {})  # getattr on the module may trigger lazy imports
         file, spec = names.get("__file__"), names.get("__spec__")
@@ -150,7 +167,12 @@ def changed_modules():
         except OSError:
             continue
         before = _seen.get(name)
-        if before is not None and before[0] is spec and before[1] != modified:
+        if (
+            before is not None
+            and before[0] is spec
+            and before[1] != modified
+            and updated.get(name, 0) < modified / 1e9 - 1e-6
+        ):
             changed.append(name)
         _seen[name] = (spec, modified)
     return changed

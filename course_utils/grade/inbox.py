@@ -71,11 +71,9 @@ def _why_not(path, is_named=False, is_inside=False):
     if not stat.S_ISREG(status.st_mode):
         return "is no plain file but a pipe, socket or device"
     suffix = path.suffix.lower()
-    if suffix == ".ipynb" or (is_named and suffix not in _ARCHIVES and not _is_zip(path)):
-        return ""
     if suffix in _ARCHIVES or _is_zip(path):
         return "is an archive: unpack it, and mark what is in it"
-    return "is no notebook: its name does not end in .ipynb"
+    return "" if suffix == ".ipynb" or is_named else "is no notebook: its name does not end in .ipynb"
 
 
 def _is_zip(path):

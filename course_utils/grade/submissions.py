@@ -85,6 +85,10 @@ def read(path, chapters, chapter=None):
         sources = tuple(chapter_cells.python_of(source) for source in cells)
     except Exception as error:  # nbformat raises many kinds of errors
         said = str(error).strip().splitlines() or [""]
+        if re.search(rb"^(<<<<<<<|>>>>>>>) ", content, re.MULTILINE):
+            raise Unreadable(
+                "has git's conflict markers: two versions were merged, and nobody chose between them"
+            ) from None
         raise Unreadable(f"is no notebook ({type(error).__name__}: {said[0][:80]})") from None
     own = _chapter_of(sources, path, chapters)
     if own is None:
@@ -124,20 +128,27 @@ def bound_in(source):
 def cell_of(number, chapter, sources):
     """Return (index of the cell of an answer, its name there), or (None, name) if no cell has it.
 
-    This is the last cell that defines the stub's name, whatever its first line says; an unsolved stub counts only if
-    there is no other. Else it is the last cell that defines a name which is passed to the exercise's check.
+    This is the last cell that defines the stub's name and has a line `# Exercise N` or calls its check; else the last
+    that defines it, since first lines and checks get lost; an unsolved stub counts only if there is no other. Else it
+    is the last cell that defines a name which is passed to the exercise's check.
     """
     name = chapter.stubs[number]
     candidates = [i for i, source in enumerate(sources) if name in bound_in(source)]
     solved = [i for i in candidates if chapter_cells.answer_and_check(sources[i])[0].strip() not in chapter.unsolved]
+    marked = [i for i in solved if _is_marked(number, sources[i])]
     if solved or candidates:
-        return (solved or candidates)[-1], name
+        return (marked or solved or candidates)[-1], name
     for last, source in reversed(list(enumerate(sources))):
         other = _checked(number, source)
         for i in range(last, -1, -1):  # upwards from the check: a later cell may reuse the name
             if other and other in bound_in(sources[i]):
                 return i, other
     return None, name
+
+
+def _is_marked(number, source):
+    has_line = re.search(rf"^# Exercise {re.escape(number)}\s*$", source, re.MULTILINE)
+    return has_line is not None or _checked(number, source) is not None
 
 
 def _checked(number, source):

@@ -143,8 +143,8 @@ def launch(
 
     Workers take over the notebook's settings: warning filters, print options and error states of NumPy and torch,
     default dtype, deterministic algorithms, matmul precision and anomaly detection. Numbers of threads are their own,
-    and random numbers begin as in any new process: torch's alike on all ranks until `torch.manual_seed(rank)` is
-    called there, Python's and NumPy's differently on each.
+    and so are random numbers, as in any new process: those of torch (on the CPU), NumPy and Python differ from rank to
+    rank and from launch to launch until the function sets a seed.
 
     Args:
         worker: any callable, including a function, lambda or method defined in a cell.

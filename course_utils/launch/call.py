@@ -151,6 +151,19 @@ class Call:
         """Yield (description, value) of each argument and of each name that the function refers to."""
         yield from ((f"argument {i}", value) for i, value in enumerate(self.args, 1))
         yield from ((f"argument {name}", value) for name, value in self.kwargs.items())
+        function = self.worker
+        while isinstance(function, functools.partial):
+            yield from ((f"argument {i} of the partial", value) for i, value in enumerate(function.args, 1))
+            yield from ((f"argument {name} of the partial", value) for name, value in function.keywords.items())
+            function = function.func
+        if inspect.ismethod(function):
+            yield f"the object of which {self.name} is a method", function.__self__
+            function = function.__func__
+        elif not inspect.isfunction(function):
+            yield "the function", function
+        named = getattr(function, "__kwdefaults__", None) or {}
+        defaults = *(getattr(function, "__defaults__", None) or ()), *named.values()
+        yield from ((f"a default of {self.name}", value) for value in defaults)
         with contextlib.suppress(TypeError):
-            used = inspect.getclosurevars(self.worker)
+            used = inspect.getclosurevars(function)
             yield from ((f"{name}, which {self.name} uses,", v) for name, v in (used.nonlocals | used.globals).items())

@@ -6,7 +6,7 @@ still lives, orphans are not adopted, and what /proc tells is not known. What el
     `processes/network.py`            the loopback interface's name; host names from files alone (glibc)
     `processes/payload.py`            files in memory; elsewhere temporary files without a name
     `processes/shared.py`             a shared tensor's file under /proc; where tensors are shared by name, a copy
-    `launch/worker/surroundings.py`   what a worker forks is forked as on Linux; a rank's cores
+    `launch/worker/surroundings.py`   what a worker forks is forked as on Linux; a rank's cores, its umask
     `hardware/host.py`                the cores that this process may use, the CPU's name
     `hardware/description.py`         the size of shared memory
     `hardware/sharing.py`             the folder in which launches queue: /dev/shm, /run/lock or /tmp
@@ -35,6 +35,16 @@ _MADV_COLLAPSE = 25  # Linux 6.1
 def _prctl(option, value):
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+def umask():
+    """Return this process's umask, or None if it is not known: only in /proc can it be read without being changed."""
+    try:
+        with open("/proc/self/status") as file:
+            found = re.search(r"^Umask:\s*([0-7]+)$", file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1], 8) if found else None
 
 
 def name_process(name):

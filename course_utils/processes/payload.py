@@ -165,7 +165,7 @@ def _bytes_of(typed_storage):
     import torch
 
     untyped = typed_storage._untyped_storage.cpu()
-    return torch.empty(0, dtype=torch.uint8).set_(untyped).numpy()
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped).numpy()
 
 
 def _of_shared(map_it, arguments, dtype):
@@ -269,4 +269,4 @@ def _mapped(fd):
         return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE))
     # torch's mapping: that of mmap would keep a descriptor open as long as the result exists.
     mapping = torch.UntypedStorage.from_file(f"/dev/fd/{fd}", False, os.fstat(fd).st_size)
-    return memoryview(torch.empty(0, dtype=torch.uint8).set_(mapping).numpy())
+    return memoryview(torch.empty(0, dtype=torch.uint8, device="cpu").set_(mapping).numpy())

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -159,7 +160,7 @@ def written():
     elsewhere = submission({"1.3": renamed, "1.4": STUB}, before=body)
     del elsewhere.cells[notebooks.exercises(elsewhere)["1.1"]]
     return {
-        "right in other ways": (  # magics; what a cell computes; a cell that lost its first line; a helper's own cell
+        "right in other ways": (  # magics; what a cell computes; a lost first line; a helper's cell; a name used again
             submission(
                 {
                     "1.1": f"%matplotlib inline\n!ls\n{FULL_PRECISION}{first}",
@@ -168,6 +169,7 @@ def written():
                     "1.4": "def model_bytes(model, dtype):\n    return helper(model, dtype)",
                 },
                 before=body.replace("model_bytes", "helper") + "\none_of_them = (lambda: 1)\ncomputed = one_of_them()",
+                after="def list_state(model):\n    return 'just playing'",
             ),
             PASSED,
         ),
@@ -315,6 +317,9 @@ def hand_in(group1, group2):
     (group1 / ".ipynb_checkpoints" / "name-checkpoint.ipynb").write_text("")
     (group1 / "large.ipynb").write_text("0" * 100_000_000)
     (group2 / "handed_in.zip").write_bytes(b"PK")
+    with zipfile.ZipFile(group2 / "renamed.ipynb", "w") as archive:
+        archive.writestr("name.ipynb", "{}")
+    (group2 / "merged.ipynb").write_text('{\n<<<<<<< HEAD\n "cells": [],\n=======\n>>>>>>> theirs\n "metadata": {}\n}')
     (group2 / "gone.ipynb").symlink_to("nowhere")
     os.mkfifo(group2 / "pipe.ipynb")
     return {
@@ -322,6 +327,8 @@ def hand_in(group1, group2):
         "large": "has 100 MB, and no more than 20 are read",
         "group2/name": "is of chapter 00, and chapter 01 is marked",
         "handed_in.zip": "is an archive",
+        "renamed": "is an archive",
+        "merged": "has git's conflict markers",
         "gone": "is a link to a file that is not there",
         "pipe": "is no plain file but a pipe, socket or device",
     }

@@ -25,7 +25,8 @@ MISTAKES = {
     "launch(nothing, timeout=float('nan'))": "ValueError: timeout is a number of seconds above 0, not nan",
     "launch(nothing, backend='mpi')": "ValueError: backend is 'mpi'; choose 'auto', 'gloo', 'nccl' or None",
     "launch(nothing, 1, world_size=2)": (
-        "TypeError: nothing() cannot be called with these arguments: too many positional"
+        "TypeError: nothing() cannot be called with these arguments: too many positional arguments; the number of "
+        "workers is world_size="
     ),
     "launch(takes, world_size=2)": (
         "TypeError: takes(x) cannot be called with these arguments: missing a required argument: 'x'"
@@ -74,6 +75,33 @@ except TypeError as error: what, reason = error.what, error.reason
 """.strip()
     )
     assert cold_notebook.run("what, reason").value == ("argument 1", "cannot pickle '_thread.lock' object")
+
+
+PARTS = {
+    "held.fit": "the object of which fit is a method is a Held whose .lock is a lock",
+    "held": "the function is a Held whose .lock is a lock",
+    "functools.partial(Held.fit, held)": "argument 1 of the partial is a Held whose .lock is a lock",
+    "functools.partial(takes, x=lock)": "argument x of the partial is a lock",
+    "lambda x=held: x": "a default of",
+    "keyed": "a default of keyed is a lock",
+}
+
+
+def test_the_part_of_a_callable_that_cannot_be_sent_is_named(cold_notebook):
+    cold_notebook.run(
+        """
+import functools
+class Held:
+    def __init__(self): self.lock = lock
+    def fit(self): return 1
+    __call__ = fit
+def keyed(*, x=lock): return 1
+held = Held()
+""".strip()
+    )
+    for worker, said in PARTS.items():
+        outcome = cold_notebook.fail(f"launch({worker}, world_size=2)")
+        assert outcome.error == "NotSendable" and said in outcome.message, (worker, outcome.message)
 
 
 def test_more_workers_than_the_machine_can_serve_are_refused_with_the_reason():

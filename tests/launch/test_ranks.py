@@ -404,6 +404,11 @@ with Ranks(2) as ranks:
 NOT_RIGHT = [
     ("%%ranks 9\n1", "RanksError: there is no rank 9: these are ranks 0 to 2"),
     ("%%ranks all\n1", "RanksError: %%ranks takes rank numbers, as in `%%ranks 0,2` or `%%ranks 1-3`"),
+    ("%%ranks\n!ls", "SyntaxError: invalid syntax\nA rank has no IPython, and so no %magic, no !command and no name?"),
+    ("%%ranks\nx = 1\nx?", "A rank has no IPython, and so no %magic"),
+    ("%%ranks\nawait f()", "A rank has no event loop: asyncio.run("),
+    ("%%ranks\ndisplay(1)", "A rank has no IPython, and so no display: print there"),
+    ("%%ranks 0\ninput('name? ')", "A worker has no keyboard: ask in the notebook"),
     ("%%ranks\n1 +", "RanksError: this cell was not run because it is not valid Python\n  Cell In["),
     ("ranks['a b'] = 1", "ValueError: ranks[…] = … sets a variable, and 'a b' is not a variable name"),
     ("ranks.run(len)", "TypeError: len(obj, /) cannot be called with these arguments"),

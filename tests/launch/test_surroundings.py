@@ -140,13 +140,71 @@ seen, "CUDA_VISIBLE_DEVICES" in os.environ
 
 
 def test_random_numbers_differ_between_ranks_and_launches(notebook):
-    notebook.run("def worker(): return random.random(), float(np.random.rand()), torch.initial_seed()")
+    """As in every new process, and as those of torchrun's ranks do."""
+    notebook.run("def worker(): return random.random(), float(np.random.rand()), torch.rand(1).item()")
     first = notebook.run("launch(worker, world_size=4).results").value
     second = notebook.run("launch(worker, world_size=4).results").value
-    for kind in (0, 1):
+    for kind in (0, 1, 2):
         assert len({result[kind] for result in first + second}) == 8
-    # torch's generator starts equal, as in every new process, and as torchrun's ranks do.
-    assert len({result[2] for result in first + second}) == 1
+    notebook.run("from course_utils import Nodes")
+    assert len(set(notebook.run("launch(worker, world_size=2, on=Nodes(2)).results").value)) == 2
+
+
+def test_what_a_new_process_takes_from_the_notebook(notebook):
+    """The time zone, the rights of new files, and results where tensors are made on another device by default."""
+    value = notebook.run(
+        """
+import time
+before = os.environ.get("TZ"), os.umask(0o077)
+os.environ["TZ"] = "Asia/Tokyo"
+time.tzset()
+def worker():
+    with open(f"made_{dist.get_rank()}", "w") as file:
+        return time.strftime("%Z"), os.fstat(file.fileno()).st_mode & 0o777
+found = launch(worker, world_size=2).results
+torch.set_default_device("meta")
+whole = launch(lambda: (1, torch.ones(2)), world_size=2).results
+torch.set_default_device(None)
+del os.environ["TZ"]
+time.tzset()
+os.umask(before[1])
+[os.remove(f"made_{rank}") for rank in range(2)]
+zone = launch(lambda: time.strftime("%Z"), world_size=1)[0]
+found, [(number, x.device.type, x.tolist()) for number, x in whole], zone
+""".strip()
+    ).value
+    assert value == ([("JST", 0o600)] * 2, [(1, "cpu", [1.0, 1.0])] * 2, "UTC")
+
+
+def test_a_script_may_choose_how_its_processes_start(notebook):
+    value = notebook.run(
+        """
+def worker(method):
+    import torch.multiprocessing as mp
+    if method: mp.set_start_method(method)
+    loader = torch.utils.data.DataLoader(torch.arange(8.0), num_workers=1)
+    return mp.get_start_method(), sum(batch.item() for batch in loader)
+[launch(worker, method, world_size=2).results for method in ("spawn", None)]
+""".strip()
+    ).value
+    assert value == [[("spawn", 28.0)] * 2, [("fork", 28.0)] * 2]
+
+
+def test_sockets_have_room_for_their_names_however_long_the_temporary_folders_is(tmp_path):
+    temporary = tmp_path / ("a_very_long_name" * 8)
+    temporary.mkdir()
+    source = """
+import torch
+from course_utils import launch
+def worker(): return sum(batch.item() for batch in torch.utils.data.DataLoader(torch.arange(8.0), num_workers=1))
+if __name__ == "__main__": print(launch(worker, world_size=2, timeout=60).results)
+"""
+    (tmp_path / "script.py").write_text(source)
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary)}
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.stdout.splitlines()[-1:] == ["[28.0, 28.0]"], done
+    assert not list(temporary.iterdir())
 
 
 def test_threads_of_the_environment_are_respected(notebook):

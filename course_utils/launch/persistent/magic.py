@@ -75,12 +75,26 @@ def chosen_ranks(line: str, world_size: int) -> list[int]:
     return sorted(chosen) or list(range(world_size))
 
 
+_ONLY_IN_THE_NOTEBOOK = (
+    (
+        re.compile(r"^\s*(%|!|.*\?$)", re.MULTILINE),
+        "A rank has no IPython, and so no %magic, no !command and no name?: call the function that the magic stands "
+        "for, or subprocess.run.",
+    ),
+    (
+        re.compile(r"\bawait\b"),
+        "A rank has no event loop: asyncio.run(…) of a function runs what awaits.",
+    ),
+)
+
+
 def _require_syntax(source, file):
     try:
         compile(source, file, "exec")
     except SyntaxError as error:
         told = cells.with_cell_names("".join(traceback.format_exception_only(error))).rstrip()
-        raise RanksError(f"this cell was not run because it is not valid Python\n{told}") from None
+        why = next((f"\n{advice}" for pattern, advice in _ONLY_IN_THE_NOTEBOOK if pattern.search(source)), "")
+        raise RanksError(f"this cell was not run because it is not valid Python\n{told}{why}") from None
 
 
 def _advice(error, shell):
@@ -89,6 +103,10 @@ def _advice(error, shell):
     if not error.is_a(NameError) or missing is None:
         return ""
     name = missing[1]
+    if name == "display":
+        return (
+            "A rank has no IPython, which has display: print there, or return the value and display it in the notebook."
+        )
     if name not in shell.user_ns or name in shell.user_ns_hidden:
         return ""
     return (

@@ -57,6 +57,10 @@ def explain(
         head = f"rank {cause.rank}: {_raised(report)}"
         if _NO_SHARED_MEMORY.search(report.message):
             advice = _MORE_SHARED_MEMORY
+        elif report.type_name == "EOFError" and report.message == "EOF when reading a line":
+            advice = (
+                "A worker has no keyboard: ask in the notebook, and give the function what was typed as an argument."
+            )
     else:
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so this rank's main thread may have been outside any collective.

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from multiprocessing import resource_tracker, shared_memory
 from typing import Any
 
 from ... import cells, hardware
-from ...processes import spawned
+from ...processes import linux, spawned
 from ..forkserver import rendezvous
 from . import settings
 
@@ -33,6 +34,7 @@ MARK = "COURSE_FORKSERVER"
 _READ_AT_IMPORT = re.compile(
     "(PY)?TORCH(?!ELASTIC|_DIST(?!_USE_NCCL2$)|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_"
 )
+_LONGEST = 107 - len("/course-01234567/pymp-01234567/listener-01234567")  # bytes, of a folder for sockets
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Surroundings:
     settings: dict[str, Any]  # of libraries, for settings.restore
     authkey: bytes | None = None  # of the notebook's managers, for ranks on this machine
     python: str | None = None  # another interpreter for the workers
+    umask: int | None = None  # of files that are made; None if the system does not tell
 
     def restore(self, own: dict[str, str]) -> None:
         """Apply these to a new worker, together with `own`, the environment variables that differ between ranks.
@@ -61,6 +64,9 @@ class Surroundings:
         if self.environment is not None:
             wanted = self.environment | {name: value for name, value in wanted.items() if name == MARK}
         _set_environment(wanted | own)
+        time.tzset()  # C read TZ before the fork
+        if self.umask is not None:
+            os.umask(self.umask)
         os.chdir(self.directory)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)
@@ -94,14 +100,17 @@ def begin_anew(folder: str | None) -> None:
         spawned.give_names(folder)
     _leave_shared_memory_to_its_maker()
     if sys.platform == "linux":
-        # Python 3.14's default is a forkserver, which does not have the classes of cells.
-        multiprocessing.set_start_method("fork", force=True)
+        # Python 3.14's default is a forkserver, which does not have the classes of cells. The default alone is changed:
+        # `set_start_method` in the student's code still works, as in a new process.
+        default = multiprocessing.context._default_context  # type: ignore[attr-defined]
+        default._default_context, default._actual_context = multiprocessing.get_context("fork"), None
 
     import numpy
     import torch
     import torch.distributed as dist
 
-    numpy.random.seed()  # else all workers would draw the same numbers
+    numpy.random.seed()  # else all workers would draw the same numbers: a new process begins with a seed of its own
+    torch.default_generator.seed()
     with contextlib.suppress(ValueError):  # torch read the environment before the fork
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))
     dist.set_debug_level_from_env()
@@ -172,7 +181,15 @@ def capture(
     names = {name: cells.cell_name(name) for name in sources}
     authkey = bytes(multiprocessing.process.current_process().authkey)
     return Surroundings(
-        environment, current_folder(), list(sys.path), cores, sources, names, settings.capture(), authkey
+        environment,
+        current_folder(),
+        list(sys.path),
+        cores,
+        sources,
+        names,
+        settings.capture(),
+        authkey,
+        umask=linux.umask(),
     )
 
 
@@ -192,10 +209,14 @@ def read_at_import() -> dict[str, str]:
 
 @contextlib.contextmanager
 def folder() -> Iterator[str | None]:
-    """Make a folder for multiprocessing's sockets, which killed DataLoader workers leave behind; None if it fails."""
+    """Make a folder for multiprocessing's sockets, which killed DataLoader workers leave behind; None if it fails.
+
+    It is in /tmp where the usual folder's path is so long that a socket's would exceed what the system allows.
+    """
     folder = None
+    where = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST else "/tmp"
     with contextlib.suppress(OSError):  # multiprocessing will report it if it needs a folder
-        folder = tempfile.mkdtemp(prefix="course-")
+        folder = tempfile.mkdtemp(prefix="course-", dir=where)
     try:
         yield folder
     finally:
