@@ -256,7 +256,7 @@ def name_of(group: Group) -> str:
     return f"the group of {names_of(group.ranks)}" if group.ranks else f"group {group.name}"
 
 
-def of_group(group, word="of"):
+def of_group(group: Group, word: str = "of") -> str:
     """Return ` of the group of ranks 0 and 2`; nothing for all ranks' group, often the only one."""
     return "" if group.is_default else f" {word} {name_of(group)}"
 

@@ -102,7 +102,7 @@ def begin_anew(folder: str | None) -> None:
     if sys.platform == "linux":
         # Python 3.14's default is a forkserver, which does not have the classes of cells. The default alone is changed:
         # `set_start_method` in the student's code still works, as in a new process.
-        default = multiprocessing.context._default_context  # type: ignore[attr-defined]
+        default: Any = multiprocessing.context._default_context  # type: ignore[attr-defined]
         default._default_context, default._actual_context = multiprocessing.get_context("fork"), None
 
     import numpy
