@@ -104,9 +104,7 @@ def _advice(error, shell):
         return ""
     name = missing[1]
     if name == "display":
-        return (
-            "A rank has no IPython, which has display: print there, or return the value and display it in the notebook."
-        )
+        return "A rank has no IPython, and so no display: print there, or display the value in the notebook."
     if name not in shell.user_ns or name in shell.user_ns_hidden:
         return ""
     return (
