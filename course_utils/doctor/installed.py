@@ -18,7 +18,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python():
-    yield Line("Python", OK, f"{sys.version.split()[0]} ({'the .venv of the course' if is_own() else sys.prefix})")
+    said = f"{sys.version.split()[0]} ({'the .venv of the course' if is_own() else sys.prefix})"
+    closed = None if _closed_to_others(ROOT) else _closed_to_others(Path(os.path.realpath(sys.executable)))
+    if closed is None:
+        yield Line("Python", OK, said)
+    else:
+        cure = "for a class on this installation, `make install PYTHON=/usr/bin/python3` takes the system's"
+        yield Line("Python", WARN, f"{said}, which other users cannot run, since {closed} is closed to them", cure)
+
+
+def _closed_to_others(path):
+    """The first folder on the way to `path` that only its owner and group may enter, or None."""
+    folders = [*reversed(path.parents), *([path] if path.is_dir() else [])]
+    return next((each for each in folders if not each.stat().st_mode & 0o001), None)
 
 
 def is_own():

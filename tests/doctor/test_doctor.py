@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from pathlib import Path
@@ -69,7 +70,8 @@ def run_here(capsys, *arguments):
 def test_it_prints_a_line_for_each_check_and_says_whether_to_begin(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "none"))
     code, said, _ = run_here(capsys)
-    assert code == 1 and "1 failed, 0 warnings" in said and "not ready for class: " in said
+    warned = sum(line.startswith("warn ") for line in said.splitlines())  # of this machine's Python, if it is in a home
+    assert code == 1 and f"1 failed, {warned} warning" in said and "not ready for class: " in said
     assert "fail data           COURSE_DATA is" in said and "unset it" in " ".join(said.split())
     assert all(len(line) <= 120 for line in said.splitlines())
 
@@ -142,6 +144,18 @@ def test_eight_faults_are_named_with_their_cure(broken_checkout, tmp_path):
     assert "a-package-that-is-not-there not installed" in found["packages"][0]["said"]
     alarms = {line["check"] for group in found.values() for line in group if line["status"] != OK}
     assert alarms == faults.keys() | {"launch"}  # which is not tried where loopback is closed
+
+
+def test_a_python_that_others_cannot_run_is_told_where_they_may_use_the_installation(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as there:  # pytest's own folders are closed
+        os.chmod(there, 0o755)
+        Path(there, "open").mkdir(mode=0o755)
+        Path(there, "closed").mkdir(mode=0o700)
+        for python, root, status in (("closed", "open", WARN), ("closed", "closed", OK), ("open", "open", OK)):
+            monkeypatch.setattr(installed, "ROOT", Path(there, root))
+            monkeypatch.setattr(sys, "executable", f"{there}/{python}/python3")
+            (line,) = installed.python()
+            assert line.status == status and (f"{there}/closed is closed to them" in line.text) == (status == WARN)
 
 
 def test_a_line_for_a_check_that_breaks_itself(monkeypatch, capsys):

@@ -93,6 +93,12 @@ def use_anothers():
             f"Nothing is installed in {ROOT}, and you may not write there: ask its owner to run `make install`, or "
             "clone the course into a folder of your own."
         )
+    closed = closed_folder(PYTHON)
+    if closed is not None and not closed.is_relative_to(VENV):
+        fail(
+            f"{VENV} was made with the Python {os.path.realpath(PYTHON)}, and {closed} is closed to you: ask its owner "
+            "to run `make install PYTHON=/usr/bin/python3`, or with another Python that all may run."
+        )
     if not os.access(PYTHON, os.X_OK):
         fail(
             f"{VENV} is not for you to use, or half made: ask its owner to run `make install` again, and then "
@@ -105,6 +111,12 @@ def use_anothers():
     print(f"Using what its owner has installed in {VENV}.", flush=True)
     if made_from.get("files") != digest(made_from.get("cuda", "")):
         print("It is older than this version of the course: ask its owner to run `make install` again.", flush=True)
+
+
+def closed_folder(path):
+    """The first folder on the way to what `path` links to that this user may not enter, or None."""
+    target = Path(os.path.realpath(path))
+    return next((each for each in reversed(target.parents) if each.is_dir() and not os.access(each, os.X_OK)), None)
 
 
 def digest(cuda):

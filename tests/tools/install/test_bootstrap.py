@@ -485,6 +485,18 @@ def test_an_installation_of_somebody_else(installed, tmp_path):
     (installed.venv / "bin").chmod(0o700)
     assert "`chmod -R a+rX" in student().stderr
     (installed.venv / "bin").chmod(0o755)
+    python, closed = installed.venv / "bin" / "python", installed.root / "closed"  # as pyenv, conda and uv have one
+    usual = os.readlink(python)
+    closed.mkdir(mode=0o700)
+    shutil.copy(python, closed / "python3")
+    python.unlink()
+    python.symlink_to(closed / "python3")
+    try:
+        assert f"{closed} is closed to you: ask its owner to run `make install PYTHON=" in student().stderr
+    finally:
+        shutil.rmtree(closed)
+        python.unlink()
+        python.symlink_to(usual)
 
 
 def test_help_names_every_command(checkout):
