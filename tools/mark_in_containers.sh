@@ -42,4 +42,8 @@ for file in "$inbox"/*.ipynb; do
         $hidden --volume "$here/empty:$inbox:ro" --volume "$here/handed_in:/handed_in:ro" --workdir "$PWD" \
         "${IMAGE:-debian:stable}" .venv/bin/python -m course_utils.grade /handed_in || failed=1
 done
+if [ $failed = 1 ]; then
+    echo "mark_in_containers: not everything was marked; where $ENGINE could not start a container, its own line says why," \
+        "and OPTIONS adds what it asks for, as in OPTIONS=\"--ulimit=nofile=1024\"." >&2
+fi
 exit $failed

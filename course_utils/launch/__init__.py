@@ -130,7 +130,7 @@ def latest_run() -> Run | None:
 
 
 def launch(
-    worker: Callable[..., object], *args: Any, world_size: int | None = None, timeout: float = 120,
+    worker: Callable[..., object], *args: Any, world_size: int | None = None, timeout: float | None = None,
     backend: str | None = "auto", debug: bool = False, on: Place | None = None, keep_going: bool = False, **kwargs: Any,
 ) -> Run:  # fmt: skip
     """Run `worker(*args, **kwargs)` in `world_size` processes of this machine and return their results as a Run.
@@ -151,6 +151,7 @@ def launch(
         world_size: number of ranks, up to 64 per core (COURSE_WORKERS_PER_CORE). None: one per GPU if there are
             several, else one per core, 2 to 4.
         timeout: seconds, counted from when all ranks have joined. Then all are stopped; the error says where each was.
+            None: 120 seconds in which no rank has logged or printed anything; a Slurm job has its own limit.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree on the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
         on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)`.
@@ -193,7 +194,7 @@ def _run(call, on, world_size, timeout, backend, debug, keep_going):
         supervisor = stack.enter_context(on.ranks(start))
         run = Run(call, on, placement, supervisor, started)
         _announce(placement)
-        _supervise(run, supervisor, timeout)
+        _supervise(run, supervisor, on.limit_s if timeout is None else timeout)
     return run
 
 
@@ -203,7 +204,8 @@ def _placed(call, on, world_size, timeout, backend):
     if not isinstance(on, Place):
         raise TypeError(f"on is None for this machine, Nodes(…) or Slurm(…), not {short(on)}")
     require_count(world_size)
-    require_seconds(timeout)
+    if timeout is not None:
+        require_seconds(timeout)
     call.require_arguments()
     world_size = on.world_size(world_size)
     return world_size, on.place(world_size, backend)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .. import hardware
 from ..processes import payload
 from .forkserver import rendezvous
+from .watch.common import Quiet
 from .worker import surroundings
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ class Place:
 
     `is_here`: the ranks run on this machine, so `launch` reserves GPUs or cores on a shared node before it calls
     `ranks`. `shares_memory`: they can share the notebook's memory. `can_keep_going`: other ranks can outlive a failed
-    one.
+    one. `limit_s`: the timeout of a launch that names none.
     """
 
     is_here = True
     shares_memory = can_keep_going = False
+    limit_s: float = Quiet(120)
 
     def world_size(self, asked: int | None) -> int:
         """Return the number of workers; `asked` is the student's number or None. Raises ValueError if it cannot be."""

@@ -155,7 +155,7 @@ def test_a_python_that_others_cannot_run_is_told_where_they_may_use_the_installa
             monkeypatch.setattr(installed, "ROOT", Path(there, root))
             monkeypatch.setattr(sys, "executable", f"{there}/{python}/python3")
             (line,) = installed.python()
-            assert line.status == status and (f"{there}/closed is closed to them" in line.text) == (status == WARN)
+            assert line.status == status and (f"{there}/closed is closed to them" in line.said) == (status == WARN)
 
 
 def test_a_line_for_a_check_that_breaks_itself(monkeypatch, capsys):

@@ -21,7 +21,6 @@ MISTAKES = {
     ),
     "launch(nothing, timeout=0)": "ValueError: timeout is a number of seconds above 0, not 0",
     "launch(nothing, timeout='long')": "ValueError: timeout is a number of seconds above 0, not 'long'",
-    "launch(nothing, timeout=None)": "ValueError: timeout is a number of seconds above 0, not None",
     "launch(nothing, timeout=float('nan'))": "ValueError: timeout is a number of seconds above 0, not nan",
     "launch(nothing, backend='mpi')": "ValueError: backend is 'mpi'; choose 'auto', 'gloo', 'nccl' or None",
     "launch(nothing, 1, world_size=2)": (

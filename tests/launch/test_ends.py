@@ -466,3 +466,29 @@ os.setsid = refuse
             assert "PermissionError: [Errno 1] Operation not permitted\n  while starting" in outcome.shown
     finally:
         notebook.run("os.environ['PYTHONPATH'] = before\nlaunch.shutdown()\nlaunch(nothing, world_size=2)")
+
+
+def test_without_a_timeout_ranks_may_take_any_time_if_they_log_or_print(notebook):
+    notebook.run(
+        """
+import time
+from course_utils.launch.place import Place
+from course_utils.launch.watch.common import Quiet
+def worker(tell):
+    for step in range(15):
+        time.sleep(0.3)
+        tell(step)
+    return "whole"
+""".strip()
+    )
+    notebook.run("Place.limit_s, usual = Quiet(3), Place.limit_s")
+    try:
+        for tell in ("lambda step: log(step=step)", "print"):
+            assert notebook.run(f"launch(worker, {tell}, world_size=2).results").value == ["whole"] * 2
+        outcome = notebook.fail("launch(worker, lambda step: None, world_size=2)")
+        said = "WorkerError: no rank has logged or printed anything for 3 s, so all workers were stopped"
+        assert f"{outcome.error}: {outcome.message}".splitlines()[0] == said
+        assert outcome.message.endswith("If they only needed longer: launch(…, timeout=seconds).")
+        assert notebook.run("launch(worker, lambda step: None, world_size=2, timeout=60).results").value
+    finally:
+        notebook.run("Place.limit_s = usual")

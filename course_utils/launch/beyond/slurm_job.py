@@ -68,6 +68,7 @@ class Slurm(Place):
     options: dict[str, Any] = field(default_factory=dict)
     folder: str | os.PathLike[str] | None = None
     is_here = False
+    limit_s = float("inf")  # `time` ends the job
 
     def __post_init__(self):
         require_whole("Slurm(nodes=…)", self.nodes)

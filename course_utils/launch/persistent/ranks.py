@@ -23,6 +23,7 @@ from ..call import Call, refused_briefly, require_count, require_notebook, requi
 from ..display import variables
 from ..display.columns import Columns
 from ..here import Here
+from ..watch.common import Quiet
 from ..watch.errors import LauncherError, RanksError, WorkerError, briefly_interrupted
 from ..watch.explain import explain, interrupted, lines_about
 from ..watch.outcome import Outcome
@@ -44,7 +45,8 @@ class Ranks:
 
     Args:
         world_size, backend, debug: as for `launch`.
-        timeout: seconds that one request may take; ranks still running then are stopped.
+        timeout: seconds that one request may take; ranks still running then are stopped. By default 120 in which no
+            rank prints anything.
 
     Raises ValueError or TypeError for invalid arguments, and LauncherError if the system does not let the ranks start.
     """
@@ -52,7 +54,7 @@ class Ranks:
     __iter__ = None  # else iter() would call __getitem__ with 0, 1, …
 
     def __init__(
-        self, world_size: int | None = None, *, timeout: float = 120, backend: str = "auto", debug: bool = False
+        self, world_size: int | None = None, *, timeout: float = Quiet(120), backend: str = "auto", debug: bool = False
     ) -> None:
         global _current
         with refused_briefly():

@@ -28,6 +28,10 @@ from .streams import Output
 _SETTLE_S, _SETTLE_LOST_CONNECTION_S = 0.1, 1.0
 
 
+class Quiet(float):
+    """A time limit in seconds that begins anew whenever a rank logs, prints or returns something."""
+
+
 class Watch:
     """Collects the outcomes of `world_size` ranks; a subclass delivers their messages and asks where they are."""
 
@@ -58,10 +62,12 @@ class Watch:
         Returns the time limit in seconds: `timeout`, counted from when all ranks had begun, or `start_s` if they never
         did.
         """
-        deadline, has_begun, paused_s = time.monotonic() + start_s, False, 0.0
+        deadline, has_begun, paused_s, signs = time.monotonic() + start_s, False, 0.0, None
         while not self.is_over:
             if not has_begun and all(outcome.rank in self.begun or outcome.has_failed for outcome in self.outcomes):
                 has_begun, deadline = True, time.monotonic() + timeout
+            if has_begun and isinstance(timeout, Quiet) and signs != (signs := self._signs_of_life()):
+                deadline = time.monotonic() + timeout
             deadline, paused_s = deadline + self.paused_s - paused_s, self.paused_s
             until = deadline if self.settled is None else min(self.settled, deadline)
             if time.monotonic() >= until:
@@ -72,6 +78,10 @@ class Watch:
                 self.look(min(until, self.display.due))
                 self.display.refresh()
         return timeout if has_begun else start_s
+
+    def _signs_of_life(self):
+        returned = sum(outcome.returned for outcome in self.outcomes)
+        return sum(self.rows.counts), sum(self.output.counts), returned
 
     @property
     def is_over(self) -> bool:

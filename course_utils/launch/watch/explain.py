@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from ... import cells
 from ..forkserver.protocol import Frame, Phase
 from . import agreement
+from .common import Quiet
 from .errors import Interrupted, LauncherError, WorkerError
 from .outcome import Outcome, is_in_torch_distributed, names_of
 
@@ -120,7 +121,8 @@ def _explain_timeout(outcomes, timeout, asked_by):
     running = [outcome for outcome in outcomes if not outcome.returned and not outcome.has_failed]
     apart = [outcome for outcome in running if not is_in_torch_distributed(outcome.frames)]
     stopped = "all workers were" if asked_by == "launch" else "what was still running has been"
-    head = f"no end after {timeout:g} s, so {stopped} stopped"
+    why = "no rank has logged or printed anything for" if isinstance(timeout, Quiet) else "no end after"
+    head = f"{why} {timeout:g} s, so {stopped} stopped"
     lines = lines_about(outcomes)
     rule = _rule(outcomes) if running and not apart else ""
     if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # all are at the same line: not broken
