@@ -19,8 +19,11 @@ from .published import seen
 from .search import best
 
 _COLUMNS = (
-    "data context tensor expert pipeline chunks shard replicas recomputation micro-batch seconds tokens/s MFU GB limit"
-).split()
+    "data context tensor expert pipeline chunks shard replicas recomputation micro-batch seconds {}/s/GPU MFU GB limit"
+)
+_LEGEND = """
+Seconds of a step; GB on the GPU that holds most; limit: what takes most of the step besides products and attention.
+data × context × tensor × pipeline GPUs; chunks of each in an interleaved pipeline; replicas of a sharded model."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,9 +33,12 @@ def main(arguments: list[str] | None = None) -> None:
         make, cluster = _maker(asked), _cluster(asked)
     except ValueError as error:
         sys.exit(f"planner: {error}")
-    network = make()  # a function of one's own may raise what it likes
+    network = _as_network(make())  # a function of one's own may raise what it likes
     if not isinstance(network, Network):
-        sys.exit(f"planner: --model {asked.model} returned a {type(network).__name__}, and must return a Network")
+        sys.exit(
+            f"planner: --model {asked.model} returned a {type(network).__name__}: let it return a module and a batch "
+            "of inputs, as in `return model, torch.zeros(2, 20)`, or a planner.Network"
+        )
     try:
         if asked.method is not None:
             said = plan(network, cluster, _method(asked.method, cluster), asked.batch)
@@ -44,8 +50,11 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.json:
         print(json.dumps([_as_dict(each) for each, _ in found], indent=2))
         return
-    print(f"{network.parameters / 1e9:,.2f} billion parameters, {asked.gpus}, {asked.batch:,} sequences a step\n")
-    _print_table([_row(each, limit) for each, limit in found])
+    samples = f"sequences of {network.tokens:,} tokens" if network.tokens > 1 else "samples"
+    print(f"{_parameters(network)}, {asked.gpus}, {asked.batch:,} {samples} a step\n")
+    columns = _COLUMNS.format("tokens" if network.tokens > 1 else "samples").split()
+    _print_table([columns, *([str(cell) for cell in _row(each, limit)] for each, limit in found)])
+    print(_LEGEND)
     fastest, _ = found[0]
     print(f"\n{fastest if asked.method is not None or asked.lines else _price(fastest)}\n\n{seen(fastest)}")
 
@@ -54,7 +63,9 @@ def _parser():
     parser = argparse.ArgumentParser(prog="python -m course_utils.planner", description=__doc__.splitlines()[0])
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument(
-        "--model", help=f"{', '.join(presets.NETWORKS)}; or module:function, which returns a planner.Network"
+        "--model",
+        help=f"{', '.join(presets.NETWORKS)}; or module:function of your own, which returns a module "
+        "and a batch of inputs",
     )
     model.add_argument("--config", metavar="FILE", help="a Hugging Face model configuration, config.json")
     parser.add_argument("--sequence", type=int, metavar="TOKENS", help="tokens of a sample, if not the model's usual")
@@ -69,6 +80,21 @@ def _parser():
     parser.add_argument("--lines", action="store_true", help="print every term of the fastest plan")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _as_network(made: object) -> object:
+    """The Network of a module and its inputs; anything else as it is."""
+    if not (isinstance(made, tuple) and len(made) > 1):
+        return made
+    from .counting import count  # only here is torch needed
+
+    return count(*made)
+
+
+def _parameters(network: Network) -> str:
+    size, unit = (1e9, "billion") if network.parameters >= 1e9 else (1e6, "million")
+    number = network.parameters / size
+    return f"{number:,.3g} {unit} parameters" if number < 1000 else f"{number:,.0f} {unit} parameters"
 
 
 def _maker(asked) -> Callable[[], object]:
@@ -119,17 +145,16 @@ def _row(found: Plan, limit: str):
     ]  # fmt: skip
 
 
-def _print_table(rows):
-    lines = [_COLUMNS, *([str(cell) for cell in row] for row in rows)]
+def _print_table(lines):
     widths = [max(map(len, column)) for column in zip(*lines)]
     for line in lines:
         print("  ".join(f"{cell:>{width}s}" for cell, width in zip(line, widths)).rstrip())
 
 
 def _price(found: Plan) -> str:
-    samples = 1e9 / found.network.tokens
+    samples, what = 1e9 / found.network.tokens, "tokens" if found.network.tokens > 1 else "samples"
     price = f", {found.dollars(samples):,.0f} dollars" if found.cluster.dollars_per_hour else ""
-    return f"The first: {found.gpu_hours(samples):,.0f} GPU hours for a billion tokens{price}."
+    return f"The first: {found.gpu_hours(samples):,.0f} GPU hours for a billion {what}{price}."
 
 
 def _as_dict(found: Plan):

@@ -101,6 +101,7 @@ class _Counter(TorchDispatchMode):
             for each in (output if isinstance(output, tuple | list) else [output])
             if isinstance(each, torch.Tensor)
         ]
+        self._add("calls", not function.is_view)
         moved = 4 * sum(each.numel() for each in (*args, *outputs) if isinstance(each, torch.Tensor))
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **(kwargs or {}), out_val=output)
@@ -131,6 +132,7 @@ class _Counter(TorchDispatchMode):
                 forward=scale * each["forward"],
                 backward=scale * each["backward"],
                 kept=scale * each["kept"] + whole_numbers,
+                calls=int(self._found[i, "calls"]),
             )
             parameters = 0 if part in seen else sum(p.numel() for p in part.parameters())
             seen.add(part)

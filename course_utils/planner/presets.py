@@ -87,7 +87,8 @@ def cluster(text: str) -> Cluster:
     number, _, name = text.partition("x")
     if not number.isdecimal() or int(number) < 1 or name not in _LINKS:
         raise ValueError(
-            f"{text!r} names no cluster: give a number and a kind of GPU, as in 64xA100-80, of {', '.join(_LINKS)}"
+            f"{text!r} names no cluster: give a number and a kind of GPU, as in 64xA100-80, of {', '.join(_LINKS)}; "
+            "for others describe a planner.Cluster in Python"
         )
     largest, inside, between = _LINKS[name]
     per_node = min(largest, int(number))

@@ -70,7 +70,8 @@ def _candidates(network: Network, cluster: Cluster, batch: int, num_gpus: int) -
 def _splits(network, cluster, batch, num_gpus):
     """Methods' sizes of all splits: over the ranks of a node at most for tensors, equal numbers of blocks a stage."""
     num_blocks = sum(layer.is_block for layer in network.layers)
-    for tensor in _divisors(num_gpus):
+    says_how = any(layer.all_reduces for layer in network.layers)  # one that was counted does not
+    for tensor in _divisors(num_gpus) if says_how else [1]:
         if tensor > cluster.gpus_per_node or (network.heads and network.heads % tensor):
             continue
         for pipeline in _divisors(num_gpus // tensor):

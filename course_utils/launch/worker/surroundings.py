@@ -174,6 +174,8 @@ def capture(
     environment.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
     if placement.device_type == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""  # else DataParallel, for one, would use every GPU
+        # Else Accelerate, which finds no GPU, takes each rank for a job of one process.
+        environment.setdefault("ACCELERATE_USE_CPU", "true")
     if debug:
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None

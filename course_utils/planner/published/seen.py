@@ -31,7 +31,7 @@ class Seen:
             f"On {found.number} published rows like this plan ({sources}) the planner's speed was off by "
             f"{found.median:.0%} in the median, and by at most {found.nine_tenths:.0%} in nine tenths of them."
         )
-        return text + (f" None of them {', or '.join(self.unlike)}." if self.unlike else "")
+        return text + (f" Unlike this plan, none of them {', or '.join(self.unlike)}." if self.unlike else "")
 
 
 def seen(plan: Plan) -> Seen:
