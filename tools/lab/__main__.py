@@ -9,9 +9,12 @@ prints how to reach it; the value is passed to sbatch.
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 
 from tools.lab import on_slurm, start, working_copy
+
+ANSWER_S = 5.0  # for Slurm's controller
 
 
 def main(argv=None):
@@ -22,7 +25,7 @@ def main(argv=None):
     start.make_copy(folder)
     if options.slurm:
         return on_slurm.run(options.slurm, folder, for_jupyter)
-    if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not os.path.exists("/dev/nvidia0"):
+    if "SLURM_JOB_ID" not in os.environ and not os.path.exists("/dev/nvidia0") and slurm_answers():
         print(
             'Slurm is here and no GPU: `make lab SLURM="--gpus=1 --time=2:00:00"` opens JupyterLab on a GPU node '
             "instead."
@@ -30,6 +33,16 @@ def main(argv=None):
     print(f"Opening JupyterLab on {folder / start.FIRST}, for this machine alone; Ctrl-C twice stops it.", flush=True)
     os.environ.update(start.environment(folder))
     os.execv(sys.executable, start.command(folder, for_jupyter))
+
+
+def slurm_answers():
+    """Return whether this machine submits jobs to a cluster, rather than only having Slurm's commands."""
+    if not shutil.which("sbatch"):
+        return False
+    try:
+        return bool(subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=ANSWER_S).stdout)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 if __name__ == "__main__":
