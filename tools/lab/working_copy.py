@@ -43,14 +43,22 @@ def bring_up_to_date(folder, course=COURSE):
         try:
             for source in _files(course):
                 name = source.relative_to(course).as_posix()
-                offered += _hand_out(folder, name, without_outputs(source), handed_out.setdefault(name, {}))
+                text = without_outputs(source, language_info=_language_info())
+                offered += _hand_out(folder, name, text, handed_out.setdefault(name, {}))
         finally:
             write_whole(json.dumps(handed_out, indent=1), folder / HANDED_OUT)
     return offered
 
 
-def without_outputs(path):
-    """The text of a course file as it is handed out."""
+def _language_info():
+    """What the kernel says of its language: with it in a notebook, JupyterLab has nothing to change when it opens it."""
+    from ipykernel.ipkernel import IPythonKernel
+
+    return IPythonKernel.language_info
+
+
+def without_outputs(path, **metadata):
+    """The text of a course file as it is handed out; `metadata` is put into a notebook's."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
         return text
@@ -58,6 +66,7 @@ def without_outputs(path):
     for cell in nb["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}
+    nb["metadata"] |= metadata
     return json.dumps(nb, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -55,6 +56,9 @@ def test_it_is_handed_out_without_outputs(course, copy):
     assert names(copy) == ["00_start.ipynb", "01_next.ipynb", "solutions/00_start.py"]
     cell = nbformat.read(copy / "00_start.ipynb", 4).cells[0]
     assert (cell.source, cell.outputs, cell.execution_count) == ("x = 1", [], None)
+    # What JupyterLab would put there itself: else a notebook would have unsaved changes as soon as it is opened.
+    said = nbformat.read(copy / "00_start.ipynb", 4).metadata.language_info
+    assert (said.name, said.version) == ("python", sys.version.split()[0])
     assert copy.stat().st_mode & 0o077 == 0
     assert "the answer" in (course / "00_start.ipynb").read_text()
 
