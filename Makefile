@@ -37,7 +37,7 @@ kernel: install ## register the course's Python where Jupyter already runs: Jupy
 doctor: install ## check this machine before class
 	@$(python) -m course_utils.doctor $(ARGS)
 
-student: install ## write the course without answers, outputs and history into a new folder: make student DIR=../handed_out
+student: install ## write the course without answers, outputs and history into a folder, or update it: make student DIR=../handed_out
 	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)") $(ARGS)
 
 site: install ## render the course with its outputs to pages in build/site; needs no network, but for its page that plans a job

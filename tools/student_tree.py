@@ -2,10 +2,16 @@
 
 python -m tools.student_tree DIR [--colab ADDRESS] [--without-agents]
 
+A second run brings what the first wrote up to date: it removes files that the course no longer has, writes those that
+differ, and leaves alone what else is there, as .venv, build and a student's my_course.
+
 AGENTS.md, which most programming assistants read, asks them to teach and not to solve.
 """
 
 import argparse
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +20,18 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell
 
+from course_utils.whole_files import write_whole
 from tools import notebooks
 from tools.lab import working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
-# Not handed out: solutions, tests (which hold right and wrong answers), and internal files.
+# Not handed out: solutions, tests (which hold right and wrong answers), exam questions, and internal files.
 FOR_ASSISTANTS = "tools/for_assistants.md"  # becomes AGENTS.md
-LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github", FOR_ASSISTANTS}
+LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github", "docs/lecturers.md", "CONTRIBUTING.md"}
+TOOLS = {"tools/__init__.py", "tools/notebooks.py", "tools/install", "tools/lab"}  # handed out; no others are
+COMMANDS_LEFT_OUT = "bench|browser|gpu|lock|record|site|slides|student|test"  # of `make`: they need what is left out
+WRITTEN = ".course_files.json"  # in the folder: the names of the files that it was written with
+LINK = re.compile(r"(?P<see>[:,;]? see )?!?\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
 COLAB = """# On Colab each notebook has a machine of its own: fetch the course there and install it, once.
 import os
 import subprocess
@@ -37,7 +48,7 @@ if not os.path.exists("../course_utils"):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="make student", description="Write the course as students get it.")
-    parser.add_argument("folder", help="a new or empty folder outside of the course")
+    parser.add_argument("folder", help="outside of the course: a new folder, or one to update")
     parser.add_argument(
         "--colab", metavar="ADDRESS", help="begin each notebook with a cell that clones ADDRESS on Colab"
     )
@@ -47,34 +58,136 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if not options.folder:
         sys.exit("student: name the folder to write: make student DIR=../handed_out")
-    folder = Path(options.folder).expanduser().absolute()
+    folder = Path(options.folder).expanduser().resolve()
     try:
-        count = write(folder, options.colab, not options.without_agents)
+        is_update = (folder / WRITTEN).exists()
+        written = write(folder, options.colab, not options.without_agents)
     except (OSError, ValueError) as error:
         sys.exit(f"student: {error}")
-    print(f"{count} files are in {folder}: notebooks without outputs, no solutions, no tests, no history.")
+    if is_update:
+        changes = ", ".join(f"{count} {what}" for what, count in written.items())
+        print(f"{folder} was updated: {changes}; what else is there was left alone.")
+    else:
+        print(f"{written['new']} files are in {folder}: notebooks without outputs, no solutions, no tests, no history.")
 
 
 def write(folder, colab=None, with_agents=True):
-    """Write the tree, return the number of files; raises ValueError for a folder that is not empty or in the course."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is not empty, and nothing is written over: name a new folder")
+    """Write the tree, or update the one in `folder`; return {"new": number of files, "changed": …}.
+
+    Raises ValueError for a folder in the course, and for one that holds something and was not written by this.
+    """
     if folder.is_relative_to(ROOT):
         raise ValueError(f"{folder} lies in the course itself: name a folder outside of it")
-    files = [
-        name for name in of_the_course() if not LEFT_OUT & {name, *(parent.as_posix() for parent in Path(name).parents)}
-    ]
-    for name in files:
+    before = written_before(folder)
+    if before is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is not empty, and `make student` did not write it: name a new folder")
+    files = contents([name for name in of_the_course() if is_handed_out(name)], colab, with_agents)
+    count = dict.fromkeys(("new", "changed", "unchanged", "removed"), 0)
+    folder.mkdir(parents=True, exist_ok=True)
+    note(folder, files.keys() | (before or set()))  # all of them, so that a run that is cut short can be repeated
+    for name, content in files.items():
         target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.suffix == ".ipynb":
+        is_there = target.is_file()
+        kind = "new" if not is_there else "unchanged" if target.read_bytes() == content else "changed"
+        count[kind] += 1
+        if kind != "unchanged":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            shutil.copymode(ROOT / (name if name != "AGENTS.md" else FOR_ASSISTANTS), target)
+    for name in (before or set()) - files.keys():
+        count["removed"] += remove(folder, name)
+    note(folder, files)
+    return count
+
+
+def written_before(folder):
+    """Return the names of the files that `folder` was written with, or None if this did not write it."""
+    try:
+        names = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        raise ValueError(f"{folder / WRITTEN} cannot be read: name a new folder") from None
+    return {name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()}
+
+
+def note(folder, names):
+    write_whole(json.dumps(sorted(names), indent=0), folder / WRITTEN)
+
+
+def remove(folder, name):
+    """Remove a file, and folders that it leaves empty; return whether it was there."""
+    path = folder / name
+    if not path.is_file():
+        return False
+    path.unlink()
+    for parent in path.parents:
+        if parent == folder or any(parent.iterdir()):
+            break
+        parent.rmdir()
+    return True
+
+
+def is_handed_out(name):
+    """Return whether students get this file of the course."""
+    within = {name, *(parent.as_posix() for parent in Path(name).parents)}
+    return not LEFT_OUT & within and (not name.startswith("tools/") or bool(TOOLS & within))
+
+
+def contents(names, colab=None, with_agents=True):
+    """Return {name: bytes} of the tree."""
+    found = {}
+    there = {path for name in names for path in (name, *(parent.as_posix() for parent in Path(name).parents))}
+    for name in names:
+        if name.endswith(".ipynb"):
             text = working_copy.without_outputs(ROOT / name)
-            target.write_text(for_colab(text, colab) if colab else text, encoding="utf-8")
+            found[name] = (for_colab(text, colab) if colab else text).encode()
+        elif name == "Makefile":
+            found[name] = makefile((ROOT / name).read_text(encoding="utf-8")).encode()
+        elif name.endswith(".md"):
+            found[name] = page((ROOT / name).read_text(encoding="utf-8"), name, there).encode()
         else:
-            shutil.copy2(ROOT / name, target)
+            found[name] = (ROOT / name).read_bytes()
     if with_agents:
-        shutil.copy2(ROOT / FOR_ASSISTANTS, folder / "AGENTS.md")
-    return len(files) + with_agents
+        found["AGENTS.md"] = (ROOT / FOR_ASSISTANTS).read_bytes()
+    return found
+
+
+def makefile(text):
+    """The Makefile without the commands that cannot work there, and what `make help` says of them."""
+    left_out = rf"(?:{COMMANDS_LEFT_OUT})\b"
+    blocks = [block for block in text.split("\n\n") if not re.search(rf"^{left_out}:", block, re.MULTILINE)]
+    lines = [line for line in "\n\n".join(blocks).split("\n") if not re.search(rf"@echo .*\\`make {left_out}", line)]
+    return "\n".join(re.sub(f" {left_out}", "", line) if line.startswith(".PHONY:") else line for line in lines)
+
+
+def page(text, name, there):
+    """A Markdown file without what leads to files that are not `there`, and without the commands that are not.
+
+    Rows of tables, badges and lines of commands are left out, and sentences that begin with such a command; of other
+    links only the text is kept, and nothing of `see [text](page)`.
+    """
+    command = rf"make (?:{COMMANDS_LEFT_OUT})\b"
+
+    def leads_nowhere(link):
+        path = link["to"].partition("#")[0]
+        target = os.path.normpath(os.path.join(os.path.dirname(name), path))
+        return bool(path) and not re.match(r"\w+:", path) and target not in there
+
+    def without(link):
+        return "" if link["see"] else link["text"]
+
+    lines = []
+    for line in text.splitlines():
+        lost = [link for link in LINK.finditer(line) if leads_nowhere(link)]
+        is_row_left_out = line.startswith("|") and (lost or re.search(f"`{command}", line))
+        if not (is_row_left_out or re.match(command, line) or (line.startswith("[![") and lost)):
+            lines.append(LINK.sub(lambda link: without(link) if leads_nowhere(link) else link[0], line))
+    text = "\n".join(lines) + "\n"
+    begins_with_it = rf"(?:^|(?<=\. ))`(?:{command}|python -m tools\.gpu)[^.]*\.(?: |(?=\n))"
+    text = re.sub(begins_with_it, "", text, flags=re.MULTILINE)
+    text = re.sub(r"^## .*\n+(?=## )", "", text, flags=re.MULTILINE)  # a section of which nothing is left
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +$", "", text, flags=re.MULTILINE))
 
 
 def for_colab(text, address):

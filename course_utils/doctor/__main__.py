@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict
 
 from ..hardware.description import count
+from ..processes.terminal import say
 from . import FAIL, WARN, examine
 
 WIDTH = 120
@@ -34,17 +35,17 @@ def main():
             "seconds": round(seconds, 2),
             "lines": [asdict(line) for line in lines],
         }
-        print(json.dumps(found, indent=1))
+        say(json.dumps(found, indent=1))
     else:
         verdict = "ready for class" if not failed else "not ready for class"
-        print(f"\n{verdict}: {len(lines)} lines, {failed} failed, {count(warned, 'warning')}; {seconds:.1f} s")
+        say(f"\n{verdict}: {len(lines)} lines, {failed} failed, {count(warned, 'warning')}; {seconds:.1f} s")
     sys.exit(bool(failed))
 
 
 def show(line):
     said = f"{line.said}; {line.cure}" if line.cure else line.said
     head = f"{line.status:5s}{line.check:15s}"
-    print(textwrap.fill(f"{head}{said}", WIDTH, subsequent_indent=" " * len(head), break_long_words=False), flush=True)
+    say(textwrap.fill(f"{head}{said}", WIDTH, subsequent_indent=" " * len(head), break_long_words=False))
 
 
 if __name__ == "__main__":

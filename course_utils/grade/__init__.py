@@ -7,7 +7,9 @@
     submissions        reads the notebook, finds its chapter and the cell of each answer
     needs              finds the other statements that an answer needs
     isolation          separates its code from the machine
+      wording            says it without the marker's own paths
     report         a table, CSV, JSON
+    feedback       a text for each student, and everybody's totals
 
 A student's code runs as the lecturer's user, and in one process with the check that judges it. It cannot change a
 verdict by accident or by the usual attempts: defining its own `check`, patching modules in a cell or in the answer,

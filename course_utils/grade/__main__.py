@@ -1,6 +1,6 @@
 """Mark submitted notebooks.
 
-    python -m course_utils.grade SUBMISSION … [--chapter 09] [--csv FILE] [--json FILE]
+    python -m course_utils.grade SUBMISSION … [--chapter 09] [--csv FILE] [--json FILE] [--feedback FOLDER]
 
 A SUBMISSION is a notebook, or a folder with the notebooks of many students. The course's check judges each exercise.
 Each submission runs in a process of its own, without network if the system allows that. The exit code is 1 if something
@@ -21,7 +21,8 @@ from pathlib import Path
 
 from ..hardware import num_cores
 from ..processes import linux
-from . import inbox, isolation, marking, report, submissions
+from ..processes.terminal import say
+from . import feedback, inbox, isolation, marking, report, submissions
 from .process import Stopped
 
 
@@ -38,23 +39,31 @@ def main(argv=None):
     files = {}
     for kind in ("csv", "json"):
         if path := getattr(options, kind):
-            files[kind] = _open_new(path, parser)
+            files[kind] = _open_new(path, parser, kind == "csv")
+    if options.feedback:
+        _make_new(options.feedback, parser)
     for _, path, why in (each for each in found if not each[0]):
-        print(f"{inbox.legible(str(path))}: not looked at, {why}")
-    named = [path for path in (*options.submissions, options.csv, options.json) if path is not None]
+        say(f"{inbox.legible(str(path))}: not looked at, {why}")
+    named = [path for path in (*options.submissions, options.csv, options.json, options.feedback) if path is not None]
     options.hidden = [*named, *(path for _, path, _ in found if not os.path.islink(path))]
     if "COURSE_CONTAINED" not in os.environ and not isolation.can_leave_files():  # set by tools/mark_in_containers.sh
         why = "this system hides no files from students' code: mark in a container, as docs/lecturers.md says"
-        print(f"grade: {why}", file=sys.stderr)
+        say(f"grade: {why}", sys.stderr)
     is_interrupted, marked = mark_all([each for each in found if each[0]], options, files.get("csv"))
     if "json" in files:
         files["json"].write(report.as_json(marked))
-    print(f"\n{report.tables(marked, report.signs_for(sys.stdout.encoding))}\n\n{report.reasons(marked)}".rstrip())
-    if is_interrupted:
-        print(f"grade: interrupted; {len(marked)} submissions were marked before", file=sys.stderr)
-    for file in (*files.values(), sys.stdout, sys.stderr):
+    for file in files.values():
         file.flush()
-    os._exit(130 if is_interrupted else any(map(_lacks_a_verdict, marked.values())))
+    say(f"\n{report.tables(marked, report.signs_for(sys.stdout.encoding))}\n\n{report.reasons(marked)}".rstrip())
+    if options.feedback:
+        feedback.write(options.feedback, marked)
+        say(f"\n{options.feedback} has a text for each submission, and {feedback.TOTALS}.")
+    not_judged = report.not_judged(marked)
+    if not_judged:
+        say(f"\nNot judged, so that the exit code is not 0: {', '.join(not_judged)}")
+    if is_interrupted:
+        say(f"grade: interrupted; {len(marked)} submissions were marked before; exit code 130", sys.stderr)
+    os._exit(130 if is_interrupted else bool(not_judged))
 
 
 def _options(argv):
@@ -67,6 +76,9 @@ def _options(argv):
     parser.add_argument("--chapter", metavar="09", help="refuse notebooks of other chapters")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="a line for each exercise, written as they are judged")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the same for programs, written at the end")
+    parser.add_argument(
+        "--feedback", type=Path, metavar="FOLDER", help="a text for each submission to give back, and totals.csv"
+    )
     parser.add_argument("--limit", type=_seconds, default=60, metavar="S", help="seconds for an exercise (%(default)s)")
     parser.add_argument(
         "--jobs", type=_count, default=max(1, num_cores() // 2), metavar="N", help="submissions at a time (%(default)s)"
@@ -91,13 +103,25 @@ def _count(text):
     return int(text)
 
 
-def _open_new(path, parser):
+def _open_new(path, parser, is_for_excel):
     try:
-        return path.open("x", encoding="utf-8", errors="backslashreplace", newline="")
+        # Excel reads UTF-8 only after a byte order mark; the readers of JSON do not expect one.
+        encoding = "utf-8-sig" if is_for_excel else "utf-8"
+        return path.open("x", encoding=encoding, errors="backslashreplace", newline="")
     except FileExistsError:
         parser.error(f"{path} is there already: name another file, or move it away")
     except OSError as error:
         parser.error(f"{path} cannot be written ({error.strerror}): name a file in a folder that is there")
+
+
+def _make_new(folder, parser):
+    try:
+        folder.mkdir(exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        parser.error(f"{folder} cannot be made ({error.strerror}): name a folder in one that is there")
+    if not is_empty:
+        parser.error(f"{folder} is not empty, and nothing is written over: name a new folder")
 
 
 def mark_all(found, options, file=None):
@@ -125,10 +149,10 @@ def mark_all(found, options, file=None):
                 if file:
                     writer.writerows(report.rows(name, verdicts))
                     file.flush()
-                print(f"{name}: {_in_short(verdicts)}", flush=True)
-            except OSError as error:  # a full disk or closed pipe: the table at the end shows it
+                say(f"{name}: {_in_short(verdicts)}")
+            except OSError as error:  # a full disk: the table at the end shows it
                 with contextlib.suppress(OSError):
-                    print(f"grade: {name} cannot be written ({error.strerror}): see the table", file=sys.stderr)
+                    say(f"grade: {name} cannot be written ({error.strerror}): see the table", sys.stderr)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
@@ -157,10 +181,6 @@ def mark_one(path, why, options, stop):
 
 def _in_short(verdicts):
     return verdicts if isinstance(verdicts, str) else f"{report.num_passed(verdicts)} of {len(verdicts)} passed"
-
-
-def _lacks_a_verdict(verdicts):
-    return isinstance(verdicts, str) or any(verdict.state == "fault" for verdict in verdicts)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,15 @@ import stat
 import zipfile
 from pathlib import Path
 
+# Some browsers add .txt or .json to a notebook's name.
+_NOTEBOOKS = (".ipynb", ".ipynb.txt", ".ipynb.json")
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz", ".bz2")
 
 
 def find(paths):
     """Return [(name, path, why it is skipped, "" for a notebook)] of all files at `paths` and in folders there.
+
+    They are in the order of their names, without regard to case.
 
     Names are unique: if two files would have the same name, all are named by their paths. Hidden files in a folder,
     which an operating system or editor makes, have the name "". In names, characters that are not printed, such as line
@@ -35,7 +39,8 @@ def find(paths):
         if len(set(names)) == len(names):
             break
     hidden = [("", file, "is hidden") for folder, file, _ in found.values() if _is_hidden(folder, file)]
-    return [(name, file, why) for name, (_, file, why) in zip(names, seen, strict=True)] + hidden
+    named = [(name, file, why) for name, (_, file, why) in zip(names, seen, strict=True)]
+    return sorted(named, key=lambda each: (each[0].casefold(), each[0])) + hidden
 
 
 def _files_in(folder):
@@ -73,7 +78,8 @@ def _why_not(path, is_named=False, is_inside=False):
     suffix = path.suffix.lower()
     if suffix in _ARCHIVES or _is_zip(path):
         return "is an archive: unpack it, and mark what is in it"
-    return "" if suffix == ".ipynb" or is_named else "is no notebook: its name does not end in .ipynb"
+    is_notebook = is_named or path.name.lower().endswith(_NOTEBOOKS)
+    return "" if is_notebook else "is no notebook: its name does not end in .ipynb"
 
 
 def _is_zip(path):

@@ -27,7 +27,7 @@ from ..checks import judge as deadlines
 from ..hardware import full_precision
 from ..launch import LauncherError, warm
 from ..processes import ending
-from . import chapter_cells, isolation, needs, submissions
+from . import chapter_cells, isolation, needs, submissions, wording
 
 
 def main():
@@ -89,7 +89,7 @@ def messages(task):
         state, reason = "missing", f"no cell defines {name}"
         if cell is not None:
             state, reason = judge(number, cell, name, chapter.sources, submission.sources)
-        yield {"number": number, "state": state, "reason": reason[:5000]}
+        yield {"number": number, "state": state, "reason": wording.for_student(reason)[:5000]}
         if state == "tampered":
             return  # a new process judges the rest
 
@@ -186,9 +186,12 @@ def said(error):
         text = str(error)
     except Exception:
         text = "(whose text cannot be made)"
+    kind = f"{type(error).__name__}: {text}"
+    if isinstance(error, SystemExit):
+        kind = "sys.exit(), exit() or quit() ended the cell"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<")]
     where = f", in line {frames[-1].lineno} of {frames[-1].filename.strip('<>')}: {frames[-1].line}" if frames else ""
-    return f"{type(error).__name__}: {text}{where}"
+    return f"{kind}{where}"
 
 
 def is_of_a_cell(error):

@@ -180,7 +180,8 @@ def _of_an_early_end(number, current, process, seconds, limit_s):
     if current is None:
         return Verdict(number, "fault", f"the process that judges did not go on: {tail or 'it said nothing'}", seconds)
     if process.exitcode is None and process.is_watched:
-        why = "its code stopped its own process" if process.is_stopped() else f"no end within {limit_s:g} s"
+        why = f"your code did not end within {limit_s:g} s"
+        why = "its code stopped its own process" if process.is_stopped() else why
         why += "" if process.is_heard else ", and it closed the file on which it is heard"
         return Verdict(number, "endless", why, seconds)
     said = f": {tail}" if tail and process.exitcode else ""

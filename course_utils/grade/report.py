@@ -27,6 +27,7 @@ MEANINGS = {
     "fault": "not judged",
 }
 WIDTH = 120
+_MOST, _MOST_LINES = 500, 20  # of a reason on the screen: characters of a line, lines
 
 
 PLAIN_SIGNS = dict(zip(SIGNS, "+xo-~e!?", strict=True))  # for a terminal without UTF-8
@@ -70,15 +71,37 @@ def table(marked, shown=SIGNS):
 
 
 def reasons(marked):
-    """Return a paragraph for each exercise that did not pass, with the reason."""
+    """Return a paragraph for each exercise that did not pass, with the reason, whose lines are kept."""
     paragraphs = []
     for name, verdicts in marked.items():
         for verdict in verdicts if not isinstance(verdicts, str) else ():
             if verdict.state not in ("passed", "open"):
                 head = f"{name}  {verdict.exercise}  {MEANINGS[verdict.state]}: "
-                reason = legible(" ".join(verdict.reason.split()))[:500]
-                paragraphs.append(textwrap.fill(head + reason, WIDTH, subsequent_indent="    "))
+                first, *rest = _shown_lines(verdict.reason)
+                paragraphs += [_filled(head + first), *(_filled(f"    {line}") for line in rest)]
     return "\n".join(paragraphs)
+
+
+def _shown_lines(reason):
+    """Return the beginning of a reason as lines that can be printed, without empty ones."""
+    lines = [legible(line.expandtabs(4).rstrip()) for line in reason.splitlines() if line.strip()] or [""]
+    shown = [line if len(line) <= _MOST else f"{line[:_MOST]} …" for line in lines[:_MOST_LINES]]
+    return shown + ["…"] * (len(lines) > _MOST_LINES)
+
+
+def _filled(line):
+    indent = "    " + line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def not_judged(marked):
+    """Return the names of submissions that were not judged, with the exercises if it is only some."""
+    found = []
+    for name, verdicts in marked.items():
+        faults = () if isinstance(verdicts, str) else [each.exercise for each in verdicts if each.state == "fault"]
+        if isinstance(verdicts, str) or faults:
+            found.append(f"{name} ({', '.join(faults)})" if faults else name)
+    return found
 
 
 COLUMNS = ("submission", "exercise", "passed", "state", "reason", "seconds")

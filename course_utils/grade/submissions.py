@@ -17,6 +17,8 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 MOST_BYTES = 20_000_000  # a chapter with its figures has 200,000
 _NUMBER = re.compile(r"""(?:#\s*Exercise\s+|\bcheck\(\s*["'])(\d+\.\d+)""")
 
+_CORE = re.compile(r"^### Exercise (\d+\.\d+) \(core\)", re.MULTILINE)
+
 
 class Unreadable(Exception):
     """Raised for a file that cannot be marked; the message says why."""
@@ -27,13 +29,14 @@ class Chapter:
     """A chapter of the course.
 
     `stubs` is {"9.2": the name that its stub defines}, `unsolved` the texts of the stubs, `sources` those of the other
-    code cells.
+    code cells, `core` the exercises that everybody is to do.
     """
 
     number: str
     stubs: dict
     unsolved: tuple
     sources: tuple
+    core: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,10 @@ def chapters():
         sources = [
             cell.source for i, cell in enumerate(nb.cells) if cell.cell_type == "code" and i not in where.values()
         ]
-        found[path.name[:2]] = Chapter(
-            path.name[:2], stubs, tuple(text.strip() for text in texts.values()), tuple(sources)
-        )
+        tasks = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
+        unsolved = tuple(text.strip() for text in texts.values())
+        core = tuple(_CORE.findall(tasks))
+        found[path.name[:2]] = Chapter(path.name[:2], stubs, unsolved, tuple(sources), core)
     if not found:
         raise FileNotFoundError(f"{NOTEBOOKS} holds no chapters: mark in a checkout of the course")
     return found
@@ -83,19 +87,34 @@ def read(path, chapters, chapter=None):
             nb = nbformat.reads(text, as_version=4)
         cells = [cell.source for cell in nb.cells if cell.cell_type == "code"]
         sources = tuple(chapter_cells.python_of(source) for source in cells)
-    except Exception as error:  # nbformat raises many kinds of errors
-        said = str(error).strip().splitlines() or [""]
+    except Exception:  # nbformat raises many kinds of errors
         if re.search(rb"^(<<<<<<<|>>>>>>>) ", content, re.MULTILINE):
             raise Unreadable(
                 "has git's conflict markers: two versions were merged, and nobody chose between them"
             ) from None
-        raise Unreadable(f"is no notebook ({type(error).__name__}: {said[0][:80]})") from None
+        raise Unreadable(_why_no_notebook(content)) from None
     own = _chapter_of(sources, path, chapters)
     if own is None:
         raise Unreadable("holds no exercise of the course" + (f"; chapter {chapter} is marked" if chapter else ""))
     if chapter and own != chapter:
         raise Unreadable(f"is of chapter {own}, and chapter {chapter} is marked")
     return Submission(chapters[own], sources)
+
+
+def _why_no_notebook(content):
+    text = content.removeprefix(b"\xef\xbb\xbf").strip()
+    if not text:
+        return "is empty"
+    try:
+        json.loads(content)
+    except ValueError as error:
+        if text.startswith(b"{"):
+            where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            return f"is cut off or damaged: its text breaks{where}"
+        return "is no notebook: its text is not JSON, as a notebook's is"
+    except RecursionError:
+        pass
+    return "is no notebook: it is JSON, but not a notebook's"
 
 
 def _chapter_of(sources, path, chapters):

@@ -213,11 +213,12 @@ def written():
             submission(
                 {
                     "1.1": chapter_cells.answer_and_check(cell_of("1.1"))[0],
+                    "1.2": "def train_step(model, optimizer, x, y):\n    import sys\n    sys.exit('done')",
                     "1.3": "def check(*_):\n    return 'passed'\ndef move(batch, device):\n    return batch",
                     "1.4": "def model_bytes(model, dtype:",
                 }
             ),
-            ("open", "passed", "wrong", "wrong"),
+            ("open", "wrong", "wrong", "wrong"),
         ),
     }
 
@@ -293,6 +294,10 @@ def test_answers_are_judged_however_they_are_written(tmp_path):
     for name, (_, states) in plan.items():
         assert tuple(found[name][number]["state"] for number in NUMBERS) == states, found[name]
         assert all(said["reason"] for said in found[name].values())
+    exits = "sys.exit(), exit() or quit() ended the"
+    assert found["fails"]["1.3"]["reason"] == f"{exits} cell, in line 2 of exercise 1.3: sys.exit(0)"
+    said = found["no Python, and a check of its own"]["1.2"]["reason"]  # none of the check's own lines
+    assert said == f"your code failed in a worker:\nrank 0: RuntimeError: {exits} program before your function returned"
 
 
 def grade(*arguments, **variables):
@@ -315,6 +320,7 @@ def hand_in(group1, group2):
     (group2 / "name.IPYNB").write_bytes(b"\xef\xbb\xbf" + json.dumps(other).encode())
     Path(os.fsdecode(os.fsencode(group1) + b"/caf\xe9.ipynb")).write_text("{")
     (group1 / ".ipynb_checkpoints" / "name-checkpoint.ipynb").write_text("")
+    (group1 / "Empty.ipynb").write_text("\n")
     (group1 / "large.ipynb").write_text("0" * 100_000_000)
     (group2 / "handed_in.zip").write_bytes(b"PK")
     with zipfile.ZipFile(group2 / "renamed.ipynb", "w") as archive:
@@ -323,7 +329,8 @@ def hand_in(group1, group2):
     (group2 / "gone.ipynb").symlink_to("nowhere")
     os.mkfifo(group2 / "pipe.ipynb")
     return {
-        r"caf\udce9": "is no notebook (NotJSONError",
+        r"caf\udce9": "is cut off or damaged: its text breaks in line 1",
+        "Empty": "is empty",
         "large": "has 100 MB, and no more than 20 are read",
         "group2/name": "is of chapter 00, and chapter 01 is marked",
         "handed_in.zip": "is an archive",
@@ -350,7 +357,7 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
         (group1 / f"{Path(name).name}.ipynb").write_text(text)
     course = {path: path.read_bytes() for path in (ROOT / "course_utils").rglob("*.py")}
 
-    files = ["--csv", tmp_path / "marks.csv", "--json", tmp_path / "marks.json"]
+    files = ["--csv", tmp_path / "marks.csv", "--json", tmp_path / "marks.json", "--feedback", tmp_path / "feedback"]
     variables = {"TMPDIR": str(temporary), "PYTHONIOENCODING": "latin-1", "COURSE_SHARED": "1"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_SHARED", "1")
@@ -358,7 +365,7 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
             done = grade(group1, group2, "--chapter", "01", "--jobs", 2, *files, **variables)
 
     rows = {}
-    for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8")):
+    for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8-sig")):
         name = row["submission"].removeprefix(f"{tmp_path}/")
         rows.setdefault(name if name.endswith("/name") else Path(name).name, {})[row["exercise"]] = row
     assert rows.keys() == plan.keys() | unreadable.keys()
@@ -367,7 +374,9 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
         assert tuple(found[number]["state"] for number in NUMBERS) == states, found
         assert all(row["reason"] and row["passed"] == str(int(row["state"] == "passed")) for row in found.values())
     assert "(signal 40)" in rows["ends"]["1.2"]["reason"]
-    assert "no end after 20 s" in rows["patched"]["1.2"]["reason"]  # a third of the limit
+    said = rows["patched"]["1.2"]["reason"]  # 20 s are a third of the limit
+    assert said.startswith("your code did not end within 20 s:\nrank 0 was at <exercise 1.2>, line ")
+    assert (tmp_path / "marks.csv").read_bytes().startswith(b"\xef\xbb\xbf")
     for name, words in unreadable.items():
         assert rows[name][""]["state"] == "unreadable" and words in rows[name][""]["reason"]
 
@@ -375,6 +384,9 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
     assert "name-checkpoint.ipynb: not looked at, is hidden" in done.stdout
     (line,) = (line for line in done.stdout.splitlines() if "/ends " in line and line.endswith("1 of 4"))
     assert len(line.split()) == 1 + len(NUMBERS) + 3
+    assert done.stdout.splitlines()[-1].startswith("Not judged, so that the exit code is not 0: ")
+    names = {each["file"]: each["passed"] for each in csv.DictReader((tmp_path / "feedback/totals.csv").open())}
+    assert {path.name for path in (tmp_path / "feedback").iterdir()} == {*names, "totals.csv"} and "4" in names.values()
     content = {each["submission"]: each for each in json.loads((tmp_path / "marks.json").read_text())["submissions"]}
     assert len(content) == len(rows)
     assert next(each for name, each in content.items() if name.endswith("group1/name"))["passed"] == 4
@@ -388,9 +400,10 @@ def test_submissions_are_marked_whatever_they_do_and_nothing_is_left(tmp_path):
 def test_what_never_ends_is_ended(tmp_path):
     """Of the chapter with one exercise, and a limit that is short: no right answer is judged by it."""
     (chapter,) = notebooks.notebook_paths(["00"])
+    late = "your code did not end within 3 s"
     endless = {
-        "no end within 3 s": "time.sleep(4242)\n",
-        "no end within 3 s, and it closed the file on which it is heard": "os.closerange(3, 256)\ntime.sleep(4242)\n",
+        late: "time.sleep(4242)\n",
+        f"{late}, and it closed the file on which it is heard": "os.closerange(3, 256)\ntime.sleep(4242)\n",
         "its code stopped its own process": "os.kill(os.getpid(), 19)\n",
     }
     solutions = notebooks.read_solutions(chapter)

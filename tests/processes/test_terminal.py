@@ -49,3 +49,17 @@ def test_a_batch_file_is_the_same_in_every_locale(tmp_path):
     program.touch()
     done = run("-m", "course_utils.slurm", "ddp", "--program", str(program))
     assert done.returncode == 0 and "träin.py".encode() in done.stdout, done.stderr.decode()
+
+
+@pytest.mark.parametrize("program", ["doctor", "doctor --json", "grade"])
+def test_nobody_reads_on(program, tmp_path):
+    """As after `| head -1`: no traceback, and the exit code is what it would have been."""
+    (tmp_path / "empty.ipynb").touch()
+    name, *options = program.split()
+    command = [sys.executable, "-m", f"course_utils.{name}", *options, *([str(tmp_path)] if name == "grade" else [])]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, timeout=200)
+    os.close(writing)
+    assert b"BrokenPipeError" not in done.stderr and b"Traceback" not in done.stderr
+    assert done.returncode == 1 if name == "grade" else done.returncode in (0, 1)

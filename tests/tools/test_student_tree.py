@@ -1,6 +1,7 @@
 """What students are handed: the whole course but its answers, its outputs and its history."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import nbformat
 import pytest
 
 from tools import answers, notebooks
+from tools.student_tree import WRITTEN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +43,104 @@ def test_what_is_handed_out(tree):
     } <= names
     assert {path.name for path in notebooks.notebook_paths()} == {path.name for path in tree.glob("notebooks/*.ipynb")}
     assert not [name for name in names if name.startswith((".git/", "tests", ".ci", "notebooks/solutions", ".venv"))]
+    assert not names & {
+        "docs/lecturers.md",
+        "CONTRIBUTING.md",
+        "tools/gpu",
+        "tools/record",
+        "tools/mark_in_containers.sh",
+    }
+    assert not (tree / "tools/for_assistants.md").exists()
+
+
+def pages(tree):
+    """(path, text) of all Markdown that is handed out: its files, and its notebooks' cells of text."""
+    for path in tree.rglob("*.md"):
+        yield path, path.read_text(encoding="utf-8")
+    for path in tree.rglob("*.ipynb"):
+        for cell in nbformat.read(path, 4).cells:
+            if cell.cell_type == "markdown":
+                yield path, cell.source
+
+
+def test_no_link_leads_to_what_was_left_out(tree):
+    found = []
+    for path, text in pages(tree):
+        for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=[\"']([^\"']+)", re.sub(r"`[^`\n]*`", "", text)):
+            target = "".join(link).partition("#")[0]
+            if target and not re.match(r"\w+:", target):
+                found.append((path.relative_to(tree).as_posix(), target, (path.parent / target).exists()))
+    assert len(found) > 100 and ("README.md", "docs/launcher.md", True) in found
+    assert not [each for each in found if not each[2] or each[1].startswith("/")]
+
+
+def test_readme_says_all_that_is_left_and_names_no_command_that_is_not_there(tree):
+    ours, theirs = ((folder / "README.md").read_text(encoding="utf-8") for folder in (ROOT, tree))
+    lost = [line for line in ours.splitlines() if line not in theirs.splitlines()]
+    assert len(lost) == 6  # the badge, `make test`, rows about Colab, lecturers and contributing, and a sentence
+    assert "`make help` lists the commands.\n\n## Licence" in theirs and "make lab" in theirs
+    commands = set(re.findall(r"`make (\w+)", theirs)) | set(re.findall(r"^make (\w+)", theirs, re.MULTILINE))
+    assert {"lab", "help"} <= commands <= commands_of(tree)
+    clusters = (tree / "docs/clusters.md").read_text(encoding="utf-8")
+    assert clusters.endswith("each other need containers.\n") and ", Plan a job does the same" in clusters
+
+
+def commands_of(tree):
+    done = subprocess.run(["make", "help"], cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0 and "make student" not in done.stdout and "COLAB" not in done.stdout, done.stderr
+    return set(re.findall(r"^make (\w+)", done.stdout, re.MULTILINE))
+
+
+def test_make_offers_what_works_there(tree):
+    assert commands_of(tree) == {"help", "lab", "kernel", "doctor", "elsewhere", "install", "clean"}
+    for command in ("test", "gpu", "student"):
+        done = subprocess.run(["make", command], cwd=tree, capture_output=True, text=True)
+        assert done.returncode == 2 and "No rule to make target" in done.stderr
+    for name in ("tools.lab", "tools.lab.register_kernel", "tools.install.bootstrap", "tools.install.elsewhere"):
+        done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=tree, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_line_of_the_docs_works(tmp_path):
+    """A path that leads out of the checkout, as `../handed_out` does."""
+    assert "make student DIR=../handed_out" in (ROOT / "docs/lecturers.md").read_text(encoding="utf-8")
+    done = student_tree(os.path.relpath(tmp_path / "handed_out", ROOT))
+    assert done.returncode == 0 and f"files are in {tmp_path / 'handed_out'}:" in done.stdout, done.stderr
+    assert (tmp_path / "handed_out/README.md").exists()
+
+
+def test_a_second_run_updates_what_the_first_wrote_and_nothing_else(tmp_path):
+    course = tmp_path / "course"
+    assert student_tree(course).returncode == 0
+    listed = json.loads((course / WRITTEN).read_text())
+    assert {course / name for name in listed} == {path for path in course.rglob("*") if path.is_file()} - {
+        course / WRITTEN
+    }
+    first = {path: path.stat().st_mtime_ns for path in course.rglob("*") if path.is_file() and path.name != WRITTEN}
+    theirs = {"my_course/01_devices.ipynb": "mine", ".venv/bin/python": "python", "build/a": "b", "notes.md": "mine"}
+    for name, text in theirs.items():
+        (course / name).parent.mkdir(parents=True, exist_ok=True)
+        (course / name).write_text(text)
+    (course / "old/part").mkdir(parents=True)
+    (course / "old/part/chapter.md").write_text("of an earlier version")
+    (course / "README.md").write_text("of an earlier version")
+    (course / "LICENSE").unlink()
+    outside = tmp_path / "outside.md"
+    outside.write_text("mine")
+    (course / WRITTEN).write_text(json.dumps([*listed, "old/part/chapter.md", "../outside.md"]))
+
+    done = student_tree(course)
+    assert done.returncode == 0 and not done.stderr
+    said = (
+        f"{course} was updated: 1 new, 1 changed, {len(listed) - 2} unchanged, 1 removed; what else is there was left"
+    )
+    assert done.stdout.startswith(said) and len(done.stdout.splitlines()) == 1, done.stdout
+    assert {name: (course / name).read_text() for name in theirs} == theirs and outside.read_text() == "mine"
+    assert not (course / "old").exists() and (course / "LICENSE").exists()
+    assert "From One GPU to Many" in (course / "README.md").read_text()
+    assert json.loads((course / WRITTEN).read_text()) == listed
+    after = {path: path.stat().st_mtime_ns for path in first}
+    assert {path.name for path in first if after[path] != first[path]} == {"README.md", "LICENSE"}
 
 
 def test_assistants_are_asked_to_teach_unless_the_lecturer_leaves_that_out(tree, tmp_path):
@@ -51,7 +151,6 @@ def test_assistants_are_asked_to_teach_unless_the_lecturer_leaves_that_out(tree,
     done = student_tree(tmp_path / "course", "--without-agents")
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "course").rglob("AGENTS.md"))
-    assert not (tree / "tools/for_assistants.md").exists()
 
 
 def test_every_notebook_is_the_courses_without_outputs(tree):
@@ -115,7 +214,10 @@ def test_a_folder_with_something_in_it_is_not_written_into(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("folder, said", [("", "name the folder"), ("handed_out", "lies in the course itself")])
+@pytest.mark.parametrize(
+    "folder, said",
+    [("", "name the folder"), ("handed_out", "lies in the course itself"), (".", "lies in the course itself")],
+)
 def test_folders_that_cannot_be_right(folder, said):
     done = student_tree(folder)
     assert done.returncode == 1 and said in done.stderr and not (ROOT / "handed_out").exists()

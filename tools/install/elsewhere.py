@@ -75,6 +75,9 @@ def main():
         frameworks |= dict.fromkeys(("horovod.torch", "horovod.tensorflow"), version_of("horovod"))
         bootstrap.write(stamp, {})
         bootstrap.write(stamp, wanted | {"frameworks": frameworks})
+    if not (ROOT / "tools" / "solved.py").exists():  # the course as students get it
+        print("Installed: chapter 15 runs with it.")
+        return
     print("Installed. Running chapter 15 with it.", flush=True)
     sys.exit(subprocess.run([sys.executable, "-m", "tools.solved", "15"], cwd=ROOT).returncode)
 
