@@ -39,7 +39,7 @@ def how_to_open(what, out):
         python = os.path.relpath(python, notebooks.ROOT)
     return (
         f"site: run  {shlex.quote(python)} -m http.server -b 127.0.0.1 -d {out}  and open  http://127.0.0.1:8000\n"
-        f"      {index} opens as a file, too, but then without the page that plans a job, and without excerpts in searches"
+        f"      {index} opens as a file, too, but without the page that plans a job and the excerpts of a search"
     )
 
 

@@ -28,7 +28,12 @@ revealjs_static_path = ["static"]
 revealjs_css_files = ["slides.css"]
 revealjs_style_theme = "white"
 revealjs_script_conf = {
-    "hash": True, "width": 1280, "height": 720, "margin": 0, "transition": "none", "slideNumber": True,
+    "hash": True,
+    "width": 1280,
+    "height": 720,
+    "margin": 0,
+    "transition": "none",
+    "slideNumber": True,
 }
 revealjs_script_plugins = [{"name": "RevealZoom", "src": "revealjs/plugin/zoom/zoom.js"}]
 

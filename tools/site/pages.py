@@ -20,7 +20,7 @@ ROW = re.compile(r"^\| (?P<number>\d*) *\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^\]]*\]
 
 
 def write(course, source, solutions=True):
-    """Write the pages of the course at `course` into the folder `source`; its `solutions` are left out if that is false.
+    """Write the pages of the course at `course` into the folder `source`, without its solutions if that is false.
 
     Raises ValueError for a notebook that was not run.
     """
