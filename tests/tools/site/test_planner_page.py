@@ -246,6 +246,7 @@ BEYOND_THE_WINDOW = """() => [...document.querySelectorAll("article *")]
 
 def test_on_a_phone_nothing_is_wider_than_the_window_and_the_table_scrolls_in_its_box(planner):
     planner.page.set_viewport_size({"width": 390, "height": 844})
+    planner.page.locator("#planner-results details").evaluate("details => details.open = true")
     try:
         assert planner.page.locator(".legend li").count() > 10
         assert not planner.page.evaluate(BEYOND_THE_WINDOW)
@@ -258,6 +259,7 @@ def test_on_a_phone_nothing_is_wider_than_the_window_and_the_table_scrolls_in_it
         planner.by_hand()
         assert not planner.page.evaluate(BEYOND_THE_WINDOW)
     finally:
+        planner.page.locator("#planner-results details").evaluate("details => details.open = false")
         planner.page.set_viewport_size({"width": 1280, "height": 720})
 
 
