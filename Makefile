@@ -40,8 +40,8 @@ doctor: install ## check this machine before class
 student: install ## write the course without answers, outputs and history into a folder, or update it: make student DIR=../handed_out
 	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)") $(ARGS)
 
-site: install ## render the course with its outputs to pages in build/site; needs no network, but for its page that plans a job
-	@$(python) -m tools.site
+site: install ## render the course with its outputs to pages in build/site; ARGS=--without-solutions leaves solutions out
+	@$(python) -m tools.site $(ARGS)
 
 slides: install ## render questions, figures and key points to slides in build/slides
 	@$(python) -m tools.site slides

@@ -8,7 +8,22 @@ import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import nbformat
+
 from tools import notebooks
+
+README = """# A course
+
+| | chapter |
+|---|---|
+| | **I. All of it** |
+| 19 | [Choosing](notebooks/19_choosing.ipynb) |
+
+| | |
+|---|---|
+| [On a cluster](docs/clusters.md) | |
+| [Contributing](CONTRIBUTING.md) | |
+"""
 
 
 def offline():
@@ -17,18 +32,42 @@ def offline():
     return without if shutil.which("unshare") and not subprocess.run([*without, "true"]).returncode else []
 
 
+def small_course(folder):
+    """Write a course of one chapter, whose site is built in seconds, and return its folder."""
+    (folder / "notebooks" / "solutions").mkdir(parents=True)
+    (folder / "notebooks" / "programs").mkdir()
+    (folder / "docs").mkdir()
+    (folder / "README.md").write_text(README)
+    (folder / "CONTRIBUTING.md").write_text("# Contributing\n")
+    (folder / "docs" / "clusters.md").write_text("# On a cluster\n\n[Plan a job](../tools/site/planner/plan.md)\n")
+    (folder / "notebooks" / "glossary.md").write_text("# Glossary\n")
+    (folder / "notebooks" / "solutions" / "19_choosing.py").write_text("# %%\n1 + 1\n")
+    (folder / "notebooks" / "programs" / "ddp.py").write_text("1 + 1\n")
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 19. Choosing")])
+    notebooks.write(nb, folder / "notebooks" / "19_choosing.ipynb")
+    return folder
+
+
 def build(course, folder, *what):
-    """Build the "site", the "slides" or both in `folder`, and return the folder of each.
+    """Build the "site", the "slides" or both in `folder`, and return the folder of each."""
+    printed_by_build(course, folder, *what)
+    return [folder / each for each in what]
+
+
+def printed_by_build(course, folder, *what, solutions=True):
+    """Build as `build` does, and return what that prints.
 
     In one process, whose imports are a good part of what slides cost.
     """
     program = "import sys; from pathlib import Path; from tools.site.__main__ import build; "
     program += "course, folder = map(Path, sys.argv[1:3]); "
-    program += "[build(what, course, folder / f'{what}_source', folder / what) for what in sys.argv[3:]]"
+    program += (
+        f"[build(what, course, folder / f'{{what}}_source', folder / what, {solutions}) for what in sys.argv[3:]]"
+    )
     command = [*offline(), sys.executable, "-c", program, str(course), str(folder), *what]
     done = subprocess.run(command, cwd=notebooks.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [folder / each for each in what]
+    return done.stdout
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -1,12 +1,13 @@
 """The course as pages and as slides, built without a network and read in a browser."""
 
 import json
+import shlex
 import shutil
 from html.parser import HTMLParser
 
 import pytest
 
-from tests.helpers.site_page import build, served
+from tests.helpers.site_page import build, printed_by_build, served, small_course
 from tools import browser as chromium
 from tools import notebooks
 from tools.site import __main__ as site
@@ -82,6 +83,13 @@ SAME_COLOURS_ONCE = """() => {
 }"""
 
 
+# Of each figure on a slide, how many of the screen's pixels one of its own becomes.
+SCALES = """() => [...document.querySelectorAll("section img")].map(image => {
+    const scales = [image.clientWidth / image.getAttribute("width"), image.clientHeight / image.getAttribute("height")];
+    return [image.src, getComputedStyle(image).objectFit == "cover" ? Math.max(...scales) : Math.min(...scales)];
+})"""
+
+
 def in_a_browser(built, slides):
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import sync_playwright
@@ -104,8 +112,19 @@ def in_a_browser(built, slides):
         assert page.locator("mjx-container").count() > 0  # formulas are set
         page.locator("a.next-page").click()
         assert "15. The same ideas elsewhere" in page.title()
-        page.goto(f"{address}/{built.name}/search.html?q=staleness")
+        page.goto(f"{address}/{built.name}/search.html?q=staleness", wait_until="networkidle")
         page.locator("#search-results li a").first.wait_for()
+        page.goto(f"{address}/{built.name}/search.html?q=all-reduce", wait_until="networkidle")
+        first, *others = page.locator("#search-results li").all_inner_texts()
+        assert first.startswith("Glossary") and "holds the sum of what all ranks put in" in first
+        assert len(others) > 5 and not [excerpt for excerpt in others[:5] if "import " in excerpt]
+
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(f"{address}/{built.name}/notebooks/16_long_sequences.html", wait_until="networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        for figure in page.locator("figure").all():  # at its own size, in a box that scrolls
+            assert figure.evaluate("box => box.querySelector('img').clientWidth") > 700
+            assert figure.evaluate("box => box.scrollWidth > box.clientWidth && box.tabIndex == 0")
 
         page.set_viewport_size({"width": 1280, "height": 720})
         for stem in STEMS:
@@ -115,6 +134,14 @@ def in_a_browser(built, slides):
                 "document.querySelectorAll('section').forEach(s => { s.hidden = false; s.style.display = 'block' })"
             )
             assert not [slide for slide in page.evaluate(height) if slide[1] > 720], stem
+            scales = {}
+            for picture, scale in page.evaluate(SCALES):
+                scales.setdefault(picture, []).append(scale)
+            assert not {picture: each for picture, each in scales.items() if max(each) < 1.3}
+        page.goto((slides / "index.html").as_uri(), wait_until="networkidle")
+        boxes = [link.bounding_box() for link in page.locator("section li a").all()]
+        assert len(boxes) == len(STEMS) and all(box["y"] >= 0 and box["y"] + box["height"] < 720 for box in boxes)
+        assert all(box["x"] >= 0 and box["x"] + box["width"] < 1280 for box in boxes)
         browser.close()
     assert not [url for url in asked if not url.startswith((address, "file:", "data:", "blob:"))]
     assert not said
@@ -137,6 +164,33 @@ def test_a_notebook_that_was_not_run_is_refused_and_the_old_pages_stay(tmp_path)
     with pytest.raises(ValueError, match="05_data_parallelism_in_one_process.ipynb was not run: `make record ARGS=05`"):
         site.build("site", course, tmp_path / "source", out)
     assert (out / "index.html").read_text() == "the old pages"
+
+
+def test_solutions_are_left_out_on_request_and_each_chapter_is_said(tmp_path):
+    course = small_course(tmp_path / "course")
+    (course / "notebooks" / "solutions" / "19_choosing.py").write_text("# %%\nnum_secrets = 1234\n")
+    printed_by_build(course, tmp_path / "with", "site")
+    said = printed_by_build(course, tmp_path / "without", "site", solutions=False)
+    lines = said.splitlines()
+    assert lines.index("reading 19_choosing") < lines.index("writing 19_choosing")
+    for folder, are_in in (("with", True), ("without", False)):
+        site_folder = tmp_path / folder / "site"
+        assert (site_folder / "notebooks" / "solutions" / "19_choosing.html").exists() == are_in
+        texts = [path.read_text() for path in site_folder.rglob("*") if path.suffix in (".html", ".js")]
+        assert any("solutions/19_choosing" in text for text in texts) == are_in
+        assert any("num_secrets" in text for text in texts) == are_in
+
+
+def test_the_last_lines_say_how_to_open_what_was_built(monkeypatch, capsys):
+    built = []
+    monkeypatch.setattr(site, "build", lambda *arguments, solutions: built.append((arguments[0], solutions)))
+    site.main(["--without-solutions"])
+    command = capsys.readouterr().out.split("  ")[1]
+    python, *arguments = shlex.split(command)
+    assert (ROOT / python).exists() and arguments == ["-m", "http.server", "-b", "127.0.0.1", "-d", "build/site"]
+    site.main(["slides"])
+    assert "open build/slides/index.html" in capsys.readouterr().out
+    assert built == [("site", False), ("slides", True)]
 
 
 @pytest.mark.parametrize(

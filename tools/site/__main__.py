@@ -1,6 +1,8 @@
-"""Build the site in build/site, or the slides in build/slides: python -m tools.site [slides]."""
+"""Build the site in build/site, or the slides in build/slides: python -m tools.site [slides] [--without-solutions]."""
 
 import argparse
+import os
+import shlex
 import shutil
 import sys
 
@@ -17,24 +19,42 @@ CONF = notebooks.ROOT / "tools" / "site"
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tools.site", description="Build the site, or the slides.")
     parser.add_argument("what", nargs="?", choices=["site", "slides"], default="site")
+    parser.add_argument("--without-solutions", action="store_true", help="leave the solutions out of the site")
     options = parser.parse_args(argv)
     source, out = BUILD / f"{options.what}_source", BUILD / options.what
     try:
-        build(options.what, notebooks.ROOT, source, out)
+        build(options.what, notebooks.ROOT, source, out, solutions=not options.without_solutions)
     except ValueError as error:
         sys.exit(f"{options.what}: {error}")
-    print(f"{options.what}: open {(out / 'index.html').relative_to(notebooks.ROOT)}")
+    print(how_to_open(options.what, out.relative_to(notebooks.ROOT)))
 
 
-def build(what, course, source, out):
-    """Write the pages of the course at `course` to `out`.
+def how_to_open(what, out):
+    """What is said at the end of a build; `out` is relative to the course's folder."""
+    index = out / "index.html"
+    if what == "slides":
+        return f"slides: open {index}; it needs no server"
+    python = sys.executable
+    if python.startswith(f"{notebooks.ROOT}{os.sep}"):
+        python = os.path.relpath(python, notebooks.ROOT)
+    return (
+        f"site: run  {shlex.quote(python)} -m http.server -b 127.0.0.1 -d {out}  and open  http://127.0.0.1:8000\n"
+        f"      {index} opens as a file, too, but without the page that plans a job and the excerpts of a search"
+    )
+
+
+def build(what, course, source, out, solutions=True):
+    """Write the pages of the course at `course` to `out`, and in a site its `solutions`, too, unless that is false.
 
     Raises ValueError for a notebook that cannot be shown, a Sphinx warning, or a broken link; `out` then stays as it
     was.
     """
     for folder in (source, fresh := out.with_name(f"{out.name}_new")):
         shutil.rmtree(folder, ignore_errors=True)
-    (slides if what == "slides" else pages).write(course, source)
+    if what == "slides":
+        slides.write(course, source)
+    else:
+        pages.write(course, source, solutions)
     builder = {"site": "html", "slides": "revealjs"}[what]
     arguments = ["-b", builder, "-c", str(CONF), "-d", str(source / ".doctrees"), "-q", "-W", "--keep-going"]
     if (extra := source / "extra").is_dir():  # copied unchanged

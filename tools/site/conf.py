@@ -27,4 +27,24 @@ nb_render_error_lexer = "none"  # the course's messages are sentences, not trace
 revealjs_static_path = ["static"]
 revealjs_css_files = ["slides.css"]
 revealjs_style_theme = "white"
-revealjs_script_conf = {"hash": True, "width": 1280, "height": 720, "transition": "none", "slideNumber": True}
+revealjs_script_conf = {
+    "hash": True,
+    "width": 1280,
+    "height": 720,
+    "margin": 0,
+    "transition": "none",
+    "slideNumber": True,
+}
+revealjs_script_plugins = [{"name": "RevealZoom", "src": "revealjs/plugin/zoom/zoom.js"}]
+
+
+def setup(app):
+    """Say of each chapter when it is read and when it is written, since Sphinx is told to be quiet."""
+    app.connect("source-read", lambda app, name, source: say("reading", name))
+    app.connect("html-page-context", lambda app, name, *rest: say("writing", name))
+
+
+def say(what, page):
+    name = page.split("/")[-1]
+    if name[:2].isdigit() and "solutions" not in page:
+        print(f"{what} {name}", flush=True)

@@ -19,23 +19,24 @@ PAGE = re.compile(r"^\| \[[^\]]*\]\((?P<target>[^)]*\.md)\) \|", re.MULTILINE)  
 ROW = re.compile(r"^\| (?P<number>\d*) *\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^\]]*\]\((?P<file>[^)]*)\))", re.MULTILINE)
 
 
-def write(course, source):
-    """Write the pages of the course at `course` into the folder `source`.
+def write(course, source, solutions=True):
+    """Write the pages of the course at `course` into the folder `source`, without its solutions if that is false.
 
     Raises ValueError for a notebook that was not run.
     """
     chapters = notebooks.notebook_paths(folder=course / "notebooks")
     glossary = (course / "notebooks" / "glossary.md").read_text(encoding="utf-8")
     terms = [match["term"] for match in TERM.finditer(glossary)]
-    (source / "notebooks" / "solutions").mkdir(parents=True)
-    (source / "notebooks" / "programs").mkdir()
+    (source / "notebooks" / "programs").mkdir(parents=True)
+    (source / "notebooks" / "solutions").mkdir()
     for path in chapters:
         figures = Figures(source, f"notebooks/{path.stem}")
         notebooks.write(chapter(read(path), terms, figures), source / "notebooks" / path.name)
-        nb = jupytext.read(notebooks.solutions_path(path), fmt="py:percent")
-        nb.metadata = notebooks.METADATA
-        nb.cells.insert(0, new_markdown_cell(f"# Solutions to chapter {path.name[:2]}"))
-        notebooks.write(nb, source / "notebooks" / "solutions" / path.name)
+        if solutions:
+            nb = jupytext.read(notebooks.solutions_path(path), fmt="py:percent")
+            nb.metadata = notebooks.METADATA
+            nb.cells.insert(0, new_markdown_cell(f"# Solutions to chapter {path.name[:2]}"))
+            notebooks.write(nb, source / "notebooks" / "solutions" / path.name)
     for path in sorted((course / "notebooks" / "programs").glob("*.py")):
         page = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
         (source / "notebooks" / "programs" / f"{path.stem}.md").write_text(page, encoding="utf-8")
@@ -46,7 +47,7 @@ def write(course, source):
         (source / path.relative_to(course)).write_text(text, encoding="utf-8")
     readme = with_files(course / "README.md", course, source)
     readme = re.sub(r"^\[!\[.*\n\n?", "", readme, flags=re.MULTILINE)  # badges, which are GitHub's
-    (source / "index.md").write_text(to_pages(readme) + "\n" + contents(readme), encoding="utf-8")
+    (source / "index.md").write_text(to_pages(readme) + "\n" + contents(readme, solutions), encoding="utf-8")
     planner_page.write(source)
 
 
@@ -62,8 +63,8 @@ def with_files(path, course, source):
     return text
 
 
-def contents(readme):
-    """The table of contents beside each page: README's table, then the other pages."""
+def contents(readme, solutions):
+    """The table of contents beside each page: README's table, then the other pages, `solutions` among them if true."""
     parts = {}
     for match in ROW.finditer(readme):
         if match["part"]:
@@ -75,7 +76,8 @@ def contents(readme):
     parts["Installing, teaching, and how it works"] = [
         match["target"].removesuffix(".md") for match in PAGE.finditer(readme)
     ]
-    parts["Solutions"] = ["notebooks/solutions/*"]
+    if solutions:
+        parts["Solutions"] = ["notebooks/solutions/*"]
     tree = "```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
     return "\n".join(tree.format(part, "\n".join(files)) for part, files in parts.items())
 
@@ -91,12 +93,13 @@ def anchor(term):
 
 
 def anchored(glossary, chapters):
-    """The glossary with an anchor for each term, and a link to the term's chapter."""
+    """The glossary with an anchor for each term, an entry that a search finds first, and a link to its chapter."""
     files = {path.name[:2]: path.name for path in chapters}
 
     def entry(match):
         number = match["chapter"]
-        return f'- <span id="{anchor(match["term"])}"></span>**{match["term"]}** ([{number}]({files[number]}))'
+        term = f"**{{index}}`{match['term']} <!{match['term']}>`**"
+        return f'- <span id="{anchor(match["term"])}"></span>{term} ([{number}]({files[number]}))'
 
     return TERM.sub(entry, glossary)
 

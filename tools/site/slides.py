@@ -1,11 +1,16 @@
 """The sources of the slides: of each chapter its question, objectives, predictions, figures and key points."""
 
+import base64
 import re
+import struct
 
 from tools import notebooks
 
 from .pages import Figures, read
 
+# A slide in pixels, and the height that a figure has below its heading, as in slides.css.
+WIDTH, HEIGHT = 1280, 650
+KEYS = "→ next slide · Esc all slides · F full screen · Alt and a click (on Linux Ctrl) enlarge a place, and undo it"
 # A prediction, with the list that may follow it, or a question.
 SAID = re.compile(r"^\*\*(Predict|For discussion)[.:]\*\* (.*(?:\n\n?- .*)*)", re.MULTILINE)
 
@@ -20,7 +25,7 @@ def write(course, source):
         slides = [*of_a_chapter(nb, Figures(source, path.stem))]
         (source / f"{path.stem}.md").write_text("\n\n".join(slides) + "\n", encoding="utf-8")
     lines = "\n".join(f"- [{title}]({stem}.md)" for stem, title in titles.items())
-    index = f"# From One GPU to Many\n\n{lines}\n\n```{{toctree}}\n:hidden:\n:glob:\n\n*\n```\n"
+    index = f"# From One GPU to Many\n\n{lines}\n\n{KEYS}\n\n```{{toctree}}\n:hidden:\n:glob:\n\n*\n```\n"
     (source / "index.md").write_text(index, encoding="utf-8")
 
 
@@ -32,7 +37,12 @@ def of_a_chapter(nb, figures):
     for cell in nb.cells:
         if cell.cell_type == "code":
             pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
-            yield from (f"## {section}\n\n{figures.add(output)}" for output in pictures)
+            for picture in pictures:
+                image, halves = figures.add(picture), style_of_halves(picture)
+                yield f"## {section}\n\n{image}"
+                for where, half in {"top": "upper half", "bottom": "lower half"}.items() if halves else ():
+                    style = f'<img style="{halves} object-position: {where}" '
+                    yield f"## {section}, {half}\n\n{image.replace('<img ', style)}"
             continue
         for part in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if part.startswith("## "):
@@ -42,6 +52,13 @@ def of_a_chapter(nb, figures):
                     yield f"## {section}\n\n{plain(chr(10).join(bullets))}"
             for head, words in SAID.findall(part):
                 yield f"## {head}\n\n{plain(words[0].upper() + words[1:])}"
+
+
+def style_of_halves(output):
+    """The style that shows half of a figure too tall to be read as a whole, or None; the halves overlap a little."""
+    width, height = struct.unpack(">II", base64.b64decode(output.data["image/png"])[16:24])
+    whole, halved = (min(WIDTH / width, room / height) for room in (HEIGHT, 1.9 * HEIGHT))
+    return f"width: {width * halved:.0f}px; object-fit: cover;" if halved > 1.25 * whole else None
 
 
 def plain(text):

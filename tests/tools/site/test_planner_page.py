@@ -3,31 +3,18 @@
 import os
 import re
 
-import nbformat
 import pytest
 
 from course_utils.planner import Method, plan, presets
 from course_utils.planner.lines import in_words
 from course_utils.planner.published import seen
 from course_utils.planner.search import best
-from tests.helpers.site_page import build, served
+from tests.helpers.site_page import build, served, small_course
 from tools import browser as chromium
 from tools import notebooks
 from tools.site import planner_page
 
 SOON_MS = 60_000  # on a machine that runs other tests, too
-README = """# A course
-
-| | chapter |
-|---|---|
-| | **I. All of it** |
-| 19 | [Choosing](notebooks/19_choosing.ipynb) |
-
-| | |
-|---|---|
-| [On a cluster](docs/clusters.md) | |
-| [Contributing](CONTRIBUTING.md) | |
-"""
 NETWORK = presets.NETWORKS["llama-3-8b"]()
 PARTS = "tensor context expert pipeline chunks shard replicas checkpointing micro_batch".split()
 # Sets a field as a reader does, and gives the milliseconds until something is shown.
@@ -56,23 +43,8 @@ def built(tmp_path_factory):
     except ValueError as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("site")
-    (site,) = build(course(folder / "course"), folder, "site")
+    (site,) = build(small_course(folder / "course"), folder, "site")
     return site
-
-
-def course(folder):
-    (folder / "notebooks" / "solutions").mkdir(parents=True)
-    (folder / "notebooks" / "programs").mkdir()
-    (folder / "docs").mkdir()
-    (folder / "README.md").write_text(README)
-    (folder / "CONTRIBUTING.md").write_text("# Contributing\n")
-    (folder / "docs" / "clusters.md").write_text("# On a cluster\n\n[Plan a job](../tools/site/planner/plan.md)\n")
-    (folder / "notebooks" / "glossary.md").write_text("# Glossary\n")
-    (folder / "notebooks" / "solutions" / "19_choosing.py").write_text("# %%\n1 + 1\n")
-    (folder / "notebooks" / "programs" / "ddp.py").write_text("1 + 1\n")
-    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 19. Choosing")])
-    notebooks.write(nb, folder / "notebooks" / "19_choosing.ipynb")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +237,30 @@ def test_every_field_has_a_label_and_no_barrier_is_serious(planner):
     assert planner.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     chromium.SHOTS.mkdir(parents=True, exist_ok=True)
     planner.page.screenshot(path=chromium.SHOTS / "plan_a_job.png", full_page=True)
+
+
+BEYOND_THE_WINDOW = """() => [...document.querySelectorAll("article *")]
+    .filter(each => each.getBoundingClientRect().right > innerWidth + 1 && !each.closest(".table-wrapper"))
+    .map(each => each.outerHTML.slice(0, 100))"""
+
+
+def test_on_a_phone_nothing_is_wider_than_the_window_and_the_table_scrolls_in_its_box(planner):
+    planner.page.set_viewport_size({"width": 390, "height": 844})
+    planner.page.locator("#planner-results details").evaluate("details => details.open = true")
+    try:
+        assert planner.page.locator(".legend li").count() > 10
+        assert not planner.page.evaluate(BEYOND_THE_WINDOW)
+        assert planner.page.evaluate("document.documentElement.scrollWidth") == 390
+        box = planner.page.locator("#planner-best .table-wrapper")
+        assert box.evaluate("box => box.scrollWidth > box.clientWidth && (box.scrollLeft = 1000) && box.scrollLeft > 0")
+        assert "scrolls" in planner.page.evaluate(
+            "getComputedStyle(document.querySelector('#fastest'), '::after').content"
+        )
+        planner.by_hand()
+        assert not planner.page.evaluate(BEYOND_THE_WINDOW)
+    finally:
+        planner.page.locator("#planner-results details").evaluate("details => details.open = false")
+        planner.page.set_viewport_size({"width": 1280, "height": 720})
 
 
 def test_another_page_loads_nothing_of_it(context, address):
