@@ -82,7 +82,7 @@ def test_readme_says_all_that_is_left_and_names_no_command_that_is_not_there(tre
     commands = set(re.findall(r"`make (\w+)", theirs)) | set(re.findall(r"^make (\w+)", theirs, re.MULTILINE))
     assert {"lab", "help"} <= commands <= commands_of(tree)
     clusters = (tree / "docs/clusters.md").read_text(encoding="utf-8")
-    assert clusters.endswith("each other need containers.\n") and ", Plan a job does the same" in clusters
+    assert clusters.endswith("each other need containers.\n") and 'The page "Plan a job" of' in clusters
 
 
 def commands_of(tree):

@@ -51,7 +51,7 @@ def bring_up_to_date(folder, course=COURSE):
 
 
 def _language_info():
-    """What the kernel says of its language: with it in a notebook, JupyterLab has nothing to change when it opens it."""
+    """What the kernel says of its language; with it in a notebook, JupyterLab changes nothing when it opens it."""
     from ipykernel.ipkernel import IPythonKernel
 
     return IPythonKernel.language_info
