@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 
 import pytest
 
@@ -112,22 +113,23 @@ launch(take_the_name, world_size=2, on=Nodes(2)).results
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """`small_disk(files)` is a folder on a disk that takes so many files."""
+def small_disk():
+    """`small_disk(files)` is a folder on a disk that takes so many files; its path has room for sockets."""
     mounted = []
 
     def make(files):
-        folder = tmp_path / f"of {files}"
-        folder.mkdir()
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"nr_inodes={files}", "tmpfs", str(folder)], check=False)
+        folder = tempfile.mkdtemp(prefix="of ", dir="/tmp")
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"nr_inodes={files}", "tmpfs", folder], check=False)
         if done.returncode:
+            os.rmdir(folder)
             pytest.skip("needs the right to mount a disk")
         mounted.append(folder)
         return folder
 
     yield make
     for folder in mounted:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
+        os.rmdir(folder)
 
 
 @pytest.mark.parametrize("files", [2, 6, 14, 16, 17, 20, 22])

@@ -34,7 +34,7 @@ MARK = "COURSE_FORKSERVER"
 _READ_AT_IMPORT = re.compile(
     "(PY)?TORCH(?!ELASTIC|_DIST(?!_USE_NCCL2$)|_NCCL|_FR_|INDUCTOR_CACHE)|(GOMP|KMP|LD|MALLOC|MKL)_"
 )
-_LONGEST = 107 - len("/course-01234567/pymp-01234567/listener-01234567")  # bytes, of a folder for sockets
+_LONGEST = 107 - len("/course-01234567/listener-01234567")  # bytes, of a folder for sockets
 
 
 @dataclass(frozen=True)
