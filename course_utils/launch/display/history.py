@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.25
 _MOST = 1_000
-_WINDOW_S = 2.0  # over which a rate is computed
+_WINDOWS_S = 2.0, 10.0, 50.0  # over which a rate is computed: the first in which each rank has logged so many rows
+_FEWEST = 20
 
 
 # `seconds` since the launch began. Each other field has a value per rank: rows logged, samples in them, and bytes of
@@ -70,7 +71,7 @@ class History:
         return "samples" if self.moments and any(self.moments[-1].samples) else "steps"
 
     def rates(self) -> list[list[float]]:
-        """Return each rank's rate per second over about two seconds, for each moment but the first."""
+        """Return each rank's rate per second over the last seconds, for each moment but the first."""
         return [self._rates_at(i) for i in range(1, len(self.moments))]
 
     def latest_rates(self) -> Sequence[float]:
@@ -79,8 +80,12 @@ class History:
 
     def _rates_at(self, i):
         moments, now = self.moments, self.moments[i]
-        first = bisect.bisect_left(moments, now.seconds - _WINDOW_S, key=lambda moment: moment.seconds)
-        then = moments[min(first, i - 1)]
+        then = now
+        for window_s in _WINDOWS_S:
+            first = bisect.bisect_left(moments, now.seconds - window_s, key=lambda moment: moment.seconds)
+            then = moments[min(first, i - 1)]
+            if min(now.rows) - min(then.rows) >= _FEWEST:
+                break
         counts = zip(getattr(now, self._counted), getattr(then, self._counted), strict=True)
         return [(count - before) / (now.seconds - then.seconds) for count, before in counts]
 
