@@ -33,7 +33,11 @@ def main(arguments: list[str] | None = None) -> None:
         make, cluster = _maker(asked), _cluster(asked)
     except ValueError as error:
         sys.exit(f"planner: {error}")
-    network = _as_network(make())  # a function of one's own may raise what it likes
+    made = make()  # a function of one's own may raise what it likes
+    try:
+        network = _as_network(made)
+    except ValueError as error:
+        sys.exit(f"planner: --model {asked.model}: {error}")
     if not isinstance(network, Network):
         sys.exit(
             f"planner: --model {asked.model} returned a {type(network).__name__}: let it return a module and a batch "

@@ -30,7 +30,7 @@ def count(
 ) -> Network:
     """The Network of `module`, with a Layer for each of `parts`, its submodules in the order in which they run.
 
-    By default `parts` are all modules without children. `example` is a batch of fp32 inputs on any device; counts are
+    By default `parts` are the modules without children, and whole those that also have parameters of their own. `example` is a batch of fp32 inputs on any device; counts are
     divided by its size, dim 0. `module` may be on the meta device; it is not changed. Operations between parts (an
     addition, a relu) count with the part before. `element_bytes` are the bytes of one element of an activation.
 
@@ -39,7 +39,7 @@ def count(
     on_meta = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     on_meta = {name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in on_meta.items()}
     inputs = tuple(each.to("meta") for each in example)
-    parts = parts or [each for each in module.modules() if not list(each.children())]
+    parts = parts or list(_parts(module))
     counter = _Counter({tensor.untyped_storage()._cdata for tensor in on_meta.values()})
     hooks = [
         hook
@@ -59,6 +59,15 @@ def count(
             "give modules of this very model, which together have all of them"
         )
     return network
+
+
+def _parts(module):
+    """The modules without children. One with children and parameters of its own, as attention may have, is one part."""
+    if any(True for _ in module.parameters(recurse=False)) or not list(module.children()):
+        yield module
+    else:
+        for child in module.children():
+            yield from _parts(child)
 
 
 def _width(packet, args):

@@ -176,6 +176,18 @@ def test_a_group_shares_its_nodes_network_cards():
     assert 2 * 3 / 4 * 2**30 / all_reduce(2**30, group, A100).value == pytest.approx(200e9 / 8, rel=0.02)
 
 
+def test_attention_whose_parts_do_not_run_is_one_part():
+    """Its output's weights belong to a module that it never calls."""
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    found = count(torch.nn.Sequential(torch.nn.Linear(8, 64), layer), torch.zeros(2, 16, 8))
+    assert [each.name for each in found.layers].count("MultiheadAttention") == 1
+    assert found.parameters == sum(p.numel() for p in layer.parameters()) + 8 * 64 + 64
+    products = 16 * (8 * 64 + 4 * 64 * 64 + 2 * 64 * 128)  # of weights, for each of 16 tokens
+    scores = 2 * 16 * 16 * 64
+    assert sum(each.whole.flops for each in found.layers) == 2 * (products + scores)
+    assert all(each.calls for each in found.layers)
+
+
 def test_counting_finds_parameters_products_and_kept_bytes_and_changes_nothing():
     module = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10)

@@ -68,6 +68,8 @@ if __name__ == "__main__":
 _JOIN = """\
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # or a rank that returns at once is gone while others connect to it
+    if not on_gpu:
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else Accelerate takes each rank for a job of its own
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
     dist.init_process_group = lambda *args, **kwargs: None  # for a worker that would make the group itself
 """

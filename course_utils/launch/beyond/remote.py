@@ -178,6 +178,8 @@ def _be_rank(folder, rank, store, node, in_slurm):
             return lambda: join(backend)
         placement = hardware.choose_backend(int(own["LOCAL_WORLD_SIZE"]), backend)
         os.environ["COURSE_DEVICE"] = placement.device_type
+        if placement.device_type == "cpu":
+            os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # as on the notebook's machine
         return lambda: join(placement.backend)
 
     appended = os.O_CREAT | os.O_APPEND | os.O_RDWR
