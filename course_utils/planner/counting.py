@@ -31,8 +31,8 @@ def count(
     """The Network of `module`, with a Layer for each of `parts`, its submodules in the order in which they run.
 
     By default `parts` are the modules without children, and whole those that also have parameters of their own.
-    `example` is a batch of fp32 inputs on any device; counts are divided by its size, dim 0. `module` may be on the meta
-    device; it is not changed. Operations between parts (an addition, a relu) count with the part before.
+    `example` is a batch of fp32 inputs on any device; counts are divided by its size, dim 0. `module` may be on the
+    meta device; it is not changed. Operations between parts (an addition, a relu) count with the part before.
     `element_bytes` are the bytes of one element of an activation.
 
     Raises ValueError if one of `parts` does not run, or if a parameter belongs to none of them.
