@@ -219,13 +219,17 @@ def put_in(nb, solutions):
 def definitions(path, assigned=()):
     """The names that a notebook imports and defines, {name: value}, without running its measurements.
 
-    Kept are imports, functions, classes, assignments of literals, and assignments to names in `assigned`.
+    Kept are imports, functions, classes, assignments of literals, and assignments to names in `assigned`. What a cell
+    assigns to an environment variable is undone.
     """
-    names = {"__name__": Path(path).stem}
+    names, environment = {"__name__": Path(path).stem}, dict(os.environ)
     for cell in read(path).cells:
         if cell.cell_type == "code":
             body = [node for node in ast.parse(of_notebook(cell.source)).body if is_definition(node, assigned)]
             exec(compile(ast.Module(body, type_ignores=[]), Path(path).stem, "exec"), names)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
     return names
 
 
