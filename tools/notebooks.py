@@ -220,16 +220,15 @@ def definitions(path, assigned=()):
     """The names that a notebook imports and defines, {name: value}, without running its measurements.
 
     Kept are imports, functions, classes, assignments of literals, and assignments to names in `assigned`. What a cell
-    assigns to an environment variable is undone.
+    assigns to COURSE_DEVICE is undone.
     """
-    names, environment = {"__name__": Path(path).stem}, dict(os.environ)
+    names, device = {"__name__": Path(path).stem}, os.environ.get("COURSE_DEVICE")
     for cell in read(path).cells:
         if cell.cell_type == "code":
             body = [node for node in ast.parse(of_notebook(cell.source)).body if is_definition(node, assigned)]
             exec(compile(ast.Module(body, type_ignores=[]), Path(path).stem, "exec"), names)
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    os.environ.update(environment)
+    os.environ.pop("COURSE_DEVICE", None)
+    os.environ.update({} if device is None else {"COURSE_DEVICE": device})
     return names
 
 
