@@ -71,7 +71,7 @@ def worker():
     # What torch says of it comes last: it is true, and no cause.
     assert "onnection" not in outcome.shown.partition("Traceback of rank 0")[0]
     assert "RuntimeError: " in outcome.shown.splitlines()[-1]
-    assert "it returned after 1 collective" in " ".join(outcome.shown.split())
+    assert "returned after 1 collective." in " ".join(outcome.shown.split())
 
 
 @pytest.mark.parametrize(
