@@ -118,7 +118,7 @@ def cell_name(name):
     """Return `Cell In[3]` for the file name of a cell, else the path, relative if it is below the current folder."""
     if name in called or name in _TIMED:
         return called.get(name) or _TIMED[name]
-    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
+    if (shell := _shell()) is not None:
         code_name = getattr(shell.compile, "format_code_name", lambda _: None)(name)
         if code_name is not None:
             return " ".join(code_name)
@@ -127,6 +127,11 @@ def cell_name(name):
     except FileNotFoundError:  # the folder has been deleted
         return name
     return os.path.relpath(name) if name.startswith(here) else name
+
+
+def _shell():
+    """Return the notebook's IPython, or None."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def with_cell_names(text):
@@ -141,8 +146,7 @@ def with_cell_names(text):
 
 def _autoreloaded():
     """Return {module's name: st_mtime of the file that it was brought up to date with} of `%autoreload`."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    magics = getattr(shell, "magics_manager", None)
+    magics = getattr(_shell(), "magics_manager", None)
     reloader = getattr(getattr(magics, "registry", {}).get("AutoreloadMagics"), "_reloader", None)
     return getattr(reloader, "modules_mtimes", {})
 

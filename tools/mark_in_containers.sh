@@ -23,9 +23,10 @@ trap 'exit 130' INT TERM
 mkdir "$here/empty" "$here/handed_in"
 python=$(.venv/bin/python -c 'import sys; print(sys.base_prefix)')
 [ "$python" = /usr ] && python=
-hidden=  # what holds answers, see course_utils/grade/marking.py; with PYTHON=auto, build/ holds Python, too
-for name in notebooks/solutions tests .git my_course build/solved build/tests build/site; do
-    [ -d "$name" ] && hidden="$hidden --volume $here/empty:$PWD/$name:ro"
+answers="from course_utils.grade.marking import PACKAGE, answers; print(*answers(PACKAGE))"
+hidden=
+for folder in $(.venv/bin/python -c "$answers"); do
+    [ -d "$folder" ] && hidden="$hidden --volume $here/empty:$folder:ro"
 done
 failed=0
 for file in "$inbox"/*.ipynb; do

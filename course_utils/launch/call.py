@@ -15,10 +15,11 @@ from .watch.errors import LauncherError
 from .worker import unsendable
 
 # {what the error says: advice} on arguments that do not fit.
+_OTHERS = "the number of workers is world_size=…, and everything else goes to your function"
 _ADVICE = {
     "'rank'": "a worker learns its rank from torch.distributed.get_rank()",
-    "many positional": "the number of workers is world_size=…, and everything else goes to your function",
-    "unexpected keyword": "the number of workers is world_size=…, and everything else goes to your function",
+    "many positional": _OTHERS,
+    "unexpected keyword": _OTHERS,
 }
 
 

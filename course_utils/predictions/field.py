@@ -18,7 +18,7 @@ class Field:
     def __init__(self, prediction: Prediction):
         import ipywidgets
 
-        self._prediction, self._shown, self._is_settled = prediction, [], True
+        self._prediction, self._shown = prediction, []
         look = {"description": "Your prediction:", "style": {"description_width": "initial"}}
         if prediction.choices:
             options = [("choose one", ""), *((str(each), each) for each in prediction.choices)]
@@ -50,8 +50,7 @@ class Field:
         from IPython.display import DisplayHandle
 
         _watch_the_kernel()
-        _open.append(self)
-        self._is_settled = False
+        _open.add(self)
         self._shown.append(DisplayHandle())
         self._shown[-1].display(self._box._repr_mimebundle_() | {"text/plain": ""}, raw=True)
 
@@ -73,14 +72,14 @@ class Field:
     def _answer(self, value):
         self._say("Skipped." if value is None else "Remembered.")
         self._prediction.answer(value, self._say)
-        self._is_settled = False
+        _open.add(self)
 
     def _settle(self):
         """Replace an answered field, wherever it is shown, by a line, which a saved notebook keeps."""
         made = self._prediction
-        if self._is_settled or made.value is None and not made.is_skipped:
+        if made.value is None and not made.is_skipped:
             return
-        self._is_settled = True
+        _open.discard(self)
         told = "No prediction" if made.is_skipped else f"Your prediction: {made.said(made.value)}"
         told = f"{made.question} {told}. Run the cell above again to change it."
         for shown in self._shown:
@@ -90,7 +89,7 @@ class Field:
         self._status.value = f'<span role="status">{text}</span>'
 
 
-_open = []  # the fields that are shown
+_open = set()  # the fields that are shown, and not yet replaced by a line
 _ended_s = None  # when the last cell ended
 _idle_s = 0.0  # how long the kernel had nothing to do before the cell that runs
 
@@ -110,7 +109,7 @@ def _watch_the_kernel():
 def _begin(_):
     global _idle_s
     _idle_s = time.monotonic() - _ended_s
-    for field in _open:
+    for field in tuple(_open):
         field._settle()
 
 

@@ -112,14 +112,11 @@ class Panel(Hidden):
         n = self._watch.world_size
         return f"{self._name} on {n} rank{'s' * (n > 1)}: {how}, {time.monotonic() - self.history.started:.0f} s"
 
-    def _notes(self, tense):
-        return agreement.sentences(agreement.findings(self._watch.outcomes), tense)
-
     def _show(self):
         found = statuses(self._watch, self.history, self._silences)
         # With the time: a page that was loaded again is not told what follows.
         title = f"{self._title('running')} ({time.strftime('%H:%M:%S')})"
-        notes = self._notes(agreement.NOW)
+        notes = agreement.sentences(agreement.findings(self._watch.outcomes), agreement.NOW)
         bundle = {"text/html": as_html(found, title, notes) + self._image, "text/plain": as_text(found, title, notes)}
         if self._handle is not None:
             self._handle.update(bundle, raw=True)
