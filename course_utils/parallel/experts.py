@@ -12,7 +12,7 @@ Those two send equally many rows to every expert, with zeros where tokens are mi
 only real rows travel, so counts go ahead of them, and `tolist` makes a GPU wait for the counts. PyTorch has the parts:
 `torch.distributed._functional_collectives.all_to_all_single_autograd` is `all_to_all` below, and
 `torch.nn.functional.grouped_mm` multiplies the rows of all experts in one kernel, if their weights are one tensor. An
-expert-parallel style for `parallelize_module` comes with torchtitan, not with torch.
+expert-parallel style for `parallelize_module` does not come with torch; torchtitan has dispatchers like these two.
 
 Shapes: T tokens of this rank, E experts of the layer, k choices per token, width d, N ranks in `group` (None: all).
 """

@@ -15,11 +15,11 @@ def draw_arrow(axes, begin, end, look, linewidth=1.2, heads="->"):
     )
 
 
-def arrow_keys(text="{}"):
-    """Return lines for a legend, one for each pass; `text` is their label, with {} for the pass."""
+def arrow_keys(text="{}", looks=PASSES):
+    """Return lines for a legend, one for each pass in `looks`; `text` is their label, with {} for the pass."""
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], label=text.format(name), **look) for name, look in PASSES.items()]
+    return [Line2D([], [], label=text.format(name), **look) for name, look in looks.items()]
 
 
 def draw_tasks(axes, spans, whole):

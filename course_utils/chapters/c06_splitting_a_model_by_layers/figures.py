@@ -92,7 +92,7 @@ def phases_1f1b(spans, phases, alt, title="", *, source):
                 if tasks:
                     begin, end = times[tuple(tasks[0])].begin, times[tuple(tasks[-1])].end
                     look = {"color": _SHADES[i], "edgecolor": "white", "linewidth": 0.8}
-                    axes.barh(stage - 0.52, end - begin, 0.16, begin, **look)
+                    axes.barh(stage - 0.45, end - begin, 0.12, begin, **look)
                     if stage == 0:
                         axes.text(
                             (begin + end) / 2, -0.68, PHASES[i], ha="center", va="bottom", fontsize=8, color="0.2"

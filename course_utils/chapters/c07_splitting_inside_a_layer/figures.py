@@ -4,12 +4,14 @@ All are ideas, not measurements.
 """
 
 from ...plots.drawings import draw_part
-from ...plots.passes import PASSES, arrow_keys, draw_arrow
+from ...plots.passes import arrow_keys, draw_arrow
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, pale, show
 
 # gap between items; between lanes; space above a panel's first lane; space left of a lane
 _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3
 _WIDE = 38  # minimal width
+# Black, since colours stand for devices here; the dashes are short, so that an arrow between two lanes has some.
+_PASSES = {"forward": {"color": "0.1", "linestyle": "-"}, "backward": {"color": "0.1", "linestyle": (0, (2.2, 1.6))}}
 _INPUT = ("$X$", 3, 3, None, "backward", 1, "all-reduce\nof ∂L/∂X")
 
 
@@ -126,7 +128,7 @@ def _legend(num_devices):
 
     handles = keys([f"device {i}" for i in range(num_devices)], pale)
     handles.append(Patch(facecolor="0.92", edgecolor="0.5", label="on every device"))
-    return handles + arrow_keys("sent in the {} pass")
+    return handles + arrow_keys("sent in the {} pass", _PASSES)
 
 
 def _lane(items):
@@ -148,14 +150,14 @@ def _draw_lane(axes, items, x, middle, device, num_devices):
             if item[4:] and item[4] and device < num_devices - 1:
                 end = middle + _lane(items) + _BETWEEN - item[1] / 2 - (0.9 if item[0] else 0)
                 middles = (x + item[2] / 2, middle + item[1] / 2 + 0.1), (x + item[2] / 2, end)
-                draw_arrow(axes, *middles, PASSES[item[4]], linewidth=1.5, heads="<->")
+                draw_arrow(axes, *middles, _PASSES[item[4]], linewidth=1.5, heads="<->")
                 axes.text(
                     x + item[2] / 2 + 0.3,
                     (middle + item[1] / 2 + end) / 2,
                     item[6] if item[6:] else "all-reduce",
                     fontsize=7.5,
                     va="center",
-                    color=PASSES[item[4]]["color"],
+                    color=_PASSES[item[4]]["color"],
                 )
         x += _width(item) + _GAP
 

@@ -87,12 +87,12 @@ def running_softmax(scores, steps, alt):
 def _sum_so_far(before, largest, total):
     """The arithmetic of one piece, in words: what the sum was, scaled down if the maximum grew, and what is added."""
     if before is None:
-        return f"sum {total:.4f}"
+        return f"sum {total:.2f}"
     old, text = before[1], ""
     if largest > before[0]:
         old = before[1] * math.exp(before[0] - largest)
-        text = f"{before[1]:.4f} × e^({before[0]:g} − {largest:g}) = {old:.4f}\n"
-    return text + f"{old:.4f} + {total - old:.4f} = {total:.4f}"
+        text = f"{before[1]:.2f} × e^({before[0]:g} − {largest:g}) = {old:.2f}\n"
+    return text + f"{old:.2f} + {total - old:.2f} = {total:.2f}"
 
 
 def masks(orders, alt):
