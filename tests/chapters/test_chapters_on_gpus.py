@@ -21,7 +21,7 @@ CELLS = {
     "06": ({
         "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8",
         "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
-    }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
+    }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)", "== most")),
     "07": ({
         "full(25, quick=1)": "2", "(64, 28, 28)": "(64, 4, 4)", "else (256, 256)  # a GPU": "else (2, 2)  # a GPU",
         "else 4096  # work": "else 8  # work",
