@@ -21,7 +21,8 @@ def visit(share):
 
 
 def visit_and_time():
-    timed = imbalance.time_shares(SHARES, rounds=2)
+    timed, alone = imbalance.time_shares(SHARES, rounds=2)
+    assert list(alone) == [512, 1024]
     return [visit(share) for share in SHARES], {share: len(timing.seconds) for share, timing in timed.items()}
 
 
