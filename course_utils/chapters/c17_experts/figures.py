@@ -88,7 +88,7 @@ def journey(choices, alt, num_experts=4):
     import matplotlib.pyplot as plt
 
     columns = _columns(choices, num_experts)
-    names = ("tokens", "sorted by expert", "rows at the experts", "results back", "in token order")
+    names = ("tokens", "sorted by expert", "rows at the experts,\nsorted again", "results back", "in token order")
     xs = (0, 2.6, 6.0, 9.4, 12.0)
     longest = max(len(rows) for column in columns for rows in column)
     tops = [rank * (longest + 0.7) for rank in range(len(choices))]
