@@ -1,6 +1,7 @@
 """The time of a step whose visits are divided unevenly over the experts of two ranks."""
 
 import torch
+import torch.distributed as dist
 
 from ...hardware import rank_device
 from ...measure import throughput
@@ -9,12 +10,12 @@ from ...parallel import experts
 
 
 def time_shares(shares, rounds):
-    """Time steps on two ranks, each with one expert and as many tokens; return ({share: Timing}, {rows: Timing}).
+    """Time steps on two ranks, each with one expert and as many tokens; return ({share: Timing}, {share: Timing}).
 
     A step is dispatch, an MLP and combine, forward and backward. Of each rank's tokens, `share` visit rank 0's expert,
     the others rank 1's. At every share the number of visits is the same, and so are the bytes that a rank sends in a
-    step; the busiest rank's visits and the larger message of each all-to-all grow with the share. The second times are
-    of the MLP alone, forward and backward, on as many rows as the busiest rank has at the first and at the last share.
+    step; the busiest rank's visits and the larger message of each all-to-all grow with the share. The second times, for
+    the first and the last share, are of the MLP alone, on each rank's rows of that step, without messages.
     """
     device = rank_device()
     num_tokens, width = (512, 256) if device.type == "cpu" else (16384, 1024)  # a GPU needs more work
@@ -31,14 +32,18 @@ def time_shares(shares, rounds):
 
         return step
 
-    def make_alone(num_rows):
+    def make_alone(share):
+        visits = round(2 * share * num_tokens)
+        num_rows = visits if dist.get_rank() == 0 else 2 * num_tokens - visits
         x = torch.randn(num_rows, width, device=device, requires_grad=True)
         return lambda: mine(x).sum().backward()
 
-    rows = [round(2 * share * num_tokens) for share in (shares[0], shares[-1])]
-    steps = {share: make_step(share) for share in shares} | {each: make_alone(each) for each in rows}
+    ends = shares[0], shares[-1]
+    steps = {(share, "step"): make_step(share) for share in shares} | {
+        (share, "MLP"): make_alone(share) for share in ends
+    }
     timed = throughput.in_turn(steps, rounds)
-    return {share: timed[share] for share in shares}, {each: timed[each] for each in rows}
+    return {share: timed[share, "step"] for share in shares}, {share: timed[share, "MLP"] for share in ends}
 
 
 def routing_of(share, num_tokens, device="cpu"):
