@@ -9,7 +9,7 @@ where kv_heads divides heads; o is like q, and lse (b, heads, s_q) is the logari
 Each rank sends its keys and values N − 1 hops in the forward pass. The backward pass computes the scores again: keys
 and values take the same way, and behind them travel their gradients, N − 1 hops too, to which each rank adds its own.
 A block's gradient begins at the first rank that it visits; what a rank's queries give its own keys stays at home. Every
-message runs beside the products of one step.
+message but the gradients' last hop, home, runs beside the products of one step.
 
 torch's own, `torch.distributed.tensor.experimental.context_parallel`, replaces `scaled_dot_product_attention` inside a
 `with` by a fused kernel for each step. By default it gathers all keys and values at once instead of passing them on;

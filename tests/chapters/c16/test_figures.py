@@ -70,8 +70,8 @@ def test_what_a_piece_adds_is_written_beside_it(monkeypatch):
     scores, steps = [0.0, 1.0, 0.0], [(1, 0.0, 1.0), (1, 1.0, 1.3679), (1, 1.0, 1.7358)]
     (axes,) = drawn(monkeypatch, lambda: figures.running_softmax(scores, steps, "A row."))
     first, grown, same = (text.get_text().splitlines()[1:] for text in axes.texts)
-    assert first == ["sum 1.0000"] and same == ["1.3679 + 0.3679 = 1.7358"]
-    assert grown == ["1.0000 × e^(0 − 1) = 0.3679", "0.3679 + 1.0000 = 1.3679"]
+    assert first == ["sum 1.00"] and same == ["1.37 + 0.37 = 1.74"]
+    assert grown == ["1.00 × e^(0 − 1) = 0.37", "0.37 + 1.00 = 1.37"]
 
 
 def test_every_kind_of_number_has_a_bar_for_each_rank(monkeypatch):
