@@ -30,7 +30,8 @@ def count(make_net, batch_size, num_devices, numbers_kept):
 def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
     """Return {case: `count`'s result} as it is and with each of three remedies; the default counts Adam's state."""
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
-    own = {"outputs, loss": (zero["outputs, loss"] - other["outputs, loss"]) // num_devices}  # for one batch part
+    of_part = other["outputs, loss"]  # a part's outputs, whose place their gradient takes, beside what its loss keeps
+    own = {"outputs, loss": (zero["outputs, loss"] - of_part) // num_devices - of_part}
     return {
         name: (zero, other),
         "  half the batch": count(make_net, batch_size // 2, num_devices, numbers_kept),
