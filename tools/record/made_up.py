@@ -14,7 +14,8 @@ RUNGS = ("0 plain loop", "1 loader workers", "2 pinned, prefetch", "3 data on th
          "5 channels_last", "6 fused optimizer", "7 torch.compile")  # fmt: skip
 RATES = {"copy": 900.0, "torch.add": 950.0, "many blocks": 940.0, "one block": 8.0, "one thread": 0.1}
 KIB, RISING = [2**k for k in range(19)], [0.1 * 2**k / (1 + 2**k / 256) for k in range(19)]  # GB/s of copies
-KERNELS = ("our kernel", "vectors that do not overlap", "a quarter of the blocks",
+KERNELS = ("our kernel", "a loop that is not unrolled", "without a loop", "vectors that do not overlap",
+           "a quarter of the blocks",
            "a quarter of the blocks, vectors that do not overlap", "4 neighbours in turns",
            "4 neighbours in turns, vectors that do not overlap", "torch.add")  # fmt: skip
 # Values that a GPU records in addition or instead.

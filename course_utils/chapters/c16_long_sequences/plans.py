@@ -3,7 +3,7 @@
 from ...plots.style import COLOURS, HATCHES, STYLE, keys, new_figure, pale, show
 
 PLANS = ("plain", "checkpointing, attention only", "checkpointing, each block", "checkpointing, all blocks as one")
-_INPUT, _TABLES = 0.25, 0.5  # a block's input, and attention's tables, relative to what its inside holds
+_INPUT, _TABLES = 0.25, 0.5  # a block's input, and attention's tables, relative to all that it keeps
 _AGAIN = {PLANS[1]: 0.25, PLANS[2]: 1, PLANS[3]: 1}  # how much of a forward pass is computed again
 
 
@@ -28,7 +28,7 @@ def memory_plans(alt, num_blocks=4):
             boxes.axis("off")
             _draw_held(area, curve, high, long)
         panels[-1].set_xlabel(
-            "time (a sketch in round numbers); 1 to 4 are the blocks; what is held is in units of one block's inside"
+            "time (a sketch in round numbers); 1 to 4 are the blocks; what is held is in units of what one block keeps"
         )
         panels[-1].set_xlim(0, long)
         figure.legend(handles=keys(["forward", "backward", "forward again"], pale), loc="outside upper right", ncols=3)
