@@ -2,11 +2,15 @@
 
 import os
 import signal
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.kernel import wait_until
+from course_utils.launch.forkserver import server
+from course_utils.launch.forkserver.protocol import Busy, Channel, Idle
+from tests.helpers.kernel import LIMIT_S, wait_until
 
 SHARED_MEMORY = """
 from multiprocessing import get_context, shared_memory
@@ -87,20 +91,18 @@ def test_what_a_killed_forkserver_leaves_is_ended(notebook):
     assert notebook.run("launch(lambda: 1, world_size=2).results").value == [1, 1]
 
 
-def test_launches_that_follow_one_another_do_not_keep_the_forkserver_from_warming_up(notebook):
+def test_launches_that_follow_one_another_do_not_keep_the_forkserver_from_warming_up():
     """Each of their workers would import for itself what the forkserver imports for all."""
-    number = notebook.run("""
-import psutil
-def need_much():
-    import torch._dynamo
-launch.shutdown()
-launch(need_much, world_size=1)
-number = 1
-while number < 20 and any(p.name() == "stand-in" for p in psutil.Process().children(recursive=True)):
-    launch(need_much, world_size=1)
-    number += 1
-number""").value
-    assert number < 9  # the steps of warming up are more than that, and there was one between two launches
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stand_in, moments = Channel(theirs), server._moments(Channel(ours))
+        for message in (Busy(), Idle(), Busy()):  # the first launch has ended, and the next one runs
+            stand_in.send(message)
+        for _ in range(3):
+            step = threading.Thread(target=next, args=(moments,), daemon=True)
+            step.start()
+            step.join(LIMIT_S)
+            assert not step.is_alive(), "a step of the warm-up waits for a later launch"
 
 
 @pytest.mark.alone
