@@ -480,8 +480,9 @@ def test_a_deliberate_failure_teaches_the_same_with_nccl(chapter):
     (path,) = notebooks.notebook_paths([chapter])
     cells = [each.source for each in notebooks.read(path).cells if "raises-exception" in each.metadata.get("tags", [])]
     names = names_of(chapter, assigned) | {"launch": functools.partial(on_machine, 8)}
+    patient = re.sub(r"\btimeout=\d+", "timeout=8", cells[0])  # the ranks must get there on a busy machine, too
     with pytest.raises(WorkerError, match=words):
-        exec(compile(cells[0], f"chapter {chapter}", "exec"), names)
+        exec(compile(patient, f"chapter {chapter}", "exec"), names)
 
 
 def test_no_deliberate_failure_is_left_to_nccl_unseen():
