@@ -31,8 +31,8 @@ def the_claim(chapter, words, names):
          "10 operations: two new threads take over twice as long as two waiting ones, × 1.5."),
         # A Python without the lock.
         ("05", "two waiting threads take", {"ready": 0.7, "alone": 1.3},
-         "1,000 operations: two waiting threads take × 0.54 the time of both shares in one thread, over 0.75: they save "
-         "less than a quarter, if anything."),
+         "1,000 operations: two waiting threads take × 0.54 the time of both shares in one thread, over 0.75: they "
+         "save less than a quarter, if anything."),
         ("05", "over half as much", {"of_small": 0.0, "of_sum": 1.0, "of_large": 0.0},
          "Threads' time against processes': sum +100%; small operations +0%, over half as much; large ones +0%, less "
          "than half as much."),
