@@ -33,9 +33,9 @@ def the_claim(chapter, words, names):
         ("05", "two waiting threads take", {"ready": 0.7, "alone": 1.3},
          "1,000 operations: two waiting threads take × 0.54 the time of both shares in one thread, over 0.75: they "
          "save less than a quarter, if anything."),
-        ("05", "over half as much", {"of_small": 0.0, "of_sum": 1.0, "of_large": 0.0},
-         "Threads' time against processes': sum +100%; small operations +0%, over half as much; large ones +0%, less "
-         "than half as much."),
+        ("05", "over a third as much", {"of_small": 0.0, "of_sum": 1.0, "of_large": 0.0},
+         "Threads' time against processes': sum +100%; small operations +0%, over a third as much; large ones +0%, "
+         "less than a third."),
         ("03", "over a tenth faster", {"kept": 100.0, "returned": 100.0, "before": 100.0},
          "With batch 256, keeping memory is over a tenth faster: 100 images/s, not 100."),
         # A copy that takes half as long as the layers: the claim is true, and nothing is denied.
