@@ -41,10 +41,9 @@ def data_parallel_step(alt, library=False):
     """Draw a step of two replicas, from the batch to the new parameters; with `library`, nn.DataParallel's below it."""
     import matplotlib.pyplot as plt
 
-    panels = {"our step: replicas stay, each updates itself": (_OURS, _OUR_MESSAGES)}
-    if library:  # one column apart, since the library's step has a phase more
-        apart = dict(list(_OURS.items())[:3]) | {" ": ("", "")} | _OURS
-        panels = {title: (apart, ((0, 0, 1, 1), (4, 1, 5, 0), (5, 0, 5, 1))) for title in panels}
+    ours = _OURS if library else {phase: texts for phase, texts in _OURS.items() if any(texts)}
+    panels = {"our step: replicas stay, each updates itself": (ours, _OUR_MESSAGES)}
+    if library:
         panels["nn.DataParallel: replicas live for one step"] = _LIBRARY, _LIBRARY_MESSAGES
     with plt.rc_context(STYLE):
         figure, all_axes = plt.subplots(len(panels), figsize=(6.8, 1.9 * len(panels)), layout="constrained")
@@ -60,11 +59,12 @@ _OURS = {
     "": ("batch\nreplica 0: $w$", "replica 1: $w$"),
     "scatter": ("part 0", "part 1"),
     "apply": ("forward,\nloss", "forward,\nloss"),
+    " ": ("", ""),  # where the library's step has a phase more
     "backward": ("gradient\n$g_0$", "gradient\n$g_1$"),
     "all-reduce": ("$g_0 + g_1$", "$g_0 + g_1$"),
     "update": ("new $w$", "new $w$"),
 }
-_OUR_MESSAGES = ((0, 0, 1, 1), (3, 1, 4, 0), (4, 0, 4, 1))
+_OUR_MESSAGES = (("", 0, "scatter", 1), ("backward", 1, "all-reduce", 0), ("all-reduce", 0, "all-reduce", 1))
 _LIBRARY = {
     "": ("batch\nmodel: $w$", ""),
     "scatter,\nreplicate": ("part 0\nreplica 0", "part 1\nreplica 1"),
@@ -74,7 +74,12 @@ _LIBRARY = {
     "reduce": ("$g_0 + g_1$", ""),
     "update": ("new $w$", ""),
 }
-_LIBRARY_MESSAGES = ((0, 0, 1, 1), (2, 1, 3, 0), (3, 0, 4, 1), (4, 1, 5, 0))
+_LIBRARY_MESSAGES = (
+    ("", 0, "scatter,\nreplicate", 1),
+    ("apply", 1, "gather", 0),
+    ("gather", 0, "backward", 1),
+    ("backward", 1, "reduce", 0),
+)
 
 
 def _draw_lanes(axes, texts, messages):
@@ -89,9 +94,12 @@ def _draw_lanes(axes, texts, messages):
         held = [i for i, of_devices in enumerate(texts.values()) if of_devices[device]]
         axes.text(-0.62, device, f"device {device}", ha="right", va="center", fontsize=8)
         axes.plot((held[0], held[-1]), (device, device), color="0.6", linewidth=1.0, zorder=1)
+    column = {phase: i for i, phase in enumerate(texts)}
     for start, source, end, target in messages:
         shrink = {"shrinkA": 15, "shrinkB": 15 if start == end else 19, "color": COLOURS[1], "linewidth": 1.4}
-        axes.annotate("", (end, target), (start, source), arrowprops={"arrowstyle": "->", **shrink}, zorder=4)
+        axes.annotate(
+            "", (column[end], target), (column[start], source), arrowprops={"arrowstyle": "->", **shrink}, zorder=4
+        )
     axes.set_xlim(-1.25, 6.5)
     axes.set_ylim(1.5, -1.05)
     axes.axis("off")
