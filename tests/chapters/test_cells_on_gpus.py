@@ -37,9 +37,9 @@ train(device, num_steps=2)
     "02": ("device HAS_GPU", """
 assert HAS_GPU
 truth = torch.rand(4, device=device)
-gb_per_s(lambda: truth.copy_(truth), 8, 2)
+bandwidth.gb_per_s(lambda: truth.copy_(truth), 8, 2, device)
 asked = []
-gb_per_s(lambda: asked.append(1), 8, launches=50)
+bandwidth.gb_per_s(lambda: asked.append(1), 8, 50, device)
 assert len(asked) == 2 * 50  # to load the kernel, and to record it: Python asks for none of those that are timed
 two_clocks(8)
 """),
@@ -70,7 +70,7 @@ switches, found = (torch.backends.cudnn.conv, torch.backends.cuda.matmul), {}
 read = lambda: [switch.fp32_precision for switch in switches]
 usual = read()
 for allowed in (True, False):
-    tf32(allowed)(lambda: found.update({allowed: read()}))()
+    rungs.with_tf32(lambda: found.update({allowed: read()}), allowed)()
 assert found == {True: ["tf32"] * 2, False: ["ieee"] * 2} and read() == usual
 in_format(None, True, 8)()
 assert gradient().is_cuda and gradient(double=True).is_cuda

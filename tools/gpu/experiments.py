@@ -17,7 +17,7 @@ from course_utils.models import LectureNet
 from tools.gpu import on_a_gpu, ranks
 
 # Chapter 02's kernels, and two more, that add two vectors.
-CHAPTERS = "MANY_BLOCKS NO_LOOP IN_TURNS LOADS_FIRST"
+CHAPTERS = "MANY_BLOCKS NO_LOOP ONE_BY_ONE LOADS_FIRST"
 ONE_LOAD = """
 extern "C" __global__ void add(int n, const float *x, const float *y, float *out)
 {
@@ -34,7 +34,7 @@ def add_kernels():
     """Return {name: CudaKernel}; "apart" promises the compiler that the vectors do not overlap."""
     found = ranks.chapter("02", CHAPTERS)
     sources = {name: found[name] for name in CHAPTERS.split()} | {"ONE_LOAD": ONE_LOAD}
-    for name in ("MANY_BLOCKS", "IN_TURNS"):
+    for name in ("MANY_BLOCKS", "ONE_BY_ONE"):
         sources[f"{name}, apart"] = re.sub(r"float \*(x|y|out)", r"float *__restrict__ \1", sources[name])
     sources["MANY_BLOCKS, rolled"] = sources["MANY_BLOCKS"].replace("    for", "    #pragma unroll 1\n    for")
     return {name: CudaKernel(source, "add") for name, source in sources.items()}
@@ -80,8 +80,8 @@ def vector_add():
             "a quarter of the blocks": start(add["MANY_BLOCKS"], n // 1024),
             "a quarter of the blocks, vectors that do not overlap": start(add["MANY_BLOCKS, apart"], n // 1024),
             "blocks that fit at once": start(add["MANY_BLOCKS"], min(n // 256, 8 * num_sms)),
-            "4 neighbours in turns": start(add["IN_TURNS"], n // 1024),
-            "4 neighbours in turns, vectors that do not overlap": start(add["IN_TURNS, apart"], n // 1024),
+            "4 neighbours in turns": start(add["ONE_BY_ONE"], n // 1024),
+            "4 neighbours in turns, vectors that do not overlap": start(add["ONE_BY_ONE, apart"], n // 1024),
             "4 neighbours, loads first": start(add["LOADS_FIRST"], n // 1024),
             "4 in one load": start(add["ONE_LOAD"], n // 1024),
         }

@@ -151,7 +151,7 @@ def test_an_experiment_is_kept_and_every_step_exists(tmp_path):
 def test_the_sums_that_are_timed_are_chapter_02s_and_compile():
     found = add_kernels()
     assert {name: kernel.source.count("__restrict__") for name, kernel in found.items() if "apart" in name} == {
-        "MANY_BLOCKS, apart": 3, "IN_TURNS, apart": 3
+        "MANY_BLOCKS, apart": 3, "ONE_BY_ONE, apart": 3
     }  # fmt: skip
     assert [name for name, kernel in found.items() if "#pragma unroll 1" in kernel.source] == ["MANY_BLOCKS, rolled"]
 
