@@ -61,3 +61,18 @@ def test_what_cannot_run_is_refused():
 
 def test_words_name_the_two_parts():
     assert pipeline.words(pipeline.zb_h1(1, 2)) == "F0 I0 W0 F1 I1 W1"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "costs", "units"),
+    [
+        (pipeline.naive(2, 1), {}, 6.5),  # forward, backward and two messages
+        (pipeline.gpipe(4, 8), {}, 34.5),
+        (pipeline.one_forward_one_backward(4, 8), {}, 37),
+        (pipeline.interleaved_1f1b(4, 8, 2), {"forward_s": 0.5, "backward_s": 1, "num_devices": 4}, 32),
+        (pipeline.zb_h1(4, 8), {}, 30),
+        (pipeline.interleaved_1f1b(1, 3, 2), {"num_devices": 1}, 18),  # stages of one device send nothing
+    ],
+)
+def test_messages_take_a_quarter_of_a_forward(schedule, costs, units):
+    assert pipeline.length(pipeline.place(schedule, **costs, message_s=0.25)) == units

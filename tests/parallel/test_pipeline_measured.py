@@ -20,7 +20,7 @@ def test_a_plan_is_its_own_replay(make):
     plan = pipeline.place(make(3, 5), [1.0, 2.0, 1.5], [2.0, 3.0, 4.0])
     assert sorted(pipeline.replay(plan)) == sorted(plan)
     assert pipeline.gap(pipeline.length(plan), plan, plan) == pytest.approx(
-        {"formula": pipeline.length(plan), "imbalance": 0, "variation": 0, "messages": 0}
+        {"formula": pipeline.length(plan), "imbalance": 0, "variation": 0, "rest": 0}
     )
 
 
@@ -37,7 +37,7 @@ def test_the_gaps_parts_add_up_and_each_finds_its_cause():
     assert end <= max(span.end for span in measured)
     assert gap["imbalance"] == pytest.approx(pipeline.length(own) - pipeline.length(equal))
     assert gap["variation"] == pytest.approx(pipeline.length(slow) - pipeline.length(own))
-    assert gap["messages"] == pytest.approx(1.0)
+    assert gap["rest"] == pytest.approx(1.0)
     assert sum(gap.values()) == pytest.approx(pipeline.length(measured))
 
 

@@ -114,7 +114,7 @@ def held(spans, stage=0):
 
 
 def interleaved(spans, num_devices, alt, title="", *, source):
-    """Draw spans with two stages per device, a row per device: boxes of its second stage are darker.
+    """Draw spans with two stages per device, a row per device: its second stage is darker, with bold numbers.
 
     `spans` are as `pipeline.place` returns them for `num_devices`.
     """
@@ -133,8 +133,8 @@ def interleaved(spans, num_devices, alt, title="", *, source):
                 device, span.end - span.begin, 0.8, span.begin, edgecolor="white", linewidth=0.8,
                 **looks[span.phase, chunk],
             )  # fmt: skip
-            middle, look = (span.begin + span.end) / 2, {"ha": "center", "va": "center", "fontsize": 7}
-            axes.text(middle, device, span.micro_batch, **look)
+            middle, weight = (span.begin + span.end) / 2, ("normal", "bold")[chunk]
+            axes.text(middle, device, span.micro_batch, ha="center", va="center", fontsize=7.5, fontweight=weight)
         words = ("{}, first stage", "{}, second stage")
         handles = [
             Patch(label=words[chunk].format(phase), edgecolor="white", **look) for (phase, chunk), look in looks.items()

@@ -141,8 +141,8 @@ def measure(stages, x, y, sizes, rounds=12):
 
 
 def account(costs):
-    """Return {"4 samples": {part: milliseconds}, …} of all stages together, for `table`; `costs` are `measure`'s."""
-    parts = {"forward": "forward_s", "input gradients": "input_s", "weight gradients": "weight_s"}
+    """Return {"4 samples": {pass: milliseconds}, …} of all stages together, for `table`; `costs` are `measure`'s."""
+    parts = {"forward": "forward_s", "backward": "backward_s"}
     return {
         f"{size} samples": {part: 1e3 * sum(cost[name]) for part, name in parts.items()} for size, cost in costs.items()
     }

@@ -32,7 +32,8 @@ def median_costs(spans):
 def replay(spans):
     """Return the spans with measured lengths and order, but with messages that take no time.
 
-    The measured step exceeds its replay by the time that tasks waited for messages.
+    The measured step exceeds its replay by the time that tasks waited for messages, and that processes spent between
+    two tasks.
     """
     num_stages = 1 + max(span.stage for span in spans)
     end_of, free_at, replayed = {None: 0.0}, [0.0] * num_stages, []
@@ -48,8 +49,9 @@ def gap(formula_s, planned, measured):
     """Return {cause: seconds}, which add up to the length of the measured step.
 
     "formula" is `formula_s`; "imbalance" is how much longer `planned` is, placed with each stage's own costs;
-    "variation" is how much longer the replay of the measured tasks is than the plan; "messages" is the rest.
+    "variation" is how much longer the replay of the measured tasks is than the plan; "rest" is what is left: waiting for
+    messages, and whatever else a process does between two tasks.
     """
     lengths = [formula_s, length(planned), length(replay(measured)), length(measured)]
     differences = [after - before for before, after in itertools.pairwise(lengths)]
-    return dict(zip(("formula", "imbalance", "variation", "messages"), [formula_s, *differences]))
+    return dict(zip(("formula", "imbalance", "variation", "rest"), [formula_s, *differences]))

@@ -15,8 +15,10 @@ class Span(NamedTuple):
     end: float
 
 
-def place(schedule, forward_s=1.0, backward_s=2.0, *, input_s=1.0, weight_s=1.0, num_devices=None):
-    """Return a `Span` for each task, as early as its device and its input allow; messages take no time.
+def place(schedule, forward_s=1.0, backward_s=2.0, *, input_s=1.0, weight_s=1.0, num_devices=None, message_s=0.0):
+    """Return a `Span` for each task, as early as its device and its input allow.
+
+    A result reaches another device `message_s` after the end of its task; the devices go on working meanwhile.
 
     The costs are those of one micro-batch: one number for all stages, or one per stage in a list. The default has the
     usual ratio, since the backward pass computes two gradients. `input_s` and `weight_s` are the costs of the two if a
@@ -37,7 +39,9 @@ def place(schedule, forward_s=1.0, backward_s=2.0, *, input_s=1.0, weight_s=1.0,
     end_of, free_at, spans = {None: 0.0}, [0.0] * num_stages, []
     for task in tasks:
         device = task.stage % (num_devices or num_stages)
-        begin = max(free_at[device], end_of[needs(task, num_stages)])
+        before = needs(task, num_stages)
+        is_sent = before is not None and before.stage % (num_devices or num_stages) != device
+        begin = max(free_at[device], end_of[before] + is_sent * message_s)
         end_of[task] = free_at[device] = begin + costs[task.phase][task.stage]
         spans.append(Span(*task, begin, end_of[task]))
     return sorted(spans, key=lambda span: (span.begin, span.stage))
