@@ -1,6 +1,6 @@
-"""Figures of chapter 08: messages between ranks as arrows, step by step, and a reduction as a tree."""
+"""Figures of chapter 08: messages between ranks as arrows, a reduction as a tree, and the line α + βb."""
 
-from ...plots.style import COLOURS, STYLE, show
+from ...plots.style import COLOURS, STYLE, new_figure, show, tick_units
 
 
 def hops(ways, alt, shares=None):
@@ -95,4 +95,19 @@ def tree(num_ranks, alt):
         axes.set_xlim(-1.7, num_ranks - 0.4)
         axes.set_ylim(-0.4, len(levels) - 0.6)
         axes.axis("off")
+        show(figure, alt)
+
+
+def fitted(sizes, seconds, alpha, beta, alt, title="", placement=None):
+    """Draw the seconds of a message by its bytes: every second size was fitted, the others were withheld."""
+    with new_figure("bytes that each rank sends", "time", title, placement=placement) as (figure, axes):
+        axes.plot(sizes, [alpha + beta * n for n in sizes], color="0.45", linewidth=1.2, label="α + βb")
+        axes.plot(sizes[::2], seconds[::2], "o", color=COLOURS[0], markersize=5.5, label="fitted sizes")
+        axes.plot(
+            sizes[1::2], seconds[1::2], "s", color=COLOURS[1], markersize=5.5, fillstyle="none", label="withheld sizes"
+        )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        tick_units(axes, {"x": "bytes", "y": "seconds"})
+        axes.legend()
         show(figure, alt)

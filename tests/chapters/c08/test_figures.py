@@ -4,6 +4,7 @@ import sys
 
 import matplotlib
 import pytest
+import torch
 
 from course_utils import plots
 from course_utils.chapters.c08_processes_that_talk import figures as chapter
@@ -62,3 +63,12 @@ def test_a_strip_names_its_steps_and_their_names_do_not_overlap(figures):
     assert len(titles) == 3
     spans = sorted((text.get_window_extent().x0, text.get_window_extent().x1) for text in titles)
     assert all(end < begin for (_, end), (begin, _) in zip(spans, spans[1:]))
+
+
+def test_fitted_and_withheld_sizes_are_points_of_their_own(figures):
+    chapter.fitted([1, 4, 16, 64], [1.0, 2.0, 4.0, 9.0], 1.0, 0.125, "a line", placement=torch.device("cpu"))
+    ((figure, _),) = figures
+    found = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].get_lines()}
+    assert found == {
+        "α + βb": [1.125, 1.5, 3.0, 9.0], "fitted sizes": [1.0, 4.0], "withheld sizes": [2.0, 9.0],
+    }  # fmt: skip
