@@ -1,6 +1,7 @@
 """Figures of a long run: what a kill costs, what saving costs, and the goodput that remains."""
 
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 
@@ -133,6 +134,28 @@ def in_background(alt):
     charts.timeline(rows, alt, xlabel="time (in steps)", source="drawn, not measured")
 
 
+def delays(delays_ms, stops_ms, alt, placement):
+    """Draw {way: [ms of delay]} as a point for each round, its median, and {way: ms} that training stood still."""
+    with new_figure(
+        "ms longer than the same steps without a save", "", "What a save delays, by round", 2.6, placement=placement
+    ) as (
+        figure,
+        axes,
+    ):
+        for y, (way, values) in enumerate(delays_ms.items()):
+            places = [y + 0.3 * (i / max(1, len(values) - 1) - 0.5) for i in range(len(values))]
+            axes.plot(values, places, MARKERS[0], color=COLOURS[0], markersize=4, label="" if y else "a round")
+            axes.plot([median(values)] * 2, [y - 0.35, y + 0.35], color="black", label="" if y else "median")
+        ways, stops = list(delays_ms), list(stops_ms.values())
+        axes.plot(stops, [ways.index(way) for way in stops_ms], "X", color=COLOURS[1], label="training stands still")
+        axes.axvline(0, color="0.6", linewidth=1, linestyle=":")
+        axes.set_yticks(range(len(ways)), ways)
+        axes.set_ylim(len(ways) - 0.5, -0.5)
+        axes.grid(axis="y", visible=False)
+        figure.legend(loc="outside upper right", ncols=3)
+        show(figure, alt)
+
+
 def shares(num_samples, dead, alt, num_replicas=4):
     """Draw the samples of each replica in one step, with `dead`'s crossed out, and the mean of the rest."""
     import matplotlib.pyplot as plt
@@ -176,5 +199,5 @@ def around(timeline, death, alt, before=2, after=3):
             row += [(1e3 * begin, 0, kind), (0, 1e3 * end, "dead, not yet noticed")]
         else:
             row.append((1e3 * begin, 1e3 * end, kind))
-    title = f"Step {death.next_step}, in which replica {death.replica} is killed"
+    title = f"Around step {death.next_step}, in which replica {death.replica} dies"
     charts.timeline(rows, alt, title=title, xlabel="ms since the kill", placement=torch.device("cpu"))

@@ -2,6 +2,7 @@
 
 import matplotlib
 import pytest
+import torch
 
 from course_utils.chapters.c18_a_long_run import figures as chapter
 from course_utils.chapters.c18_a_long_run.timeline import Death, Timeline, Try
@@ -59,6 +60,16 @@ def test_goodputs_are_drawn_with_their_origins(shown):
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["exact (computed)", "killed (measured)", "best"]
     assert list(figure.axes[0].lines[1].get_xdata()) == [10.0]
+
+
+def test_each_round_of_each_way_is_a_point_and_its_stop_a_cross(shown):
+    chapter.delays(
+        {"control": [-1.0, 2.0, 3.0], "stop": [40.0, 50.0, 90.0]}, {"stop": 45.0}, "delays", torch.device("cpu")
+    )
+    ((figure, alt),) = shown
+    lines = figure.axes[0].lines
+    assert [len(line.get_xdata()) for line in lines] == [3, 2, 3, 2, 1, 2] and alt == "delays"
+    assert lines[3].get_xdata()[0] == 50.0 and list(lines[4].get_ydata()) == [1]
 
 
 def test_what_happened_around_a_death_is_drawn_from_the_kill_on(shown):
