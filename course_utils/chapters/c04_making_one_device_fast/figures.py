@@ -60,7 +60,7 @@ _SIGN, _EXPONENT, _MANTISSA = range(3)  # indices into the palette
 
 
 def bit_layouts(formats, alt):
-    """Draw {name: (bits of the exponent, bits of the mantissa, words)}, a row each, a box for each bit.
+    """Draw {name: (bits of the exponent, bits of the mantissa)}, a row each, a box for each bit, the range in words.
 
     For formats of 17 to 31 bits, the rest up to 32 is dashed: those bits are stored but not read.
     """
@@ -69,7 +69,7 @@ def bit_layouts(formats, alt):
 
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.8, 0.75 + 0.6 * len(formats)), layout="constrained")
-        for y, (name, (exponent, mantissa, words)) in enumerate(formats.items()):
+        for y, (name, (exponent, mantissa)) in enumerate(formats.items()):
             parts = [_SIGN] + [_EXPONENT] * exponent + [_MANTISSA] * mantissa
             unread = 32 - len(parts) if 16 < len(parts) < 32 else 0
             for bit, part in enumerate(parts + [None] * unread):
@@ -80,6 +80,8 @@ def bit_layouts(formats, alt):
             for left, bits in ((1, exponent), (1 + exponent, mantissa)):
                 axes.text(left + bits / 2, y + 0.25, str(bits), ha="center", va="center", fontsize=9, fontweight="bold")
             axes.text(-0.5, y + 0.25, name, ha="right", va="center", fontsize=9)
+            largest, steps = (2 - 2.0**-mantissa) * 2.0 ** (2 ** (exponent - 1) - 1), 2.0**-mantissa
+            words = f"to {largest:.2g}, steps of {steps:.1g} at 1"
             axes.text(32.6, y + 0.25, words, ha="left", va="center", fontsize=7.5)
         handles = keys(["sign", "exponent: the range", "mantissa: the precision"], pale)
         handles.append(Patch(facecolor="white", edgecolor="0.6", linestyle=":", label="stored, not read"))
@@ -122,10 +124,11 @@ def within_float16(curves, alt, title="", *, placement):
 
 
 def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None, memory=None, *, placement):
-    """Draw {rung: (value, low, high)} in a row each of all `rungs`, from the top down, on a log10 axis.
+    """Draw {rung: (times, low, high)} in a row each of all `rungs`, from the top down, on a log10 axis.
 
-    A rung without a value is "not here". `recorded` is {machine: {rung: value}}, measured elsewhere; `prediction` is
-    {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel, with a dash for a rung that it lacks.
+    A rung without a value is "not here", and lines have a gap there. `recorded` is {machine: {rung: value}}, measured
+    elsewhere; `prediction` is {rung: value} as in `lines`; `memory` is {rung: MB}, drawn in its own panel, with a dash
+    for a rung that it lacks.
     """
     from matplotlib.ticker import LogLocator
 
@@ -134,8 +137,8 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None,
         if memory:
             axes = _beside_memory(figure, axes, rungs, memory)
         place = {rung: y for y, rung in enumerate(rungs)}
-        here = [rung for rung in rungs if rung in values]
-        medians, lows, highs = zip(*(values[rung] for rung in here))
+        here, nowhere = [rung for rung in rungs if rung in values], float("nan")
+        medians, lows, highs = zip(*(values.get(rung, [nowhere] * 3) for rung in rungs))
         reach = [[m - low for m, low in zip(medians, lows)], [high - m for m, high in zip(medians, highs)]]
         style = {
             "color": COLOURS[0],
@@ -145,21 +148,17 @@ def ladder(rungs, values, xlabel, alt, title="", recorded=None, prediction=None,
             "linestyle": "-",
             "linewidth": 1,
         }
-        axes.errorbar(medians, [place[rung] for rung in here], xerr=reach, label="this machine", **style)
-        for rung, median, high in zip(here, medians, highs):
-            axes.annotate(
-                f"{median:,.0f}", (high, place[rung]), (5, 0), textcoords="offset points", va="center", fontsize=7.5
-            )
+        axes.errorbar(medians, range(len(rungs)), xerr=reach, label="this machine", **style)
+        for median, high, y in [(values[rung][0], values[rung][2], place[rung]) for rung in here]:
+            axes.annotate(f"{median:.2f}", (high, y), (5, 0), textcoords="offset points", va="center", fontsize=7.5)
         for i, (machine, there) in enumerate((recorded or {}).items()):
-            points = [(value, place[rung]) for rung, value in there.items() if rung in place]
+            points = [(there.get(rung, nowhere), y) for rung, y in place.items()]
             look = {"color": "0.5", "marker": MARKERS[-1 - i % 7], "linestyle": ":", "markersize": 4}
             axes.plot(*zip(*points), label=f"recorded on {machine}", **look)
         axes.set_xscale("log")
         left, right = axes.get_xlim()
-        axes.xaxis.set_major_locator(
-            LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7) if right < 5 * left else (1, 2, 5) if right < 50 * left else (1,))
-        )
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7) if right < 5 * left else (1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
         _say_not_here(axes, [place[rung] for rung in rungs if rung not in values])
         draw_prediction(axes, {value: place[rung] if value else None for rung, value in (prediction or {}).items()})

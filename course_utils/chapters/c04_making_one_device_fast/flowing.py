@@ -66,6 +66,7 @@ def by_power_of_two(sizes, low=-60, high=0):
 
 
 def lost_in_float16(sizes, scale):
-    """Return the shares of `sizes` that become zero and infinite in float16 when multiplied by `scale`."""
+    """Return the shares of `sizes` that, times `scale`, become zero, subnormal and infinite in float16."""
     half = (sizes * scale).half()
-    return (half == 0).double().mean().item(), half.isinf().double().mean().item()
+    subnormal = (half > 0) & (half < torch.finfo(torch.float16).smallest_normal)
+    return tuple(each.double().mean().item() for each in (half == 0, subnormal, half.isinf()))

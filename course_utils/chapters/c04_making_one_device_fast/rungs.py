@@ -1,15 +1,15 @@
-"""Versions of one training step: which of them a machine can run, their speed, and their memory."""
+"""Versions of one training step: which of them a machine can run, their speed and memory, and tables of both."""
 
 import contextlib
-import copy
 import importlib.util
+import os
 import shutil
 import sysconfig
 from pathlib import Path
 
 import torch
 
-from ...measure import intensity, memory
+from ...measure import memory, throughput
 
 
 def fast_dtype(device):
@@ -60,18 +60,108 @@ def peak_mb(step, device, warmup=3):
     """
     for _ in range(warmup):
         step(contextlib.nullcontext)
-    return max(0.0, *memory.curve(step, device)[1])
+    with _without_stderr():  # torch says there, at times, that a step frees memory of the step before: it does
+        megabytes = memory.curve(step, device)[1]
+    return max(0.0, *megabytes)
 
 
-def layers_on_roofline(net, inputs, variants):
-    """Return {"layer, variant": (FLOP per byte, GFLOP/s)} of each layer in each variant.
+@contextlib.contextmanager
+def _without_stderr():
+    """What C++ code writes to the file descriptor is lost inside the block; exceptions are not."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
-    `inputs` is {layer's name: its input}, `variants` is {variant: (dtype, memory layout)}.
+
+def with_threads(step, num_threads):
+    """Return `step` such that torch computes with `num_threads` threads in it, at least one."""
+
+    def limited(*arguments):
+        usual = torch.get_num_threads()
+        torch.set_num_threads(max(1, num_threads))
+        try:
+            return step(*arguments)
+        finally:
+            torch.set_num_threads(usual)
+
+    return limited
+
+
+def with_tf32(step, allowed):
+    """Return `step` such that a GPU may, or may not, read float32 as TF32 in its products and convolutions."""
+
+    def switched(*arguments):
+        switches = torch.backends.cudnn.conv, torch.backends.cuda.matmul
+        before = [switch.fp32_precision for switch in switches]
+        try:
+            for switch in switches:
+                switch.fp32_precision = "tf32" if allowed else "ieee"
+            return step(*arguments)
+        finally:  # an error must not leave the switches changed
+            for switch, value in zip(switches, before):
+                switch.fp32_precision = value
+
+    return switched
+
+
+def built_on(rungs):
+    """Return {rung: the rung that it changes}, from the second rung on: rung 3 replaces 1 and 2, others keep all."""
+    found = dict(zip(rungs[1:], rungs))
+    return found | {rung: rungs[0] for rung in rungs if rung.startswith("3")}
+
+
+def verdict(gain, equal):
+    """Return "faster", "slower" or "not shown" for the quartiles of a gain, given those of two equal steps' ratio."""
+    if gain[0] > max(1, equal[2]):
+        return "faster"
+    return "slower" if gain[2] < min(1, equal[0]) else "not shown"
+
+
+def table(timings, rungs, peak, equal):
+    """Return a line for each of `rungs`: rate, gain over the rung that it changes and over the first, MB, verdict.
+
+    `equal` are the quartiles of the ratio of two equal steps; they are in the last line.
     """
-    points = {}
-    for variant, (dtype, layout) in variants.items():
-        for name, x in inputs.items():
-            there = {"dtype": dtype, "memory_format": layout}
-            layer = copy.deepcopy(getattr(net, name)).to(**there)
-            points[f"{name}, {variant}"] = intensity.place(layer, x.to(**there))
-    return points
+    lines = ["rung                    images/s (middle half)   × the rung it changes   × rung 0     MB"]
+    for rung in rungs:
+        timing = timings[rung]
+        rate, (low, high) = timing.samples_per_s, timing.samples_per_s_half
+        cells = f"{rung:21s} {rate:9,.0f} {f'({low:,.0f}–{high:,.0f})':15s}"
+        mb = f"{peak[rung]:.0f}" if rung in peak else "–"
+        if rung == rungs[0]:
+            lines.append(f"{cells} {'':25s} {1:7.2f} {mb:>6s}")
+            continue
+        below = built_on(rungs)[rung]
+        gain, whole = throughput.ratio(timings[below], timing), throughput.ratio(timings[rungs[0]], timing)
+        times = f"rung {below[0]} × {span(gain)}"
+        lines.append(f"{cells} {times:25s} {whole[1]:7.2f} {mb:>6s}  {verdict(gain, equal)}")
+    return "\n".join([*lines, f"two equal steps (rung 5 again) × {span(equal)}"])
+
+
+def span(quartiles):
+    """Return "1.45 (1.42–1.48)" for (1.42, 1.45, 1.48)."""
+    low, middle, high = quartiles
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+def gpu_table(values, batch_size):
+    """Return a line for each rung in a record of the ladder: rate, × rung 0, and how long the GPU worked in a step.
+
+    Where no kernels were recorded, as for rungs that load, the last columns are empty.
+    """
+    rates = {rung: rate for rung, (rate, *_) in values["images_per_s"].items()}
+    rates |= {"no loading": values["no_loading"]} if "no_loading" in values else {}
+    first = next(iter(rates.values()))
+    lines = ["rung                   images/s  × rung 0   a step   GPU busy   kernels"]
+    for rung, rate in rates.items():
+        step_ms, busy_ms = 1e3 * batch_size / rate, values.get("busy_ms", {}).get(rung)
+        line = f"{rung:21s} {rate:9,.0f} {rate / first:9.2f}  {step_ms:5.2f} ms"
+        if busy_ms is not None:
+            line += f"  {busy_ms:.2f} ms {busy_ms / step_ms:4.0%}  {values['kernels'][rung]:4.0f}"
+        lines.append(line)
+    return "\n".join(lines)

@@ -98,3 +98,12 @@ def busy_ms(trace, num_steps):
 def num_kernels(trace, num_steps):
     """Return the number of kernels per step; copies and fills of memory are none. 0 without a GPU."""
     return len(profiled.kernels(trace.events())) / num_steps
+
+
+def of_gpu(steps, num_steps):
+    """Return {"busy_ms": {name: ms}, "kernels": {name: number}} per step of {name: step}, over `num_steps` each."""
+    found = {"busy_ms": {}, "kernels": {}}
+    for name, step in steps.items():
+        trace = profile_steps(step, num_steps)
+        found["busy_ms"][name], found["kernels"][name] = busy_ms(trace, num_steps), num_kernels(trace, num_steps)
+    return found

@@ -1,6 +1,7 @@
 """What chapter 04 measures its ladder with: rungs, traces of steps, and what flows between layers."""
 
 import contextlib
+import os
 import types
 
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 from course_utils.chapters.c04_making_one_device_fast import flowing, rungs, traces
 from course_utils.data import load_images
 from course_utils.data.packed import PackedImages, augment
-from course_utils.measure import memory
+from course_utils.measure import memory, throughput
 from tests.helpers.played_gpus import PlayedGpus
 
 
@@ -110,12 +111,53 @@ def test_a_kernel_is_what_it_does_not_what_was_fused_into_it(kernel, kind):
     assert shown == f"  100%  {kind:14s} {kernel.removeprefix('void ')[:56]}"  # the kind first: names are long
 
 
-def test_layers_of_both_formats_stand_on_the_roofline():
-    net = nn.Sequential(nn.Conv2d(3, 8, 3))
-    variants = {"32": (torch.float32, torch.contiguous_format), "16": (torch.bfloat16, torch.channels_last)}
-    points = rungs.layers_on_roofline(net, {"0": torch.randn(2, 3, 8, 8)}, variants)
-    assert list(points) == ["0, 32", "0, 16"]
-    assert points["0, 16"][0] == pytest.approx(2 * points["0, 32"][0])  # half the bytes
+def test_rung_3_changes_the_plain_loop():
+    assert rungs.built_on(["0 a", "1 b", "2 c", "3 d"]) == {"1 b": "0 a", "2 c": "1 b", "3 d": "0 a"}
+    assert rungs.built_on(["0 a", "3 d", "5 f"]) == {"3 d": "0 a", "5 f": "3 d"}
+
+
+@pytest.mark.parametrize(
+    ("gain", "equal", "said"),
+    [
+        ((1.01, 1.02, 1.05), (0.97, 1.02, 1.03), "not shown"),  # they overlap
+        ((1.04, 1.05, 1.06), (0.97, 1.02, 1.03), "faster"),
+        ((0.98, 0.99, 1.01), (0.90, 0.92, 0.95), "not shown"),  # it contains 1
+        ((0.96, 0.97, 0.99), (0.90, 0.92, 0.95), "not shown"),  # between the equal step's and 1
+        ((0.78, 0.85, 0.96), (0.97, 1.00, 1.03), "slower"),
+    ],
+)
+def test_a_verdict_needs_a_gain_beyond_that_of_equal_steps(gain, equal, said):
+    assert rungs.verdict(gain, equal) == said
+
+
+def test_the_tables_say_what_each_rung_gains():
+    names, seconds = ["0 plain loop", "1 loader workers", "3 data on the device"], [(2.0, 4.0), (4.0, 8.0), (1.0, 2.0)]
+    timings = {name: throughput.Timing(each, 64) for name, each in zip(names, seconds)}
+    _, plain, workers, data, equal = rungs.table(timings, names, {names[0]: 78.4}, (1, 1, 1)).splitlines()
+    assert plain.split()[-2:] == ["1.00", "78"] and workers.split()[-3:] == ["0.50", "–", "slower"]
+    assert "rung 0 × 2.00 (2.00–2.00)" in data and data.endswith("faster") and equal.endswith("× 1.00 (1.00–1.00)")
+    values = {"images_per_s": {"0 a": [100.0, 90, 110], "7 g": [200.0, 190, 210]}, "busy_ms": {"7 g": 80.0}}
+    _, first, last = rungs.gpu_table(values | {"kernels": {"7 g": 88.0}}, 64).splitlines()
+    assert first.split() == ["0", "a", "100", "1.00", "640.00", "ms"]
+    assert last.split()[-6:] == ["320.00", "ms", "80.00", "ms", "25%", "88"]
+
+
+def test_a_step_with_fewer_threads():
+    usual, seen = torch.get_num_threads(), []
+    rungs.with_threads(lambda phase: seen.append(torch.get_num_threads()), 0)(None)
+    assert seen == [1] and torch.get_num_threads() == usual
+
+
+def test_a_step_keeps_its_errors_and_loses_the_log(capfd):
+    def step(phase):
+        with phase("forward"):
+            torch.ones(250_000)
+            os.write(2, b"a warning of C++")
+
+    rungs.peak_mb(step, "cpu", warmup=0)
+    assert "a warning" not in capfd.readouterr().err
+    os.write(2, b"later")
+    assert capfd.readouterr().err == "later"
 
 
 def row(key, kind, time):
@@ -200,6 +242,7 @@ def test_gradients_that_float16_loses():
     assert sizes.tolist() == [2.0**-30] * 4 and not net[0]._forward_hooks
     powers, shares = flowing.by_power_of_two(sizes)
     assert dict(zip(powers, shares))[-30] == 100
-    assert flowing.lost_in_float16(sizes, 1.0) == (1, 0)
-    assert flowing.lost_in_float16(sizes, 2.0**20) == (0, 0)
-    assert flowing.lost_in_float16(sizes, 2.0**50) == (0, 1)
+    assert flowing.lost_in_float16(sizes, 1.0) == (1, 0, 0)
+    assert flowing.lost_in_float16(sizes, 2.0**10) == (0, 1, 0)
+    assert flowing.lost_in_float16(sizes, 2.0**20) == (0, 0, 0)
+    assert flowing.lost_in_float16(sizes, 2.0**50) == (0, 0, 1)
