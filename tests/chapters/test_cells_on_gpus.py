@@ -115,7 +115,7 @@ with tempfile.TemporaryDirectory() as folder:
 assert set(on_gpus(use_one_layer, find_unused_parameters=True, world_size=2)) == {"two steps went through"}
 SIZES, BATCH, BLOCK = (1, 2), 8, 2
 cases = [("no DDP", 1), ("strong", 1), ("weak", 2), (HALF[2], 2)]
-assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [6] * 4
+assert [len(timing.seconds) for timing in on_gpus(time_training, cases, world_size=2)[0].values()] == [8] * 4
 nn = types.SimpleNamespace(DataParallel=lambda model, gpus: model)  # which copies a model in C++
 num_used, timing = on_gpus(time_data_parallel, world_size=1)[0]
 nn = torch.nn

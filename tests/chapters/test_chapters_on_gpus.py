@@ -21,7 +21,7 @@ CELLS = {
     "06": ({
         "WIDTH, NUM_BLOCKS = 512, 8": "WIDTH, NUM_BLOCKS = 16, 8",
         "(1, 2, 4, 8, 16, 32)\ntruth32": "(1, 8)\ntruth32",
-    }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)", "== most")),
+    }, ("figures.cut_in_two", "bubble_fraction(s)", "figures.phases_1f1b(", "range(1, 9)")),
     "07": ({
         "full(25, quick=1)": "2", "(64, 28, 28)": "(64, 4, 4)", "else (256, 256)  # a GPU": "else (2, 2)  # a GPU",
         "else 4096  # work": "else 8  # work",
@@ -43,13 +43,12 @@ CELLS = {
         "digits.images, digits.labels, NUM_EPOCHS,": "digits.images[:64], digits.labels[:64], NUM_EPOCHS,",
         "(1, WORLD_SIZE)": "(WORLD_SIZE,)", "if on_gpus and num_devices > 1:\n    num_used": "if False:\n    num_used",
     }, ("figures.replicas", "figures.ways_to_send", "world_size=WORLD_SIZE, **holes", "average=average_gradients,",
-        "proofs =", "480_312", "(False, True):\n    sent", "num_workers = [1, 2, 4", "run_program", "read_text()",
-        "Join([model])")),
+        "proofs =", "480_312", "(False, True):\n    sent", "num_workers = [1, 2, 4", "run_program", "read_text()")),
     "10": ({
         "range(10)": "range(2)", "[:10]": "[:2]", "(1, 2, 4, 8)": "(4, 8)",
         **{f"\nprove({stage})": "" for stage in ("Replica, 0", "Stage1, 1", "Stage2, 2", "Stage3, 3")},
     }, ("figures.sharded_step", "two_collectives", "seen |= watch_all", "peak, % of", "show_dtypes", "save_twice",
-        "train_offloaded", "watch_making(*ways)", "train_within", "weights = held_by", "read_text()")),
+        "load=at[step]", "watch_making(*ways)", "train_within", "three_blocks = ", "peak_of_forms", "read_text()")),
     "11": ({
         "range(5):\n    if epoch in (0, 1, 4)": "range(1):\n    if True", "num_draws=128": "num_draws=32",
         "rates_of(BOLD, 256, recipe), seed": "rates_of(BOLD, 256, recipe)[:5], seed",
@@ -58,7 +57,6 @@ CELLS = {
         "(256, 384, 512, 1024):", "draw_step", "BARS.items()")),
     "12": ({
         "size=64 if ON_GPUS else 32": "size=8", "MICRO_BATCH, COUNTS = 56": "MICRO_BATCH, COUNTS = 4",
-        "range(3), seconds": "range(1), seconds", "2, 128, 512": "2, 8, 128",
         "(2, 4), BARS.items()": "(2,), list(BARS.items())[:1]",
         "(False, True), (2, 4), BARS": "(False, True), (2,), [torch.float64]",
         "product(SIZES.items(), BARS.items())": "product(list(SIZES.items())[1:], list(BARS.items())[:1])",
@@ -69,7 +67,7 @@ CELLS = {
         "figures.mesh_of_eight", "run_library_mesh((2, 2, 2)")),  # of eight ranks
     "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
            ("figures.nodes", "whoami", "start_agent", "ELASTIC", "figures.restart(", "wait_alone", "essential(",
-            "slurm.Job", "difflib.ndiff(*parts)", "require_nodes", "ring_s(n, *network)")),
+            "difflib.ndiff(*parts)", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",
         "full(7, quick=1)": "1", "full([256, 512, 1024], quick=[256])": "[32]",

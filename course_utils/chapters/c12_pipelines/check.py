@@ -409,8 +409,8 @@ def check_12_3(run_1f1b):
                 limit = min(K - stage, M)
                 expect(
                     held <= limit,
-                    f"it came to its end, but held {held} micro-batches at once, more than 1F1B does: with how many "
-                    "forwards does this stage begin?",
+                    f"it came to its end, but held {held} micro-batches at once, more than 1F1B does: how many "
+                    "forwards come before this stage's first pair of a forward and a backward?",
                 )
                 expect(
                     held == limit,

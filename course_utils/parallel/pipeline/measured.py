@@ -49,8 +49,8 @@ def gap(formula_s, planned, measured):
     """Return {cause: seconds}, which add up to the length of the measured step.
 
     "formula" is `formula_s`; "imbalance" is how much longer `planned` is, placed with each stage's own costs;
-    "variation" is how much longer the replay of the measured tasks is than the plan; "rest" is what is left: waiting for
-    messages, and whatever else a process does between two tasks.
+    "variation" is how much longer the replay of the measured tasks is than the plan; "rest" is what is left: waiting
+    for messages, and whatever else a process does between two tasks.
     """
     lengths = [formula_s, length(planned), length(replay(measured)), length(measured)]
     differences = [after - before for before, after in itertools.pairwise(lengths)]

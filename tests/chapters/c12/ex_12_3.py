@@ -4,6 +4,8 @@
 # min(num_stages - 1 - rank, num_micro_batches) → 0
 # %% wrong (goes all the way first): held 4 micro-batches at once, more than 1F1B does
 # min(num_stages - 1 - rank, num_micro_batches) → num_micro_batches
+# %% wrong (counts the first pair's forward too): how many forwards come before this stage's first pair
+# min(num_stages - 1 - rank, num_micro_batches) → min(num_stages - rank, num_micro_batches)
 # %% endless (only sends at once): in recv
 # min(num_stages - 1 - rank, num_micro_batches) → min(rank, num_micro_batches)
 # %% wrong (computes without a graph): has no autograd graph to go back through
