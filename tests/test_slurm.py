@@ -71,8 +71,8 @@ def test_a_file_asks_for_one_task_a_node_and_meets_on_the_first(arguments, expec
     host = subprocess.check_output(["hostname"], text=True).strip()
     workers = gpus or 3
     started = ["python"] if arguments.startswith("dp") else [
-        "torchrun", "--nnodes", str(nodes), "--nproc-per-node", str(workers), "--rdzv-id", "1234567",
-        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:24567"]  # fmt: skip
+        "torchrun", "--nnodes", str(nodes), "--nproc-per-node", str(workers), "--max-restarts", "3",
+        "--rdzv-id", "1234567", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:24567"]  # fmt: skip
     assert given[2:] == [
         *started,
         "-m",
@@ -108,6 +108,7 @@ def test_only_what_resumes_and_has_time_goes_back_into_the_queue(capsys, tmp_pat
     for arguments in (f"ddp --program {tmp_path}/mine.py", "ddp --time 00:04:59"):
         text = written(arguments, capsys)
         assert "requeue" not in text and "signal" not in directives(text) and "&\nwait" not in text
+        assert ("--max-restarts" in text) == ("--program" not in arguments)
 
 
 def test_a_program_that_is_not_here_is_mentioned(capsys):

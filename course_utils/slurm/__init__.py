@@ -39,6 +39,7 @@ CPUS_PER_GPU = 4  # one for the worker, the others for loading its data
 TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # Slurm's format, days first
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_S = 300  # a shorter job would spend its time on restarts
+RESTARTS = 3  # by torchrun, inside a job, when a worker fails
 
 
 @dataclass(frozen=True)
@@ -194,11 +195,6 @@ def _elsewhere(job):
         [
             "# Change on your own cluster; a line with two # is off, with one it is on:",
             *lines,
-            "# A cluster has its own habits. NCSA's HAL, for one, has a partition for each number of GPUs "
-            "(--partition=gpux8",
-            "# for eight) and a wrapper that fills in the rest: `swrun -p gpux4 -c 40 -t 24` asks for a node's 4 "
-            "GPUs, 40 CPUs",
-            "# for each and 24 hours, and opens a shell there. Other clusters know neither.",
         ]
     )
 
@@ -238,7 +234,9 @@ def _command(job):
 RENDEZVOUS = """\
 # Slurm runs this file on the first of the job's nodes, and there the workers of all nodes meet. The port comes from the
 # job's number, so that two jobs on one node do not meet each other.
-endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 10000))\""""
+endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 10000))"
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # when torchrun starts the workers again, they meet at a new store\
+"""
 
 WORKERS = """\
 # Every process must know the addresses of all, and its own place among them. The port comes from the job's number.
@@ -269,8 +267,10 @@ def _launcher(job):
         return [f"bash -c '{config}; exec python \"$@\"' worker"]
     if job.strategy == "horovod":
         return [f'horovodrun --gloo -np {job.nodes * job.num_workers} -H "$hosts"', "python"]
+    # A program of one's own may not be able to resume: then it is not started again.
+    restarts = "" if job.program else f" --max-restarts {RESTARTS}"
     return [
-        f'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node {job.num_workers}',
+        f'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node {job.num_workers}{restarts}',
         '--rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$endpoint"',
     ]
 

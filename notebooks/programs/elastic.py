@@ -51,7 +51,7 @@ if path.exists():  # ELASTIC: all ranks go on from what was saved last
 for epoch in range(first, 3):  # ELASTIC
     sampler.set_epoch(epoch)  # DDP: a new order in every epoch, the same on all ranks
     total = torch.zeros((), device=device)
-    total += subtotal if rank == 0 else 0.0  # DDP, ELASTIC: of all ranks, before the restart
+    total += subtotal  # ELASTIC: from before the restart, the mean over the ranks there were
     for step, (x, y) in enumerate(loader):  # ELASTIC
         if step < done:  # ELASTIC: it may go on inside an epoch
             continue  # ELASTIC
@@ -61,7 +61,7 @@ for epoch in range(first, 3):  # ELASTIC
         optimizer.step()
         total += loss.detach() / len(loader)
         if (step + 1) % 5 == 0:  # ELASTIC
-            subtotal = total.clone()  # ELASTIC
+            subtotal = total / world_size  # DDP, ELASTIC
             dist.is_initialized() and dist.all_reduce(subtotal)  # DDP, ELASTIC
             if rank == 0:  # DDP, ELASTIC
                 progress = epoch, step + 1, subtotal.item()  # ELASTIC

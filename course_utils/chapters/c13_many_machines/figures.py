@@ -97,7 +97,7 @@ def restart(steps, phases, alt, placement):
             begin = end
         before = [(when, step) for when, step in steps if when <= 0]
         after = [(when, step) for when, step in steps if when > 0]
-        for i, points in enumerate((before, after)):  # no line across the outage
-            axes.plot(*zip(*points), marker=MARKERS[i], color=COLOURS[2 + i])
+        for points in (before, after):  # no line across the outage
+            axes.plot(*zip(*points), marker=MARKERS[0], color=COLOURS[2])
         axes.set_ylim(bottom=0)
         show(figure, alt)

@@ -1,11 +1,15 @@
 """The phases of a restart, read from processes that print what torchrun's agents and their programs print."""
 
+import os
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from course_utils.chapters.c13_many_machines import restart
+from course_utils.launch import rendezvous
 
 AGENT = """
 import subprocess, sys, time
@@ -43,3 +47,53 @@ def test_a_worker_of_the_last_agent_is_killed_and_the_phases_follow_one_another(
 def test_an_agent_that_gives_up_is_an_error():
     with pytest.raises(RuntimeError, match="torchrun gave up: "):
         restart.watch(start(fails=1), kill_at=20)
+
+
+# Its first attempt meets, then sleeps; the second meets once more, and ends.
+SLEEPER = """
+import os, sys, time, torch.distributed as dist
+file = sys.argv[1] + "/second"
+is_first = not os.path.exists(file)
+print("begun", flush=True)
+dist.init_process_group("gloo")
+print("met", flush=True)
+is_first and time.sleep(100)
+"""
+
+
+def test_at_a_new_store_the_ranks_of_the_next_attempt_meet(tmp_path):
+    """At the old one they sometimes do, and sometimes read the address of the rank that was killed."""
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    env = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    told = [tmp_path / "0", tmp_path / "1"]
+
+    def said(word):
+        return [file.read_text().count(word) for file in told]
+
+    with rendezvous.store() as store:
+        meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "7", "--rdzv-backend", "c10d",
+                   "--rdzv-endpoint", f"127.0.0.1:{store.port}", "--rdzv-conf", "is_host=false",
+                   "--max-restarts", "1"]  # fmt: skip
+        command = [sys.executable, "-m", "torch.distributed.run", *meeting, tmp_path / "sleeper.py", tmp_path]
+        agents = [subprocess.Popen(command, env=env, stdout=file.open("w"), stderr=subprocess.DEVNULL) for file in told]
+        try:
+            wait(lambda: said("met") == [1, 1], 60)
+            (tmp_path / "second").touch()
+            psutil.Process(agents[0].pid).children()[-1].kill()
+            assert [agent.wait(timeout=60) for agent in agents] == [0, 0]
+            assert said("begun") == said("met") == [2, 2]
+        finally:
+            for agent in agents:
+                workers = psutil.Process(agent.pid).children() if agent.poll() is None else []
+                agent.kill()
+                agent.wait()
+                for worker in workers:
+                    worker.kill()
+
+
+def wait(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.1)
