@@ -4,6 +4,7 @@
     python -m course_utils.train --strategy dp                                one process, all GPUs of the node
     torchrun --standalone --nproc-per-node 2 -m course_utils.train --strategy ddp      a process for each of two devices
 
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1                               each attempt then has a store of its own
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint NODE:29400 \\
         --max-restarts 3 -m course_utils.train --strategy ddp --checkpoint DIR --resume auto
                                                                               on each of two nodes; NODE is one of them

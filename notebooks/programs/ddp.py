@@ -1,4 +1,4 @@
-"""Train a network on the digits, in one process or several. "DDP" marks what only several need.
+"""Train a network on the digits, in one process or several. "DDP" marks what several need.
 
     python ddp.py [FILE]                                      one process; FILE takes the weights
     torchrun --standalone --nproc-per-node 2 ddp.py [FILE]    two processes: on GPUs or on the CPU

@@ -134,17 +134,62 @@ def what_is_hidden(three):
     """
     during = [overlap.num_hidden(spans) for spans in three]
     if during == [2, 2]:
-        return "Of three all-reduces, only the last comes after the computing."
+        return "Two of three all-reduces run beside computing; the last can leave only with the last gradient."
     return f"Of three all-reduces, {during[0]} on rank 0 and {during[1]} on rank 1 hide behind computing."
 
 
 def backward_passes(passes, alt, title="", *, placement):
-    """Draw {way: spans of each rank}, from `measure.overlap.backward_spans`, in two rows per rank."""
-    kinds = ("computing", "all-reduce")
-    rows = {
-        f"{way}, rank {rank}: {kind}": [span for span in spans if span[2] == kind]
-        for way, ranks in passes.items()
-        for rank, spans in enumerate(ranks)
-        for kind in kinds
-    }
+    """Draw {way: spans of each rank}, from `measure.overlap.backward_spans`, in two rows per rank.
+
+    The all-reduces of a rank are numbered, so that those of two ranks can be compared where their bars touch.
+    """
+    rows = {}
+    for way, ranks in passes.items():
+        for rank, spans in enumerate(ranks):
+            sent = [span for span in sorted(spans) if span[2] == "all-reduce"]
+            rows[f"{way}, rank {rank}: computing"] = [span for span in spans if span[2] == "computing"]
+            rows[f"{way}, rank {rank}: all-reduces"] = [
+                (begin, end, f"all-reduce {number}") for number, (begin, end, _) in enumerate(sent, 1)
+            ]
     timeline(rows, alt, title, placement=placement)
+
+
+def scaling_curves(timings, base_s, num_images, block):
+    """Print what {(kind, workers): Timing of `block` steps} reached, and return the curves {kind: (x, y, spread)}.
+
+    `num_images` is the batch that the workers share, or that of each worker if the kind is "weak"; `base_s` is a step
+    of one process without DDP. y is a multiple of that process's images/s, and the spread is the middle half.
+    """
+
+    def reached(kind, n, seconds):
+        return (n if kind == "weak" else 1) * base_s * block / seconds
+
+    curves = {}
+    for kind in ("strong", "weak", "DataParallel"):
+        sizes = sorted(n for name, n in timings if name == kind)
+        if not sizes:
+            continue
+        typical = [reached(kind, n, timings[kind, n].median_s) for n in sizes]
+        halves = [timings[kind, n].middle_half_s for n in sizes]
+        spread = [[reached(kind, n, half[i]) for n, half in zip(sizes, halves, strict=True)] for i in (1, 0)]
+        curves[kind] = sizes, typical, spread
+    print(f"{'no DDP':12s} 1 worker:  {num_images / base_s:6.0f} images/s")
+    for kind, (sizes, typical, _) in curves.items():
+        for n, times in zip(sizes, typical, strict=True):
+            workers = f"{n} worker{'s' * (n > 1)}:"
+            print(
+                f"{kind:12s} {workers:10s} {num_images * times / base_s:6.0f} images/s, "
+                f"{times:.2f} times as many, {times / n:.0%} of ideal"
+            )
+    return curves
+
+
+def take_apart(steps_s, ideal_s):
+    """Print how a step grows from `ideal_s` over {case: seconds of a step}, of which each changes one thing."""
+    print(f"{'half of one process’s step':40s} {1e3 * ideal_s:6.2f} ms")
+    added, before = {}, ideal_s
+    for case, seconds in steps_s.items():
+        added[case] = seconds - before
+        print(f"{case:40s} {1e3 * seconds:6.2f} ms  {1e3 * added[case]:+.2f}")
+        before = seconds
+    print(f"In all {1e3 * (before - ideal_s):+.2f} ms; the row that adds most: {max(added, key=added.get)}")
