@@ -47,6 +47,8 @@ for layer in model:
     for module in layer.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()  # the same numbers on every rank
+        elif list(module.parameters(recurse=False)):
+            raise TypeError(f"{type(module).__name__}: fill its own parameters here")
     layer.to(device)
     if dist.is_initialized():  # FSDP: a layer is a unit, and each rank keeps its part of it
         fully_shard(layer, mesh=mesh)  # FSDP: now the layer is whole nowhere

@@ -48,7 +48,8 @@ CELLS = {
         "range(10)": "range(2)", "[:10]": "[:2]", "(1, 2, 4, 8)": "(4, 8)",
         **{f"\nprove({stage})": "" for stage in ("Replica, 0", "Stage1, 1", "Stage2, 2", "Stage3, 3")},
     }, ("figures.sharded_step", "two_collectives", "seen |= watch_all", "peak, % of", "show_dtypes", "save_twice",
-        "load=at[step]", "watch_making(*ways)", "train_within", "three_blocks = ", "peak_of_forms", "read_text()")),
+        "load=at[8]", "trained to step", "watch_making(*ways)", "train_within", "three_blocks = ", "peak_of_forms",
+        "read_text()")),
     "11": ({
         "range(5):\n    if epoch in (0, 1, 4)": "range(1):\n    if True", "num_draws=128": "num_draws=32",
         "rates_of(BOLD, 256, recipe), seed": "rates_of(BOLD, 256, recipe)[:5], seed",

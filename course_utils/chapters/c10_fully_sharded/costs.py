@@ -1,87 +1,56 @@
-"""What a step's messages cost: in few and in many pieces, alone and beside computation."""
+"""What a step costs: the bytes that really travel, and how much longer one way to train takes than another."""
 
-import functools
-
+import psutil
 import torch
 import torch.distributed as dist
 
 from ...measure import throughput
+from ...processes import network
 
-PIECES, GATHERS = (1, 8, 64), (1, 2)
 
+def travelled(call, repeats=3):
+    """Return the bytes that all ranks of this machine together send while each runs `call()`.
 
-def messages(numbers, num_pieces, num_gathers):
-    """Return a function that sends what a step sends for the parameters `numbers`, a flat tensor, and nothing else.
-
-    For each of `num_pieces` equal units that is `num_gathers` all-gathers and a reduce-scatter. With `async_op=True`
-    the function starts them all and returns what to wait for.
+    The operating system counts them where they pass, at the loopback interface. Other traffic can only add to them: the
+    least of `repeats` counts is returned. None with NCCL, which sends by other ways. Every rank must call it.
     """
-    world_size = dist.get_world_size()
-    size = numbers.numel() // num_pieces // world_size * world_size
-    units = [
-        (numbers.new_zeros(size), numbers.new_zeros(size // world_size), numbers.new_zeros(size // world_size))
-        for _ in range(num_pieces)
-    ]
-
-    def send(async_op=False):
-        works = []
-        for unit, shard, gradient in units:
-            for _ in range(num_gathers):
-                works.append(dist.all_gather_into_tensor(unit, shard, async_op=async_op))
-            works.append(dist.reduce_scatter_tensor(gradient, unit, async_op=async_op))
-        return works
-
-    return send
+    if "nccl" in dist.get_backend_config():
+        return None
+    counts = []
+    for _ in range(repeats):
+        dist.barrier()
+        before = _passed()
+        dist.barrier()  # no rank begins before all have read the counter
+        call()
+        dist.barrier()
+        counts.append(_passed() - before)
+    return min(counts)
 
 
-def time_messages(numbers, rounds):
-    """Time a step's messages in turn, {(pieces, gathers): Timing}, with DDP's all-reduce as "all-reduce".
-
-    Every rank must call it.
-    """
-    gradients = torch.zeros_like(numbers)
-    sends = {(n, g): messages(numbers, n, g) for g in GATHERS for n in PIECES}
-    return throughput.in_turn({"all-reduce": lambda: dist.all_reduce(gradients), **sends}, rounds, warmup=0)
+def _passed():
+    return psutil.net_io_counters(pernic=True)[network.loopback()].bytes_sent
 
 
-def curves(timings):
-    """The timings of `time_messages` for `plots.lines`: over the number of messages, in ms, with the middle half."""
-    series = {}
-    for g in GATHERS:
-        each = [timings[n, g] for n in PIECES]
-        ends = zip(*(timing.middle_half_s for timing in each))
-        low, high = ([1e3 * seconds for seconds in end] for end in ends)
-        series[f"{g + 1} Ψ"] = [(g + 1) * n for n in PIECES], [1e3 * timing.median_s for timing in each], (low, high)
-    return series
+def time_collectives(calls, rounds):
+    """Return {name: (bytes that travelled, Timing)} of {name: call}, timed in turn. Every rank must call it."""
+    num_bytes = {name: travelled(call) for name, call in calls.items()}
+    timings = throughput.in_turn(calls, rounds, warmup=0)
+    return {name: (num_bytes[name], timings[name]) for name in calls}
 
 
-def time_beside(model, x, rounds):
-    """Time a forward and backward pass, a step's messages of 2 Ψ, and both, one after the other or at the same time.
+class ReduceScatter:
+    """What `set_custom_reduce_scatter` takes: `send(shard, whole)` leaves the sum over ranks of a part in `shard`."""
 
-    Returns {name: Timing}, with "computation", and for 2 and 16 messages "… messages", "… messages, then computation"
-    and "… messages beside it". Every rank must call it.
-    """
-    numbers = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    def __init__(self, send):
+        self.send = send
 
-    def compute():
-        model(x).square().sum().backward()
+    def allocate(self, size, *, dtype, device):
+        return torch.empty(size, dtype=dtype, device=device)
 
-    def first(send):
-        send()
-        compute()
-
-    def beside(send):
-        works = send(async_op=True)
-        compute()
-        for work in works:
-            work.wait()
-
-    steps = {"computation": compute}
-    for n in (1, 8):
-        send, name = messages(numbers, n, 1), f"{2 * n} messages"
-        steps |= {name: send, f"{name}, then computation": functools.partial(first, send)}
-        steps[f"{name} beside it"] = functools.partial(beside, send)
-    return throughput.in_turn(steps, rounds, warmup=0)
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        self.send(output_tensor, input_tensor)
+        if op == dist.ReduceOp.AVG:
+            output_tensor /= dist.get_world_size()
 
 
 def changes(timings, first, second):
@@ -96,3 +65,17 @@ def print_changes(timings, pairs):
         low, middle, high = changes(timings, first, second)
         doubt = "" if low * high > 0 else ", so the sign is uncertain"
         print(f"{what:37s} {middle:+6.1f} ms (half of the rounds: {low:+.1f} to {high:+.1f}{doubt})")
+
+
+def print_balance(timings, whats):
+    """Print what each change costs, from the first way to the last, their sum, and the difference of the two.
+
+    `timings` is {way: Timing} in the order of the changes; `whats` has a name for each change, one fewer than the ways.
+    """
+    ways = list(timings)
+    print_changes(timings, dict(zip(whats, zip(ways, ways[1:]), strict=True)))
+    total = changes(timings, ways[0], ways[-1])[1]
+    parts = sum(changes(timings, *pair)[1] for pair in zip(ways, ways[1:]))
+    print(f"{'sum of these medians':37s} {parts:+6.1f} ms")
+    print_changes(timings, {f"{ways[-1]}, against {ways[0]}": (ways[0], ways[-1])})
+    print(f"{'not explained':37s} {total - parts:+6.1f} ms")

@@ -124,6 +124,21 @@ def memory_over_step(steps, alt, title=""):
         show(figure, alt)
 
 
+def peaks_over_units(sizes, measured, computed, alt, placement):
+    """Draw peaks in MB over the layers in a unit: {name: MB} `measured` as lines, `computed` as large open marks."""
+    xlabel, ylabel = "layers in a unit", "MB at the peak of a forward pass"
+    with new_figure(xlabel, ylabel, "Larger units, higher peaks", height=3.1, placement=placement) as (figure, axes):
+        for name, mark, colour in zip(computed, "os", (COLOURS[2], COLOURS[4])):
+            look = {"linestyle": "", "markersize": 13, "markerfacecolor": "none", "markeredgewidth": 1.6}
+            axes.plot(sizes, computed[name], mark, label=f"computed: {name}", color=colour, **look)
+        for name, mark, colour in zip(measured, "ov", COLOURS):
+            axes.plot(sizes, measured[name], mark, linestyle="-", label=name, color=colour, markersize=4)
+        axes.set_ylim(0, 1.15 * max(map(max, (measured | computed).values())))
+        axes.set_xticks(sizes)
+        figure.legend(loc="outside upper right", ncols=2)
+        show(figure, alt)
+
+
 def gathers_beside_layers(ways, alt):
     """Draw {title: events of `gathers.watch_gathers`} one below the other, gathers above what computes meanwhile."""
     import matplotlib.pyplot as plt

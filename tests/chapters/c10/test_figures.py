@@ -27,7 +27,7 @@ def test_a_step_begins_with_shards_of_parameters_and_ends_with_those_of_gradient
     assert max(curve) == (2 * num_units - 1) / num_ranks + 2  # the last unit backward: whole parameters and gradients
 
 
-def test_both_drawings_are_shown_with_their_words(capsys, monkeypatch):
+def test_all_drawings_are_shown_with_their_words(capsys, monkeypatch):
     shown = []
     monkeypatch.setattr(figures, "show", lambda figure, alt: shown.append((figure, alt)))
     figures.sharded_step("One step.")
@@ -36,5 +36,10 @@ def test_both_drawings_are_shown_with_their_words(capsys, monkeypatch):
     assert [alt for _, alt in shown] == ["One step.", "Two ways."]
     texts = [[text.get_text() for text in axes.texts] for axes in shown[1][0].axes]
     assert texts == [["forward", "backward", "9.5"]] * 2
+    sizes, mb = (1, 2), [3.0, 4.0]
+    placement = [torch.device("cpu")]
+    figures.peaks_over_units(sizes, {"by hand": mb}, {"formula": mb, "twice": mb}, "Peaks.", placement)
+    labels = [line.get_label() for line in shown[2][0].axes[0].lines]
+    assert labels == ["computed: formula", "computed: twice", "by hand"]
     for figure, _ in shown:
         matplotlib.pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""Chapter 10: how many bytes arrive, which gather runs beside which layer, and what the loops of costs.py send."""
+"""Chapter 10: how many bytes arrive, which gather runs beside which layer, and what costs.py counts and compares."""
 
 import matplotlib
 import pytest
@@ -13,7 +13,6 @@ from course_utils import launch
 from course_utils.chapters.c10_fully_sharded import costs, figures, gathers
 from course_utils.chapters.c10_fully_sharded.arrived import Arrived
 from course_utils.measure.throughput import Timing
-from course_utils.parallel.messages import Traffic
 
 matplotlib.use("agg")
 N = 3
@@ -57,7 +56,7 @@ def count_and_watch():
         with Arrived() as arrived:
             call()
         counted[name] = arrived.num_bytes
-    orders = []
+    orders, big = [], torch.zeros(250_000)
     for is_explicit in (False, True):
         model = nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 6), nn.Linear(6, 4))
         for layer in model:
@@ -66,12 +65,25 @@ def count_and_watch():
         for layer, following in zip(model[:-1], model[1:]) if is_explicit else ():
             layer.set_modules_to_forward_prefetch([following])
         orders.append(gathers.watch_gathers(model, torch.rand(2, 5)))
-    with Traffic() as traffic:
-        costs.messages(torch.zeros(100), 8, 2)()
-        for work in costs.messages(torch.zeros(100), 1, 1)(async_op=True):
-            work.wait()
-    timed = costs.time_beside(nn.Linear(5, 6), torch.rand(2, 5), rounds=2)
-    return counted, orders, traffic.collectives, {name: len(timing.seconds) for name, timing in timed.items()}
+    timed = costs.time_collectives({"all-reduce": lambda: dist.all_reduce(big), "nothing": lambda: None}, 2)
+    counts = {name: (num_bytes, len(timing.seconds)) for name, (num_bytes, timing) in timed.items()}
+    return counted, orders, counts, [reduced(op) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)]
+
+
+def reduced(op):
+    """The two shards of a reduce-scatter, the library's and one of `costs.ReduceScatter`."""
+
+    def send(shard, whole):
+        total = whole.clone()
+        dist.all_reduce(total)
+        shard.copy_(total.chunk(N)[dist.get_rank()])
+
+    whole, theirs = torch.arange(6.0) * (1 + dist.get_rank()), torch.empty(2)
+    scatter = costs.ReduceScatter(send)
+    ours = scatter.allocate((2,), dtype=whole.dtype, device=whole.device)
+    scatter(ours, whole, dist.group.WORLD, op)
+    dist.reduce_scatter_tensor(theirs, whole, op=op)
+    return ours, theirs
 
 
 @pytest.fixture(scope="module")
@@ -124,18 +136,18 @@ def test_the_figure_names_each_unit_in_both_rows(seen, monkeypatch):
     matplotlib.pyplot.close(shown[0])
 
 
-def test_the_loops_send_all_of_the_parameters_in_each_gather_and_reduction(seen):
-    for _, _, collectives, _ in seen:
-        assert len(collectives) == 8 * 3 + 2
-        gathered = sum(num_bytes for name, num_bytes in collectives[:24] if "gather" in name)
-        assert gathered == 2 * 8 * (100 // 8 // N * N) * 4  # two gathers of 8 pieces
-        assert [num_bytes for _, num_bytes in collectives[24:]] == [99 * 4, 33 * 4]
+def test_what_travels_is_counted_for_all_ranks_together(seen):
+    for _, _, counts, _ in seen:
+        (num_bytes, rounds), (idle, _) = counts["all-reduce"], counts["nothing"]
+        assert rounds == 2
+        assert num_bytes == pytest.approx(2 * (N - 1) * 1_000_000, rel=0.05)  # 2(N - 1)/N from each of N ranks
+        assert idle < 20_000  # barriers
 
 
-def test_both_are_timed_apart_and_at_the_same_time(seen):
-    names = "{} messages", "{} messages, then computation", "{} messages beside it"
-    assert set(seen[0][3]) == {"computation", *(name.format(n) for name in names for n in (2, 16))}
-    assert set(seen[0][3].values()) == {2}
+def test_a_reduce_scatter_of_our_own_sums_and_averages_as_the_librarys(seen):
+    for *_, pairs in seen:
+        for ours, theirs in pairs:
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_a_change_is_the_median_of_differences_and_an_uncertain_sign_is_said(capsys):
@@ -150,9 +162,13 @@ def test_a_change_is_the_median_of_differences_and_an_uncertain_sign_is_said(cap
     assert "+0.0 ms" in unsure and unsure.endswith("so the sign is uncertain)")
 
 
-def test_curves_are_over_the_number_of_messages_in_ms():
-    timings = {(n, g): Timing((0.001 * n * g,)) for n in costs.PIECES for g in costs.GATHERS}
-    timings["all-reduce"] = Timing((0.5,))
-    x, y, (low, high) = costs.curves(timings)["3 Ψ"]
-    assert x == [3, 24, 192] and y == pytest.approx([2, 16, 128])
-    assert low == y == high
+def test_a_balance_states_what_its_parts_leave_over(capsys):
+    timings = {
+        "a": Timing((0.010, 0.020, 0.030)),
+        "b": Timing((0.011, 0.022, 0.039)),
+        "c": Timing((0.012, 0.028, 0.040)),
+    }
+    costs.print_balance(timings, ["one", "two"])
+    one, two, parts, total, rest = capsys.readouterr().out.splitlines()
+    assert [float(line.partition(" ms")[0].split()[-1]) for line in (one, two, parts, total, rest)] == [2, 1, 3, 8, 5]
+    assert total.startswith("c, against a") and rest.startswith("not explained")
