@@ -1,5 +1,6 @@
 """Batch files hold what they should, refuse what cannot run, and run on a Slurm that is really there."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from course_utils import slurm as batch
@@ -273,7 +275,10 @@ def test_a_program_that_fails_fails_the_job_and_is_not_started_again(slurm, tmp_
 def left_behind(folder):
     """What is still there of a cluster: its processes, by their names, and its folder."""
     told = f"SLURM_CONF={folder}/slurm.conf"
-    names = [process.name() for process, variables in environments() if told in variables]
+    names = []
+    for process, variables in environments():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended since
+            names += [process.name()] * (told in variables)
     return names + [str(folder)] * folder.exists()
 
 

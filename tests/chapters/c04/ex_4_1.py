@@ -17,7 +17,7 @@ def amp_step(model, optimizer, scaler, x, y, max_norm):
 # %% wrong (computes on the CPU): fails on a GPU at `loss = F.cross
 # model(x) → model(x.cpu())
 # %% wrong (forgets autocast): the first layer's output was float32
-# torch.autocast(x.device.type, torch.float16) → contextlib.nullcontext()
+# torch.autocast(x.device.type, torch.float16) → torch.autocast(x.device.type, enabled=False)
 # %% wrong (computes the loss outside): the loss itself had 16 bits
 # -         loss = F.cross_entropy(model(x), y)
 # +         output = model(x)
