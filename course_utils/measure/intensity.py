@@ -1,6 +1,5 @@
 """Where a layer lies under a device's roofline: FLOP per byte, FLOP per second, and the roof itself."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,11 +22,6 @@ class Call:
         return self.num_flops / self.num_bytes, self.num_flops / self.seconds / 1e9
 
 
-def place(layer: torch.nn.Module, x: torch.Tensor) -> tuple[float, float]:
-    """Return (FLOP per byte, GFLOP/s) of `layer(x)`, counted and timed as in `time_call`."""
-    return time_call(layer, x).point
-
-
 def time_call(layer: torch.nn.Module, x: torch.Tensor, num_in_graph: int = 0) -> Call:
     """Count and time `layer(x)`, without gradients; the time is the median of five blocks.
 
@@ -38,19 +32,10 @@ def time_call(layer: torch.nn.Module, x: torch.Tensor, num_in_graph: int = 0) ->
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
             y = layer(x)
-        step = _graph_of(lambda: layer(x), num_in_graph) if num_in_graph else lambda: layer(x)
+        step = throughput.graph_of(lambda: layer(x), num_in_graph) if num_in_graph else lambda: layer(x)
         timing = throughput.measure(step, repeats=5, block_s=0.02)
     num_bytes = x.nbytes + y.nbytes + memory.weight_bytes(layer)
     return Call(counter.get_total_flops() or y.numel(), num_bytes, timing.median_s / (num_in_graph or 1))
-
-
-def _graph_of(call: Callable[[], object], num_calls: int) -> Callable[[], object]:
-    """A function that lets the GPU run `call` `num_calls` times; the call was made before, so all of it is loaded."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(num_calls):
-            call()
-    return graph.replay
 
 
 def roof(device: torch.device | str, dtype: torch.dtype = torch.float32) -> tuple[float, float]:

@@ -89,6 +89,19 @@ def measure(
     return Timing(tuple(time_block(step, block) for _ in range(repeats)), num_samples, block)
 
 
+def graph_of(call: Callable[[], object], num_calls: int) -> Callable[[], object]:
+    """Return a function that lets the GPU run `call` `num_calls` times: Python asks for all of them at once.
+
+    They are recorded as a CUDA graph. `call` must have been made before, since what is not loaded yet cannot be
+    recorded.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(num_calls):
+            call()
+    return graph.replay
+
+
 def in_turn(
     steps: Mapping[Any, Callable[[], object]],
     rounds: int = 7,

@@ -17,7 +17,7 @@ from tests.helpers.played_gpus import PlayedGpus
     ],
 )
 def test_a_layer_reads_its_input_and_weights_and_writes_its_result(layer, shape, flops, numbers):
-    per_byte, reached = intensity.place(layer, torch.randn(shape))
+    per_byte, reached = intensity.time_call(layer, torch.randn(shape)).point
     assert per_byte == pytest.approx(flops / (4 * numbers))
     assert reached > 0
 

@@ -47,8 +47,10 @@ def gb_per_s(operate, num_bytes, launches, device):
         for _ in range(launches):
             operate()
 
-    timed = _as_graph(step) if device.type == "cuda" else step
-    timing = throughput.measure(timed, num_bytes * launches, warmup=1, repeats=5)
+    if device.type == "cuda":
+        step()  # what is not loaded yet cannot be recorded
+        step = throughput.graph_of(operate, launches)
+    timing = throughput.measure(step, num_bytes * launches, warmup=1, repeats=5)
     return [rate / 1e9 for rate in (timing.samples_per_s, *timing.samples_per_s_half)]
 
 
@@ -62,11 +64,3 @@ def _num_launches(operate, device):
     begin = throughput.now(device)
     operate()
     return min(_MOST_LAUNCHES, max(1, round(_STEP_S / (throughput.now(device) - begin))))
-
-
-def _as_graph(step):
-    step()  # what is not loaded yet cannot be recorded
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
