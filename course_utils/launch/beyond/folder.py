@@ -1,15 +1,17 @@
 """The folder through which the notebook and ranks started by agents exchange messages, as files.
 
-    call, surroundings   payloads, written before anything starts
-    job                  a Job
-    store                the address of the rendezvous store, if node 0 serves it
-    alive                rewritten every two seconds while the notebook lives
-    ask                  written when the ranks are to dump their stacks
-    rank_3.messages      frames, as in a channel
-    rank_3.out           both output streams
-    rank_3.stacks        stacks, dumped when asked
-    rank_3.result        a payload
-    rank_3.pid           its node, and its process id there
+    call, surroundings     payloads, written before anything starts
+    job                    a Job
+    store                  the address of the rendezvous store, if node 0 serves it
+    alive                  rewritten every two seconds while the notebook lives
+    ask                    written when the ranks are to dump their stacks
+    rank_3.messages        frames, as in a channel
+    rank_3.messages_0      payload of the first message that has one
+    rank_3.requests        the same towards a rank that serves requests: frames,
+    rank_3.requests_0      and their payloads
+    rank_3.out             both output streams
+    rank_3.stacks          stacks, dumped when asked
+    rank_3.pid             its node, and its process id there
 
 Files are used because every cluster has a folder that all nodes see, while few let a compute node connect to the
 notebook. A file is opened for each message: on NFS, other nodes see what was written only after it is closed. Times are
@@ -37,15 +39,18 @@ if TYPE_CHECKING:
     from ..worker.surroundings import Surroundings
 
 _REMOVE_S = 2.0
+# Between two looks for a request: at first, and after a minute without one.
+_LOOK_S, _LOOK_IDLE_S, _SLOWER = 0.002, 0.04, 1.005
 
 
 # `store` is (host, port), or None if node 0 is to serve one. `gpus` holds for each node the environment variables that
-# select its GPUs, or is empty.
+# select its GPUs, or is empty. `serves_requests`: the ranks are persistent.
 class Job(NamedTuple):
     nodes: int
     workers_per_node: int
     store: tuple[str, int] | None
     gpus: list[dict[str, str]]
+    serves_requests: bool = False
 
 
 class Folder:
@@ -86,33 +91,33 @@ def _lack(path):
     return ""
 
 
-class FolderChannel:
-    """The rank's end: appends messages to a file, instead of sending them over a Channel."""
+class Writer:
+    """Appends messages to the file `path`, as a Channel sends them; a payload becomes a file of its own."""
 
-    def __init__(self, folder, rank):
-        self._folder, self._rank = folder, rank
+    def __init__(self, path):
+        self._path, self._payloads = path, 0
 
     def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Append a message, after writing the payload in `fds` if there is one."""
         if fds:
-            payload.copy(fds[0], self._folder.of_rank(self._rank, "result"))
-        with open(self._folder.of_rank(self._rank, "messages"), "ab", buffering=0) as file:
+            payload.copy(fds[0], _payload(self._path, self._payloads))
+            self._payloads += 1
+        with open(self._path, "ab", buffering=0) as file:
             file.write(frame(message, len(fds)))
 
 
 class Reader:
-    """The notebook's end: reads the messages of `rank`."""
+    """Reads the messages that a Writer appends to the file `path`."""
 
-    def __init__(self, folder, rank):
-        self._folder, self._rank = folder, rank
-        self._offset = 0
+    def __init__(self, path):
+        self._path, self._offset, self._payloads = path, 0, 0
         # Converts time.time() to time.monotonic(); clocks of two machines may differ a little.
         self._to_monotonic = time.monotonic() - time.time()
 
     def read(self) -> list[tuple[Any, list[int]]]:
         """Return [(message, descriptors), …] of the messages since the last call."""
         found, end = [], 0
-        with contextlib.suppress(FileNotFoundError), open(self._folder.of_rank(self._rank, "messages"), "rb") as file:
+        with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
             file.seek(self._offset)
             for message, num_fds, end in frames_in(file.read()):
                 found.append(self._opened(message, num_fds))
@@ -122,7 +127,37 @@ class Reader:
     def _opened(self, message, num_fds):
         if hasattr(message, "time"):
             message = message._replace(time=message.time + self._to_monotonic)
-        return message, [self._folder.open(f"rank_{self._rank}.result")] if num_fds else []
+        if not num_fds:
+            return message, []
+        path = _payload(self._path, self._payloads)
+        self._payloads += 1
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        path.unlink()  # by the reader, whose NFS client keeps it until it is closed
+        return message, [fd]
+
+
+def _payload(path, number):
+    return path.with_name(f"{path.name}_{number}")
+
+
+class RequestChannel(Writer):
+    """The end of a rank that serves requests: it sends messages, and receives requests by looking for them."""
+
+    def __init__(self, folder, rank):
+        super().__init__(folder.of_rank(rank, "messages"))
+        self._folder = folder
+        self._reader = Reader(folder.of_rank(rank, "requests"))
+        self._pause_s = _LOOK_S
+
+    def receive(self) -> list[tuple[Any, list[int]]]:
+        """Wait for requests and return [(message, descriptors), …]. Raises EOFError if the folder has gone."""
+        while not (found := self._reader.read()):
+            if not self._folder.path.exists():
+                raise EOFError
+            time.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * _SLOWER, _LOOK_IDLE_S)
+        self._pause_s = _LOOK_S
+        return found
 
 
 @contextlib.contextmanager
@@ -148,6 +183,12 @@ def made(
             ) from None
         yield folder
     finally:
-        deadline = time.monotonic() + _REMOVE_S
-        while path and os.path.exists(path) and time.monotonic() < deadline:  # ranks may still write
-            shutil.rmtree(path, ignore_errors=True)
+        if path is not None:
+            remove(path)
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Remove a folder into which ranks may still write."""
+    deadline = time.monotonic() + _REMOVE_S
+    while os.path.exists(path) and time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)

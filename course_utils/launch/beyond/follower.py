@@ -29,7 +29,7 @@ class Follower(Watch):
     def __init__(self, folder, engine, world_size):
         super().__init__(world_size)
         self._folder, self._engine = folder, engine
-        self._readers = [Reader(folder, rank) for rank in range(world_size)]
+        self._readers = [Reader(folder.of_rank(rank, "messages")) for rank in range(world_size)]
         self._outputs = {}
         self._ended, self._problem = set(), None
         self._showed_life, self._unwritten = 0.0, ""
@@ -63,7 +63,7 @@ class Follower(Watch):
 
     def look(self, until: float) -> None:
         self._show_life()
-        with interrupts.allowed():
+        with contextlib.nullcontext() if self.is_deaf else interrupts.allowed():
             news = self._engine.pause()
         self._engine.take(news)
         self._problem = self._engine.problem()  # before the last read, so that no message is missed
@@ -125,7 +125,7 @@ class Follower(Watch):
     def whereabouts(self) -> list[Outcome]:
         """Have every rank that still runs dump its stack, and return the outcomes."""
         asked = [
-            outcome.rank for outcome in self.outcomes if outcome.rank not in self._ended and outcome.report is None
+            outcome.rank for outcome in self.outcomes if outcome.rank not in self._ended and self.may_say_where(outcome)
         ]
         asked = [rank for rank in asked if rank in self._outputs]  # those that have started
         if asked and self._engine.answers:

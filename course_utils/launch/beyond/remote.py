@@ -20,7 +20,7 @@ from ...processes import linux, network, payload
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Exited, WorkerFds
 from ..worker import settings, surroundings, worker
-from .folder import Folder, FolderChannel
+from .folder import Folder, RequestChannel, Writer
 
 _LOST_S = 60.0  # without a sign of life from the notebook, after which an agent ends
 _ARRIVE_S = 120.0  # until all agents are there
@@ -35,12 +35,53 @@ def run_agent_of_rank(path: str) -> None:
 
 
 def run_agent_in_slurm(path: str) -> NoReturn:
-    """Run the agent of a node of a Slurm job in a fork, and end this process with it.
+    """Run the agent of a node of a Slurm job in a fork, and end this process with it."""
+    _heed_slurm()
+    _, status = os.waitpid(_fork_agent(path), 0)
+    os._exit(0 if status == 0 else 1)  # no result for submitit, whose folder may be removed
 
-    This process ends at Slurm's SIGTERM, which submitit's handlers would not let it, and the fork ends with it.
+
+def hold_node_in_slurm(path: str) -> NoReturn:
+    """Run one agent after another on a node of a Slurm job: whenever `path` names another folder, the agent for that.
+
+    Ends when an agent has failed, when the notebook has removed `path`, or when it names no folder for a minute.
+    """
+    _heed_slurm()
+    import torch.distributed.launcher.api  # noqa: F401  once, for all agents
+
+    holder = Folder(path)
+    name, pid, since = None, None, time.monotonic()
+    while pid is not None or time.monotonic() - since < _LOST_S:
+        if not holder.path.exists():
+            os._exit(0)
+        latest = _content(holder, "latest")
+        if latest != name:
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)  # if it has not yet seen that its folder has gone
+                os.waitpid(pid, 0)
+            name, pid = latest, _fork_agent(str(holder.path / latest))
+        ended, status = (0, 0) if pid is None else os.waitpid(pid, os.WNOHANG)
+        if ended and status:
+            break
+        if ended:
+            pid, since = None, time.monotonic()
+        time.sleep(_HEED_S)
+    shutil.rmtree(holder.path, ignore_errors=True)
+    os._exit(1)
+
+
+def _heed_slurm():
+    """Have this process end at Slurm's SIGTERM, which submitit's handlers would not let it; its forks end with it.
+
+    SIGUSR2, which submitit has Slurm send 90 s before the job's end, is ignored: its handler would end the job then.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+
+def _fork_agent(path):
+    """Fork an agent for the folder `path`, and return its pid."""
     task_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -52,8 +93,7 @@ def run_agent_in_slurm(path: str) -> NoReturn:
             traceback.print_exc()
         finally:
             os._exit(1)
-    _, status = os.waitpid(pid, 0)
-    os._exit(0 if status == 0 else 1)  # no result for submitit, whose folder may be removed
+    return pid
 
 
 def _run_agent(path, node):
@@ -141,13 +181,13 @@ def _guard_rank(agent_pid, folder, store, node, in_slurm):
             linux.end_with_parent(guard_pid)
             _be_rank(folder, rank, store, node, in_slurm)
         except BaseException as error:  # raised before the rank could report errors itself
-            worker.tell_why_not(FolderChannel(folder, rank), error, time.time)
+            worker.tell_why_not(Writer(folder.of_rank(rank, "messages")), error, time.time)
         finally:
             os._exit(1)  # reached only by a bug in the launcher
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     try:
-        FolderChannel(folder, rank).send(Exited(None, rank, code, time.time()))
+        Writer(folder.of_rank(rank, "messages")).send(Exited(None, rank, code, time.time()))
     except OSError:  # a full disk: the agent reports it, over another way to the notebook
         os._exit(_UNTOLD)
     if code:
@@ -185,7 +225,9 @@ def _be_rank(folder, rank, store, node, in_slurm):
     appended = os.O_CREAT | os.O_APPEND | os.O_RDWR
     out, stacks = (folder.open(f"rank_{rank}.{kind}", appended) for kind in ("out", "stacks"))
     fds = WorkerFds(None, out, stacks, None, folder.open("call"))
-    worker.serve(FolderChannel(folder, rank), fds, surround, now=time.time)
+    serves = folder.load("job").serves_requests
+    channel = RequestChannel(folder, rank) if serves else Writer(folder.of_rank(rank, "messages"))
+    worker.serve(channel, fds, surround, now=time.time)
 
 
 def _on_a_cluster(host, port):

@@ -24,7 +24,7 @@ from ..place import Place, require_whole
 from ..watch.errors import LauncherError
 from ..worker import surroundings
 from . import remote
-from .folder import Job, made
+from .folder import Folder, Job, made
 from .follower import Follower
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _PAUSE_S = 0.1
 _ASK_S, _ASK_QUEUED_S = 0.5, 3.0
 _EARLY_S = 30.0
 _COMMAND_S = 20.0
+# Ends the job and removes its folder once the notebook's process has ended, however it ended: the pipe is closed then.
+_GUARD = 'read _; scancel "$1"; for _ in 1 2 3 4 5; do rm -rf "$2" && break; sleep 0.5; done'
 HAS_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED", "STAGE_OUT", "RESIZING", "SIGNALING")
 _NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # such a job never starts
 _ENDS = {
@@ -111,8 +113,11 @@ class Slurm(Place):
 
     @contextlib.contextmanager
     def ranks(self, start: Start) -> Iterator[Follower]:
-        captured = surroundings.capture(start.world_size, start.placement, 0, start.debug, {})
-        captured = dataclasses.replace(captured, environment=None, cores=None)  # the job's own
+        with self.made(self.parent(), start) as folder:
+            yield Follower(folder, SlurmJob(self, folder, start.name), start.world_size)
+
+    def parent(self) -> Path:
+        """Return the folder for folders of runs, after making it. Raises ValueError if that is not possible."""
         try:
             parent = Path(self.folder) if self.folder is not None else Path.home() / ".cache" / "course_utils"
         except RuntimeError:
@@ -121,9 +126,16 @@ class Slurm(Place):
             parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"Slurm(folder=…): {parent} cannot be made ({error.strerror})") from None
-        job = Job(self.nodes, self._share, None, [])
-        with made(parent.resolve(), start.call_fd, captured, start.placement.backend, job) as folder:
-            yield Follower(folder, SlurmJob(self, folder, start.name), start.world_size)
+        return parent.resolve()
+
+    def made(
+        self, parent: Path, start: Start, serves_requests: bool = False
+    ) -> contextlib.AbstractContextManager[Folder]:
+        """Return a context manager that makes the folder of one start of the ranks, in `parent`."""
+        captured = surroundings.capture(start.world_size, start.placement, 0, start.debug, {})
+        captured = dataclasses.replace(captured, environment=None, cores=None)  # the job's own
+        job = Job(self.nodes, self._share, None, [], serves_requests)
+        return made(parent, start.call_fd, captured, start.placement.backend, job)
 
     def parameters(self, name: str) -> dict[str, Any]:
         """Return the parameters of submitit's SlurmExecutor."""
@@ -132,7 +144,8 @@ class Slurm(Place):
             "job_name": name, "nodes": self.nodes, "ntasks_per_node": 1, "time": max(1, round(self.time)),
             "partition": self.partition, "account": self.account, "gpus_per_node": self.gpus_per_node or None,
             "setup": [f'export PYTHONPATH="{package}${{PYTHONPATH:+:$PYTHONPATH}}"', *self.setup],
-            "additional_parameters": self.options,
+            "srun_args": ["--kill-on-bad-exit=1"],  # an agent that is lost ends the job
+            "additional_parameters": {"no-requeue": True, **self.options},  # a second start would find no notebook
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
 
@@ -141,10 +154,12 @@ class SlurmJob:
     """The engine of a Follower that runs a job with the settings `slurm`."""
 
     start_s = float("inf")  # a job may be queued for any time; its own limit ends it
+    pause_s = _PAUSE_S
 
-    def __init__(self, slurm, folder, name):
-        self._slurm, self._folder, self._name = slurm, folder, name
-        self._job = self._said = None
+    def __init__(self, slurm, folder, name, task=remote.run_agent_in_slurm):
+        """Prepare a job that calls `task(path of the folder)` on each node."""
+        self._slurm, self._folder, self._name, self._task = slurm, folder, name, task
+        self._job = self._guard = self._said = None
         self._state, self._exit_code = "", ""
         self._asked = 0.0
 
@@ -159,16 +174,18 @@ class SlurmJob:
         executor = submitit.SlurmExecutor(folder=self._folder.path / "slurm", python=sys.executable)
         executor.update_parameters(**self._slurm.parameters(self._name))
         try:
-            self._job = executor.submit(remote.run_agent_in_slurm, str(self._folder.path))
+            self._job = executor.submit(self._task, str(self._folder.path))
         except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
             said = getattr(error, "stderr", None) or error
             said = "; ".join(re.findall(r"sbatch: error: (.*)", str(said))) or str(said).strip()
             raise LauncherError(f"Slurm did not take the job: {said}") from None
         self._submitted = time.monotonic()
+        command = ["sh", "-c", _GUARD, "sh", self._job.job_id, self._folder.path]
+        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._ask()
 
     def pause(self) -> None:
-        time.sleep(_PAUSE_S)
+        time.sleep(self.pause_s)
 
     def take(self, news: None) -> None:
         is_queued = self._state == "PENDING" and time.monotonic() - self._submitted > _EARLY_S
@@ -234,6 +251,10 @@ class SlurmJob:
         """Cancel the job unless it has done its work or has ended; return True, since nothing runs on this machine."""
         if self._job is not None and not is_well and self._state in (*HAS_NOT_ENDED, "NEVER", ""):
             _run("scancel", self._job.job_id)
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
         return True
 
 

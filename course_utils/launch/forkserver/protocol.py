@@ -3,7 +3,7 @@
     notebook ── Fork, Signal, Kill ─────────────────▶ forkserver
     notebook ◀─ Forked, NotForked, Exited ─────────── forkserver
     notebook ◀─ Began, Logged, Reached, Returned, Left, Raised ── worker, each over a channel of its own
-    notebook ── Describe, Locate, Recall, Typed, Ask ▶ worker, to its listener thread
+    notebook ── Describe, Locate, Recall, Typed, Ask, Interrupt ▶ worker, to its listener thread
     notebook ◀─ Described, Located, Recalled, Asked, Answered ─ worker
 
 Times are those of time.monotonic(), which is the same clock in all processes of a machine.
@@ -150,6 +150,10 @@ class Locate(NamedTuple):
 class Located(NamedTuple):
     frames: "tuple[Frame, ...]"
     collectives: dict[str, int | None]
+
+
+class Interrupt(NamedTuple):
+    """Interrupts a persistent rank on another machine; on this machine, that is a signal."""
 
 
 class Recall(NamedTuple):

@@ -21,12 +21,14 @@ from .request_supervisor import RequestSupervisor
 
 _READY_S = 60.0  # for ranks to start, or to join a new group
 _MEET_S = 3.0
-_DEAF_S = 5.0  # in which an interrupt does not stop the recovery
+DEAF_S = 5.0  # in which an interrupt does not stop the recovery
 _NOTHING = request_loop.evaluate, ("None",)  # a request that shows that a rank is ready
 
 
 class Pool:
     """A pool of `world_size` ranks: call `start`, send requests through `supervisor`, and always `close`."""
+
+    shares_memory = True  # with the notebook
 
     def __init__(self, world_size, placement, debug):
         self.world_size, self._placement, self._debug = world_size, placement, debug
@@ -78,6 +80,9 @@ class Pool:
         )
         stack.callback(supervisor.stop)
         supervisor.start()
+        self._wait_until_ready(supervisor)
+
+    def _wait_until_ready(self, supervisor):
         self._wait_for_answers(supervisor, dict.fromkeys(range(self.world_size), _NOTHING))
 
     def close(self) -> None:
@@ -102,7 +107,7 @@ class Pool:
         Raises LauncherError, WorkerError or KeyboardInterrupt if that fails.
         """
         supervisor = self.supervisor
-        supervisor.deaf_until = time.monotonic() + _DEAF_S
+        supervisor.deaf_until = time.monotonic() + DEAF_S
         try:
             if is_interrupted or not all(
                 is_in_torch_distributed(supervisor.outcomes[r].frames) for r in supervisor.busy
@@ -112,18 +117,9 @@ class Pool:
             lost = sorted({*supervisor.busy, *supervisor.gone, *supervisor.astray})
             if not lost and self._still_meets(supervisor):
                 return ""
-            if lost and self._placement.backend == "nccl":  # GPUs of the others wait for those lost
-                lost = list(range(self.world_size))
-            self._renew(supervisor, lost)
+            return self._renew(supervisor, lost)
         finally:
             supervisor.deaf_until = 0.0
-        if not lost:
-            return "The ranks had not run the same collectives, so all have joined a new process group."
-        has, its = ("has", "its") if len(lost) == 1 else ("have", "their")
-        return (
-            f"{names_of(lost).capitalize()} {has} been restarted, and {its} variables are gone. All ranks have joined "
-            "a new process group: anything made with the old one, such as a DDP model, must be made again."
-        )
 
     def _still_meets(self, supervisor):
         """Return whether each process group still works.
@@ -142,13 +138,22 @@ class Pool:
         return all(supervisor.results)
 
     def _renew(self, supervisor, lost):
-        """Restart the ranks `lost`, and have all ranks join a new process group."""
+        """Restart the ranks `lost`, have all ranks join a new process group, and return a text that says so."""
+        if lost and self._placement.backend == "nccl":  # GPUs of the others wait for those lost
+            lost = list(range(self.world_size))
         port, inherited_fd = self._meeting_anew()
         rejoin = (request_loop.rejoin, (port, self._placement.backend))
         supervisor.collectives.clear()
         supervisor.restart(lost, inherited_fd, self._call_fd)
         self._wait_for_answers(
             supervisor, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING)
+        )
+        if not lost:
+            return "The ranks had not run the same collectives, so all have joined a new process group."
+        has, its = ("has", "its") if len(lost) == 1 else ("have", "their")
+        return (
+            f"{names_of(lost).capitalize()} {has} been restarted, and {its} variables are gone. All ranks have joined "
+            "a new process group: anything made with the old one, such as a DDP model, must be made again."
         )
 
     def _meeting_anew(self):

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...processes import interrupts
+from ..beyond.slurm_job import Slurm
 from ..call import Call, refused_briefly, require_count, require_notebook, require_seconds
 from ..display import variables
 from ..display.columns import Columns
@@ -29,6 +30,7 @@ from ..watch.explain import explain, interrupted, lines_about
 from ..watch.outcome import Outcome
 from ..watch.streams import Output
 from . import request_loop
+from .job_pool import JobPool
 from .pool import Pool
 
 _current: "Ranks | None" = None  # this process's Ranks; there is at most one
@@ -47,6 +49,7 @@ class Ranks:
         world_size, backend, debug: as for `launch`.
         timeout: seconds that one request may take; ranks still running then are stopped. By default 120 in which no
             rank prints anything.
+        on: None for this machine, or `Slurm(…)`: a job that is kept until `close()`, or until its time is over.
 
     Raises ValueError or TypeError for invalid arguments, and LauncherError if the system does not let the ranks start.
     """
@@ -54,20 +57,26 @@ class Ranks:
     __iter__ = None  # else iter() would call __getitem__ with 0, 1, …
 
     def __init__(
-        self, world_size: int | None = None, *, timeout: float = Quiet(120), backend: str = "auto", debug: bool = False
-    ) -> None:
+        self, world_size: int | None = None, *, timeout: float = Quiet(120), backend: str = "auto",
+        debug: bool = False, on: Slurm | None = None,
+    ) -> None:  # fmt: skip
         global _current
         with refused_briefly():
             if backend is None:
                 raise ValueError('Ranks(backend=None) would have no process group: use "auto", "gloo" or "nccl"')
             require_count(world_size)
             require_seconds(timeout)
-            self.world_size = Here().world_size(world_size)
-            self.placement = Here().place(self.world_size, backend)
+            if on is not None and not isinstance(on, Slurm):
+                raise TypeError(f"Ranks(on=…) takes Slurm(…), not {on!r}; on this machine, leave it out")
+            place = Here() if on is None else on
+            self.world_size = place.world_size(world_size)
+            self.placement = place.place(self.world_size, backend)
         require_notebook("Ranks")
         self._timeout = timeout
         self._output: Output | None = None  # of the latest request
-        self._owner, self._pool = os.getpid(), Pool(self.world_size, self.placement, debug)
+        self._owner = os.getpid()
+        where = (self.world_size, self.placement, debug)
+        self._pool: Pool = Pool(*where) if on is None else JobPool(on, *where)
         if _current is not None:
             _current.close()
         stopped = "the start of these ranks was interrupted, and none is still running"
@@ -122,7 +131,7 @@ class Ranks:
             self._output = output
             supervisor = self._require_life(output)
             with refused_briefly():
-                fd = call.dump(shares_memory=True)
+                fd = call.dump(shares_memory=self._pool.shares_memory)
             try:
                 self._watch(supervisor, {rank: fd for rank in ranks}, name, display)
             finally:

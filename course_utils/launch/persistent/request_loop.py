@@ -8,7 +8,6 @@ import functools
 import os
 import signal
 import sys
-import time
 from typing import Any
 
 from ... import cells, hardware
@@ -76,7 +75,7 @@ def _answer(ask, request_fd):
         worker.leave_fork()
     ending.flush()
     is_well = report is None or hardware.gpus_are_well()
-    worker.send(Answered(ask.number, time.monotonic(), report, rendezvous.collectives(), is_well), fds)
+    worker.send(Answered(ask.number, worker.now(), report, rendezvous.collectives(), is_well), fds)
     for fd in [request_fd, *fds]:
         os.close(fd)
 

@@ -12,10 +12,12 @@ from ..forkserver.protocol import (
     Began,
     Described,
     Left,
+    Locate,
     Located,
     Logged,
     Raised,
     Reached,
+    Recall,
     Recalled,
     Report,
     Returned,
@@ -160,11 +162,20 @@ class Watch:
     def interrupt_ranks(self) -> None:
         """Interrupt ranks before they are killed, so that they can save data; only on this machine."""
 
+    def tell(self, rank: int, message: object, fds: Sequence[int] = ()) -> None:
+        """Send a message and descriptors to `rank` if it lives; ranks of `launch(…, on=…)` receive none."""
+
     def locate(self, rank: int) -> None:
-        """Ask `rank` for its stack, which goes into `located`; only on this machine."""
+        """Ask `rank` for its stack, which goes into `located`."""
+        self.tell(rank, Locate())
 
     def recall(self, rank: int) -> None:
-        """Ask `rank` what it has called in torch.distributed, for its outcome; only on this machine."""
+        """Ask `rank` what it has called in torch.distributed, for its outcome."""
+        self.tell(rank, Recall())
+
+    def take_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Handle messages until `condition()`, for `seconds` at most."""
+        raise NotImplementedError
 
     def note_failure(self, outcome: Outcome) -> None:
         if self.display is not None:
@@ -196,6 +207,14 @@ class Watch:
         for rank in asked:
             if not self.outcomes[rank].has_failed:
                 self.outcomes[rank].dumped = frames_of_dump(self.stacks(rank)[sizes[rank] :])
+
+    def may_say_where(self, outcome: Outcome) -> bool:
+        """Return whether this rank, if it still runs, is to say where it is."""
+        return outcome.report is None
+
+    def whereabouts(self) -> list[Outcome]:
+        """Have every rank that still runs say where it is, and return the outcomes."""
+        raise NotImplementedError
 
     def stacks(self, rank: int) -> str:
         """Return all that faulthandler has written in `rank`."""

@@ -7,7 +7,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ...hardware import num_cores
 from ...processes import interrupts, linux, payload
@@ -19,9 +19,7 @@ from ..forkserver.protocol import (
     Fork,
     Forked,
     Kill,
-    Locate,
     NotForked,
-    Recall,
     Signal,
     WorkerFds,
 )
@@ -276,7 +274,7 @@ class Supervisor(Watch):
             self.outcomes[rank].described = ()
             if not self.outcomes[rank].returned:
                 self.outcomes[rank].told = None
-            self._tell(rank, Describe())
+            self.tell(rank, Describe())
         for rank in (untold := [rank for rank in self.alive if self.outcomes[rank].told is None]):
             self.recall(rank)
         self.ask(asked, lambda ranks: self.handle.send(Signal(ranks, int(STACK_SIGNAL))), _STACKS_S)
@@ -285,19 +283,10 @@ class Supervisor(Watch):
         self.take_until(lambda: all(self._has_recalled(rank) for rank in answering), _RECALL_S)
         return self.outcomes
 
-    def locate(self, rank: int) -> None:
-        self._tell(rank, Locate())
-
-    def recall(self, rank: int) -> None:
-        self._tell(rank, Recall())
-
-    def _tell(self, rank, message):
+    def tell(self, rank: int, message: object, fds: Sequence[int] = ()) -> None:
         if rank in self.alive:
-            with contextlib.suppress(OSError):  # it has just ended
-                self.channels[rank].send(message)
-
-    def may_say_where(self, outcome: Outcome) -> bool:
-        return outcome.report is None
+            with contextlib.suppress(OSError):  # it has just ended; Exited will follow
+                self.channels[rank].send(message, fds)
 
     def _has_answered(self, rank):
         return bool(self.outcomes[rank].described or self.outcomes[rank].has_failed or rank not in self.alive)

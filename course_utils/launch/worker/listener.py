@@ -1,16 +1,18 @@
 """A worker's thread that receives the notebook's messages while the worker computes or waits in C++."""
 
+import os
 import queue
+import signal
 import threading
 from typing import Any
 
 from ..forkserver import rendezvous
-from ..forkserver.protocol import Describe, Described, Locate, Located, Recall, Recalled
+from ..forkserver.protocol import Describe, Described, Interrupt, Locate, Located, Recall, Recalled
 from . import frames, recorder
 
 
 class Listener:
-    """Answers Describe, Locate and Recall itself, and queues other messages for the worker's main thread.
+    """Answers Describe, Locate, Recall and Interrupt itself, and queues other messages for the worker's main thread.
 
     `send(message)` must be safe to call from any thread. The thread ends when the channel is closed.
     """
@@ -38,6 +40,8 @@ class Listener:
                         self._send(Located(frames.of_main_thread(with_locals=False), rendezvous.collectives()))
                     elif isinstance(message, Recall):
                         self._send(Recalled(recorder.now()))
+                    elif isinstance(message, Interrupt):
+                        os.kill(os.getpid(), signal.SIGINT)
                     else:
                         self._messages.put((message, fds))
         except (EOFError, OSError):

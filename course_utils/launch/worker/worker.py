@@ -27,7 +27,7 @@ from . import consequence, frames, interpreter, prompt, recorder, settings, surr
 from .listener import Listener
 
 if TYPE_CHECKING:
-    from ..beyond.folder import FolderChannel
+    from ..beyond.folder import Writer
 
 # A signal that no program uses. SIGUSR1 and 2 are left to students, who may save a checkpoint on them, as on Slurm.
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
@@ -133,7 +133,7 @@ def go_on(arguments: Sequence[str]) -> None:
 
 
 def serve(
-    channel: Channel | FolderChannel, fds: WorkerFds, surround: Callable[[], _Join], now: _Clock = time.monotonic
+    channel: Channel | Writer, fds: WorkerFds, surround: Callable[[], _Join], now: _Clock = time.monotonic
 ) -> None:
     """Run as a rank to the end of this process: restore the surroundings, load and make the call, send the outcome.
 
@@ -150,8 +150,8 @@ def serve(
         faulthandler.enable(fds.stacks, all_threads=False)
         faulthandler.register(STACK_SIGNAL, fds.stacks, all_threads=False)
         join = surround()
-        listener = Listener(channel, send) if isinstance(channel, Channel) else None  # files go one way
-        prompt.take_over(listener, send)
+        listener = Listener(channel, send) if hasattr(channel, "receive") else None
+        prompt.take_over(listener if isinstance(channel, Channel) else None, send)
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call, sys.modules["__main__"].__dict__)
         doing, is_ours = "joining the process group", True
@@ -182,7 +182,7 @@ def serve(
     _leave()
 
 
-def tell_why_not(channel: Channel | FolderChannel, error: BaseException, now: _Clock = time.monotonic) -> None:
+def tell_why_not(channel: Channel | Writer, error: BaseException, now: _Clock = time.monotonic) -> None:
     """Send an `error` that was raised before `serve` could report it; else only an exit code would be known."""
     with contextlib.suppress(OSError):  # the notebook has ended, or its folder is full
         channel.send(Raised(now(), report_of(error, "starting", is_ours=True)))
@@ -198,6 +198,11 @@ def wait_for_gpus() -> None:
 def send(message: object, fds: Sequence[int] = ()) -> None:
     with _sending:
         _channel.send(message, fds)
+
+
+def now() -> float:
+    """Return the time by this worker's clock for messages."""
+    return _now()
 
 
 def _be_no_rank():
