@@ -41,16 +41,21 @@ def train_elastic(model, optimizer, images, labels, num_steps, path):
 
 # %%
 # Exercise 13.3
+import shlex
+
+
 def batch_file(nodes, workers_per_node, minutes, program):
+    own = f"export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {program}"
     return f"""#!/bin/bash
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node={workers_per_node}
+#SBATCH --gpus-per-node={workers_per_node}
 #SBATCH --time={minutes}
 
 export WORLD_SIZE={nodes * workers_per_node} LOCAL_WORLD_SIZE={workers_per_node}
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
-srun bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {program}'
+srun bash -c {shlex.quote(own)}
 """
 
 

@@ -39,22 +39,23 @@ def check_13_1(environment):
 
 def _judge_environments(environment):
     for given in _NODES:
-        gpus, places = list(given), [(node, local) for node, count in enumerate(given) for local in range(count)]
+        places = [(node, local) for node, count in enumerate(given) for local in range(count)]
         for rank, place in enumerate(places):
-            with case(f"environment({rank}, {gpus})"), unchanged(gpus=gpus):
-                _judge_environment(environment(rank, gpus), rank, *place, given)
+            with case(f"environment({rank}, {list(given)})"):
+                _judge_environment(environment(rank, list(given)), rank, *place, given)
         for rank in (len(places), len(places) + 7, -1):
-            with case(f"environment({rank}, {gpus})"):
-                expect_error(ValueError, lambda rank=rank, gpus=gpus: environment(rank, gpus), naming=[rank])
+            with case(f"environment({rank}, {list(given)})"):
+                expect_error(ValueError, lambda rank=rank, given=given: environment(rank, list(given)), naming=[rank])
 
 
 def _judge_environment(found, rank, node, local, gpus):
     expect(isinstance(found, dict), f"{short(found)} came back, and a dict is asked")
     missing, more = [name for name in _NAMES if name not in found], [name for name in found if name not in _NAMES]
     expect(not missing, f"{', '.join(missing)} is missing in what came back")
-    expect(not more, f"{', '.join(map(str, more))} is in it, and is none of the five")
+    named = ", ".join(map(str, more[:3])) + f" and {len(more) - 3} more" * (len(more) > 3)
+    expect(not more, f"{named} {'is' if len(more) == 1 else 'are'} in it, and none of the five")
     for name, value in found.items():
-        expect(isinstance(value, str), f"{name} is {value!r}, which os.environ would not take: its values are texts")
+        expect(isinstance(value, str), f"{name} is {value!r}, which os.environ would not take: its values are strings")
     truth = dict(zip(_NAMES, (node, local, rank, gpus[node], sum(gpus))))
     suspects = {
         "RANK": {"it counts within the node": local, "it is as on equal nodes": node * gpus[node] + local},
@@ -93,7 +94,7 @@ def check_13_2(train_elastic):
         for attempt, (num_ranks, killed, when) in enumerate(_ATTEMPTS):
             begin = history[-1][2] if history else 0
             with case(f"attempt {attempt}, {num_ranks} rank{'s' * (num_ranks > 1)} from step {begin}"):
-                if _goes_through(train_elastic, str(path), begin, num_ranks, killed, when, history):
+                if _goes_through(train_elastic, path, begin, num_ranks, killed, when, history):
                     history.append((num_ranks, begin, _NUM_STEPS))
                 else:
                     (done,) = run(
@@ -119,11 +120,17 @@ def _goes_through(train_elastic, path, begin, num_ranks, killed, when, history):
         f"all ranks had returned before rank {killed} was in its forward pass number {when}: were steps left out?",
     )
     run(_judge_results, train_elastic, results, [*history, (num_ranks, begin, _NUM_STEPS)])
-    saves = [count for _, _, count in results]
+    steps = _NUM_STEPS - begin
+    saves, images = ([result[i] for result in results] for i in (2, 3))
     expect(
-        sum(saves) == _NUM_STEPS - begin,
-        f"{sum(saves)} times was saved in {_NUM_STEPS - begin} steps, by the ranks {saves}: one "
-        "of them saves, after each step",
+        sum(saves) == steps,
+        f"checkpoint.save was called {sum(saves)} times in {steps} step{'s' * (steps != 1)} (ranks 0 to "
+        f"{num_ranks - 1}: {', '.join(map(str, saves))}): one rank saves, after each step",
+    )
+    expect(
+        sum(images) == _BATCH * steps,
+        f"all ranks together put {sum(images)} images through the model in {steps} step{'s' * (steps != 1)}, and "
+        f"{_BATCH * steps} are asked: the ranks share the {_BATCH} of a step",
     )
     return True
 
@@ -140,12 +147,13 @@ def _train_until_killed(train_elastic, path, killed, when):
     with unchanged(images=images, labels=labels), recorded(checkpoint.save) as calls:
         steps = train_elastic(model, optimizer, images, labels, _NUM_STEPS, path)
     wait_for_the_others()
-    return steps, [p.detach() for p in model.parameters()], len(calls["save"])
+    images = sum(len(batch) for (batch,) in forwards)
+    return steps, [p.detach() for p in model.parameters()], len(calls["save"]), images
 
 
 def _judge_results(train_elastic, results, history):
     _, begin, end = history[-1]
-    for rank, (steps, parameters, _) in enumerate(results):
+    for rank, (steps, parameters, *_) in enumerate(results):
         with case(f"rank {rank}"):
             steps = expect_row(steps, None, "what came back", of="the steps of this call")
             asked = f"{list(range(begin, end))} were left to do" if begin < end else "none was left to do"
@@ -175,8 +183,7 @@ def _judge_saved(train_elastic, path, num_ranks, begin, killed, step, history):
         if same(models[0], _imitate(each)):
             return each[-1][2]
     said = f"rank {killed} was killed in step {step}, and the parameters in the file are not those of one process"
-    explain(models[0], _imitate(histories[0]), _mistakes(models[0], histories), said=said,
-            otherwise="is it saved after each step, and does each step use all 12 of its images?")  # fmt: skip
+    explain(models[0], _imitate(histories[0]), _mistakes(models[0], histories), said=said)
 
 
 def _data():
@@ -247,6 +254,11 @@ def _imitate(history, forgets=False, anew=False, shift=0, weigh=_share, alone=Fa
 # ---- 13.3 ---------------------------------------------------------------------------------------------------------
 
 _JOBS = (2, 3, 20), (1, 2, 5), (3, 1, 90)  # nodes, workers on each, minutes
+_NUMBERS = 41_234, 41_235, 7, 67_108_801  # of jobs; the first two may run on one node
+# {number of nodes: (their names, as SLURM_JOB_NODELIST has them)}
+_NODE_NAMES = {1: (["node7"], "node7"), 2: (["node7", "node9"], "node[7,9]"),
+               3: (["node7", "node9", "node10"], "node[7,9-10]")}  # fmt: skip
+_ARGUMENTS = "--epochs 3 --name 'first try'"  # of the program
 _IN_TASK = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 # Stand-ins for Slurm's commands on a job's first node; they start real processes, all on this machine.
 _SRUN = """
@@ -257,9 +269,10 @@ while given and given[0].startswith("-"):
     if options[-1] in ("-n", "-N", "-c", "--ntasks", "--nodes", "--ntasks-per-node", "--cpus-per-task"):
         options.append(given.pop(0))
 nodes, tasks = int(os.environ["SLURM_NNODES"]), int(os.environ["SLURM_NTASKS"])
+names = os.environ["COURSE_NODES"].split()
 for task in range(tasks):
     own = {"SLURM_PROCID": task, "SLURM_LOCALID": task % (tasks // nodes), "SLURM_NODEID": task // (tasks // nodes)}
-    own |= {"SLURMD_NODENAME": f"node{7 + own['SLURM_NODEID']}"}
+    own |= {"SLURMD_NODENAME": names[own["SLURM_NODEID"]], "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7"}
     env = os.environ | {name: str(value) for name, value in own.items()}
     ended = subprocess.run(given, env=env)
     if ended.returncode:
@@ -268,11 +281,13 @@ for task in range(tasks):
 _STANDINS = {
     "srun": f"#!{sys.executable}{_SRUN}",
     "scontrol": (
-        "#!/bin/sh\n[ \"$1 $2\" = 'show hostnames' ] || exit 1\ni=0\nwhile [ $i -lt $SLURM_NNODES ]; do echo "
-        "node$((7+i)); i=$((i+1)); done\n"
+        "#!/bin/sh\n[ \"$1 $2\" = 'show hostnames' ] || exit 1\nfor name in $COURSE_NODES; do echo $name; done\n"
     ),
     "hostname": "#!/bin/sh\necho ${SLURMD_NODENAME:-node7}\n",
-    "program": '#!/bin/sh\n[ "$*" = \'--epochs 3\' ] || exit 9\nenv > "$COURSE_OUT/$SLURM_PROCID"\n',
+    "program": (
+        '#!/bin/sh\n[ $# = 4 ] && [ "$4" = \'first try\' ] || { echo "program was started with $# arguments: $*" >&2; '
+        'exit 9; }\nenv -0 > "$COURSE_OUT/$SLURM_PROCID.$$"\n'
+    ),
 }
 
 
@@ -295,10 +310,18 @@ def _slurm_answers():
 def _judge_batch_files(batch_file):
     for nodes, share, minutes in _JOBS:
         with tempfile.TemporaryDirectory() as folder, case(f"batch_file({nodes}, {share}, {minutes}, …)"):
-            text = batch_file(nodes, share, minutes, f"{folder}/program --epochs 3")
+            text = batch_file(nodes, share, minutes, f"{folder}/program {_ARGUMENTS}")
             _judge_directives(text, nodes, share, minutes)
-            ports = {_judge_run(text, Path(folder), nodes, share, number) for number in (41_234, 41_235)}
-            expect(len(ports) == 2, "two jobs have the same MASTER_PORT: on one node, the second would meet the first")
+            ports = {}
+            for number in _NUMBERS:
+                with case(f"job {number}"):
+                    ports[number] = _judge_run(text, Path(folder), nodes, share, number)
+            first, second, *_ = ports.values()
+            expect(
+                first != second,
+                f"jobs {_NUMBERS[0]} and {_NUMBERS[1]} have the same MASTER_PORT: on one node, the second would meet "
+                "the first",
+            )
             _hand_in(text, Path(folder))
 
 
@@ -311,7 +334,7 @@ def _judge_directives(text, nodes, share, minutes):
     late = [line for line in lines[last:] if line.startswith("#SBATCH")]
     expect(not late, f"{late[:1] and late[0]!r} stands behind the first command, where sbatch no longer reads")
     asked = dict(re.findall(r"^#SBATCH +(--?[\w-]+)(?:[= ]+(\S+))?", "\n".join(lines[:last]), flags=re.MULTILINE))
-    names = {"-N": "--nodes", "-n": "--ntasks", "-t": "--time"}
+    names = {"-N": "--nodes", "-n": "--ntasks", "-t": "--time", "-G": "--gpus"}
     asked = {names.get(name, name): value for name, value in asked.items()}
     expect(asked.get("--nodes") == str(nodes), f"--nodes is {asked.get('--nodes') or 'not asked for'}")
     each, in_all = asked.get("--ntasks-per-node"), asked.get("--ntasks")
@@ -322,6 +345,7 @@ def _judge_directives(text, nodes, share, minutes):
         f"the file asks for {each or in_all} tasks {'on each node' if each else 'in all'}, and srun starts as many: a "
         "task is a worker here",
     )
+    _judge_gpus(asked, nodes, share)
     found = asked.get("--time", "")
     expect(found, "--time is not asked for: a job without it waits longer, or is cut short by the partition's limit")
     seconds = _seconds(found)
@@ -331,6 +355,17 @@ def _judge_directives(text, nodes, share, minutes):
         {"are those hours?": minutes * 3600, "are those seconds?": minutes},
         said=f"--time={found} is {seconds} s",
     )
+
+
+def _judge_gpus(asked, nodes, share):
+    """Check that there is a GPU for each worker, in one of Slurm's ways to ask for them."""
+    right = {"--gpus-per-node": share, "--gres": share, "--gpus-per-task": 1, "--gpus": nodes * share}
+    given = {name: asked[name] for name in right if name in asked}
+    expect(given, "no GPUs are asked for, and each worker needs one")
+    for name, value in given.items():
+        count = value.rpartition(":")[2]
+        count = "1" if name == "--gres" and count == "gpu" else count
+        expect(count == str(right[name]), f"{name}={value}, and {right[name]} is one for each worker")
 
 
 def _seconds(text):
@@ -356,6 +391,7 @@ def _judge_run(text, folder, nodes, share, number):
         (folder / name).chmod(0o755)
     out = folder / f"out_{number}"
     out.mkdir()
+    names, listed = _NODE_NAMES[nodes]
     job = {
         "SLURM_NNODES": nodes,
         "SLURM_JOB_NUM_NODES": nodes,
@@ -363,8 +399,8 @@ def _judge_run(text, folder, nodes, share, number):
         "SLURM_NTASKS_PER_NODE": share,
         "SLURM_JOB_ID": number,
         "SLURM_JOBID": number,
-        "SLURM_JOB_NODELIST": f"node[7-{6 + nodes}]",
-        "SLURM_NODELIST": f"node[7-{6 + nodes}]",
+        "SLURM_JOB_NODELIST": listed,
+        "SLURM_NODELIST": listed,
         "SLURMD_NODENAME": "node7",
         "SLURM_PROCID": 0,
         "SLURM_LOCALID": 0,
@@ -372,25 +408,30 @@ def _judge_run(text, folder, nodes, share, number):
     }
     mine = {name: value for name, value in os.environ.items() if name not in _IN_TASK and not name.startswith("SLURM_")}
     env = mine | {name: str(value) for name, value in job.items()}
-    env |= {"PATH": f"{folder}:{os.environ['PATH']}", "COURSE_OUT": str(out)}
+    env |= {"PATH": f"{folder}:{os.environ['PATH']}", "COURSE_OUT": str(out), "COURSE_NODES": " ".join(names)}
     (folder / "job.sbatch").write_text(text)
     done = subprocess.run(
         ["bash", folder / "job.sbatch"], env=env, capture_output=True, text=True, timeout=5, cwd=folder
     )
     said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1].replace(str(folder), "…")
     expect(done.returncode == 0, f"the file failed with exit code {done.returncode}, and said: {said}")
+    starts = sorted(out.iterdir())
     found = {
-        int(file.name): dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
-        for file in out.iterdir()
+        int(file.stem): dict(pair.split("=", 1) for pair in file.read_text().split("\0") if "=" in pair)
+        for file in starts
     }
     expect(
         len(found) == nodes * share,
         f"the program was started by {len(found)} tasks, not by {nodes * share}: what does srun run?",
     )
-    return _judge_tasks([found[task] for task in range(nodes * share)], nodes, share)
+    expect(
+        len(starts) == len(found),
+        f"the program was started {len(starts)} times by {len(found)} tasks: once for each is asked",
+    )
+    return _judge_tasks([found[task] for task in range(nodes * share)], nodes, share, names)
 
 
-def _judge_tasks(tasks, nodes, share):
+def _judge_tasks(tasks, nodes, share, names):
     for task, env in enumerate(tasks):
         with case(f"task {task}"):
             missing = [name for name in _IN_TASK if not env.get(name)]
@@ -411,8 +452,9 @@ def _judge_tasks(tasks, nodes, share):
                 "address",
             )
             expect(
-                env["MASTER_ADDR"] == "node7",
-                f"MASTER_ADDR is {env['MASTER_ADDR']}, and the job's nodes are node7 to node{6 + nodes}",
+                env["MASTER_ADDR"] == names[0],
+                f"MASTER_ADDR is {env['MASTER_ADDR']!r}, and the job's nodes are {', '.join(names)}: the first one's "
+                "name is asked",
             )
             port = env["MASTER_PORT"]
             expect(

@@ -20,9 +20,24 @@
 # {"LOCAL_WORLD_SIZE": gpus[node], "WORLD_SIZE" → {"WORLD_SIZE"
 # %% wrong (adds the address): none of the five
 # "RANK": rank} → "RANK": rank, "MASTER_ADDR": "node0"}
+# %% wrong (gives the whole environment): more are in it, and none of the five
+# {name: str(value) for name, value in found.items()} → {**os.environ, **{name: str(value) for name, value in found.items()}}
 # %% wrong (returns nothing): None came back
 # return {name: str(value) for name, value in found.items()} → found.update()
 
+# %% right (takes the list apart)
+def environment(rank, gpus):
+    all_ranks = sum(gpus)
+    if not 0 <= rank < all_ranks:
+        raise ValueError(f"no rank {rank}")
+    node = local = 0
+    for _ in range(rank):
+        local += 1
+        if local == gpus[0]:
+            gpus.pop(0)
+            node, local = node + 1, 0
+    found = dict(RANK=rank, LOCAL_RANK=local, GROUP_RANK=node, LOCAL_WORLD_SIZE=gpus[0], WORLD_SIZE=all_ranks)
+    return {name: f"{value}" for name, value in found.items()}
 # %% right (a list of all places)
 def environment(rank, gpus):
     places = [(node, local) for node, count in enumerate(gpus) for local in range(count)]

@@ -35,7 +35,10 @@
 # -             checkpoint.save(path, model=model, optimizer=optimizer, done=step + 1)
 # +     if rank == 0:
 # +         checkpoint.save(path, model=model, optimizer=optimizer, done=num_steps)
-# %% wrong (all ranks save): one of them saves
+# %% wrong (every rank computes all): the ranks share the 12 of a step
+# [rank::world_size]  # 5 ranks: 3, 3, 2, 2, 2 → 
+# (loss / 12).backward() → (loss / 12 / world_size).backward()
+# %% wrong (all ranks save): one rank saves
 # if rank == 0: → if True:
 # %% wrong (counts all steps): were left to do
 # return list(range(begin, num_steps)) → return list(range(num_steps))
