@@ -28,7 +28,21 @@
 # [*traffic.sent, *traffic.received, *traffic.collectives] → traffic.collectives
 # %% wrong (steps per second): does it count all ranks' samples
 # len(x) * num_steps / took_s → num_steps / took_s
-# %% wrong (begins at the end): what was timed?
+# %% wrong (adds the ranks' speeds): which samples were counted?
+# len(x) * num_steps / took_s → world_size * len(x) * num_steps / took_s
+# %% wrong (two micro-batches): and 4 are asked
+# Schedule1F1B(stage, 4, → Schedule1F1B(stage, 2,
+# %% wrong (every rank takes the whole batch): samples went through rank
+# if method in ("ddp", "fsdp"): → if False:
+# %% wrong (gathers the pipeline's parameters): each returns what its own stage holds
+# -     return {
+# +     if method == "pipeline":
+# +         for i, layer in enumerate(model):
+# +             for p in layer.parameters():
+# +                 dist.broadcast(p.data, i * world_size // len(model))
+# +     return {
+# get_model_state_dict(core, options=options) → get_model_state_dict(model if method == "pipeline" else core, options=options)
+# %% wrong (begins at the end): what was timed
 # -     took_s = time.perf_counter() - begin
 # +     begin = time.perf_counter()
 # +     took_s = time.perf_counter() - begin

@@ -1,8 +1,12 @@
 # %% wrong (at the peak): has the seconds that the job comes to
 # forward = job["flops"] / (job["peak"] * job["matrix"]) → forward = job["flops"] / job["peak"]
-# %% wrong (backward as long as forward): the answer is None; one of the lines is wrong
+# %% wrong (a fixed tolerance): the answer is None, and one of the lines is wrong
+# rel_tol=1e-6 → rel_tol=0, abs_tol=1e-3
+# %% wrong (exact equality): has the seconds that the job comes to
+# not math.isclose(lines[name], seconds, rel_tol=1e-6) → lines[name] != seconds
+# %% wrong (backward as long as forward): the answer is None, and one of the lines is wrong
 # 2 * forward → forward
-# %% wrong (always recomputes): the answer is None; one of the lines is wrong
+# %% wrong (always recomputes): the answer is None, and one of the lines is wrong
 # forward if job["recomputed"] else 0.0 → forward
 # %% wrong (a bubble of all stages): is there anything of it in this job?
 # (job["stages"] - 1) * micro_batch → job["stages"] * micro_batch
