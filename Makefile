@@ -60,7 +60,7 @@ gpu: install ## run what needs a GPU: the tests marked gpu, and every notebook w
 	$(python) -m tools.solved || status=1; \
 	exit $$status
 
-elsewhere: install ## install TensorFlow and build Horovod in build/elsewhere, and run chapter 15 with them
+elsewhere: install ## install chapter 15's other frameworks in build/elsewhere*, and run the chapter with them
 	@$(python) -m tools.install.elsewhere
 
 browser: install ## run every notebook in JupyterLab in chromium; screenshots in build/
@@ -78,6 +78,8 @@ lock: install ## make requirements/*.lock again, from the ranges in pyproject.to
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements/course.lock
 	@build/uv/bin/uv pip compile requirements/elsewhere.in --universal --upgrade --quiet \
 	    --annotation-style line --custom-compile-command "make lock" --output-file requirements/elsewhere.lock
+	@build/uv/bin/uv pip compile requirements/trainers.in --constraints requirements/course.lock --universal --upgrade \
+	    --quiet --annotation-style line --custom-compile-command "make lock" --output-file requirements/trainers.lock
 	@for cuda in 12.6 12.8; do \
 	    build/uv/bin/uv pip compile requirements/cuda$$cuda.in --no-deps --universal --upgrade --quiet \
 	        --annotation-style line --custom-compile-command "make lock" --output-file requirements/cuda$$cuda.lock || exit 1; \

@@ -1,4 +1,4 @@
-"""Chapter 15's other frameworks: run a function in their interpreter, or show what was recorded.
+"""Chapter 15's other frameworks: run a function with one of them, or show what was recorded.
 
 `run` calls `launch` with `on=Environment(…)` and stores the result; `keep` stores the results for `make record`.
 """
@@ -8,8 +8,8 @@ import signal
 
 from .. import recorded
 from ..launch import WorkerError, launch
-from .environment import FRAMEWORKS, Environment, folder, problem, stamp
-from .meeting import free_ports, horovodrun, meet_for_horovod, two_devices
+from .environment import FRAMEWORKS, Environment, folder, home, problem, stamp
+from .meeting import free_ports, horovodrun, hush, meet_for_horovod, two_devices
 
 __all__ = [
     "FRAMEWORKS",
@@ -19,6 +19,7 @@ __all__ = [
     "folder",
     "free_ports",
     "horovodrun",
+    "hush",
     "keep",
     "meet_for_horovod",
     "placement",
@@ -37,14 +38,14 @@ _found, _failures, _placements, _from_record = {}, {}, {}, set()
 
 
 def run(name, framework, summary, worker, *args, world_size=1, timeout=120):
-    """Return `summary(results)` of `launch(worker, *args)` in the interpreter of `framework`, one of FRAMEWORKS.
+    """Return `summary(results)` of `launch(worker, *args)` with `framework`, one of FRAMEWORKS.
 
     `results` has one value per rank; the summary consists of numbers, text, lists and dicts. If nothing is installed,
     this prints a line and returns what was recorded as `name`, or raises the recorded failure. After a crash in C code,
     the launch is repeated once. Raises RuntimeError if the environment exists but is unusable, and whatever `launch`
     raises.
     """
-    if not folder().exists():
+    if not folder(home(framework)).exists():
         record = recorded.latest(_RECORD)
         with_version = f"{FRAMEWORKS[framework]} {record.values['versions'][framework]}"
         print(
@@ -115,4 +116,5 @@ def keep():
             f"{', '.join(sorted(_from_record))} did not run here, so there is nothing to record: `make elsewhere` first"
         )
     if not _from_record:
-        recorded.keep(_RECORD, {"found": _found, "failures": _failures, "versions": stamp()["frameworks"]})
+        versions = stamp()["frameworks"] | stamp("trainers")["frameworks"]
+        recorded.keep(_RECORD, {"found": _found, "failures": _failures, "versions": versions})

@@ -1,5 +1,6 @@
-"""How other frameworks' processes find one another on this machine."""
+"""How other frameworks' processes find one another on this machine, and how one is kept quiet."""
 
+import logging
 import os
 import random
 import re
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+import warnings
 from pathlib import Path
 
 _PORTS = range(20_000, 32_000)  # below the usual ephemeral ports
@@ -26,6 +28,13 @@ def two_devices():
     halves = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
     return ["CPU:0", "CPU:1"]
+
+
+def hush(package):
+    """In a worker: turn off warnings, and what the loggers of `package` say below an error."""
+    warnings.simplefilter("ignore")
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == package]:
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def free_ports(count):

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -14,7 +16,7 @@ from course_utils import WorkerError, frameworks, launch, recorded
 from course_utils.frameworks import Environment, environment
 from tests.helpers import machines
 from tools import notebooks
-from tools.install import elsewhere
+from tools.install import elsewhere, trainers
 
 
 @pytest.fixture
@@ -28,13 +30,17 @@ def folder(tmp_path, monkeypatch):
 def make(folder, **made):
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
-    whole = environment.wanted() | {"cuda": False, "frameworks": dict.fromkeys(environment.FRAMEWORKS, "1.0")}
+    name = "trainers" if folder.name.endswith("_trainers") else "elsewhere"
+    whole = environment.wanted(name) | {"cuda": False, "frameworks": dict.fromkeys(environment.members(name), "1.0")}
     (folder / environment.STAMP).write_text(json.dumps(whole | made))
 
 
-def test_an_environment_that_is_whole(folder):
+def test_environments_that_are_whole(folder):
     make(folder)
-    assert [frameworks.problem(name) for name in frameworks.FRAMEWORKS] == [None] * 3
+    lacking = [name for name in frameworks.FRAMEWORKS if frameworks.problem(name)]
+    assert lacking == ["accelerate", "lightning", "transformers", "jax"]
+    make(folder.with_name("elsewhere_trainers"))
+    assert [frameworks.problem(name) for name in frameworks.FRAMEWORKS] == [None] * 7
 
 
 def test_a_shared_nodes_gpu_is_the_workers(folder, tmp_path, monkeypatch):
@@ -63,6 +69,12 @@ def test_a_shared_nodes_gpu_is_the_workers(folder, tmp_path, monkeypatch):
             "TensorFlow was made from another list of versions: `make elsewhere` brings it up to date.",
         ),
         ("tensorflow", {"python": "3.9.1"}, "has Python 3.9.1, and this notebook has"),
+        ("jax", {"python": "3.9.1"}, "The environment of JAX has Python 3.9.1, and this notebook has"),
+        (
+            "accelerate",
+            {"requirements": "others"},
+            "Accelerate was made from another list of versions: `make elsewhere` brings it up to date.",
+        ),
         ("horovod.torch", {"torch": "2.2.0"}, "Horovod for PyTorch was built for torch 2.2.0, and torch is"),
         (
             "horovod.torch",
@@ -70,10 +82,10 @@ def test_a_shared_nodes_gpu_is_the_workers(folder, tmp_path, monkeypatch):
             "Horovod for PyTorch could not be built here: `make elsewhere` tries",
         ),
     ],
-    ids=["requirements", "python", "torch", "no Horovod"],
+    ids=["requirements", "python", "python of JAX", "requirements of Accelerate", "torch", "no Horovod"],
 )
 def test_an_environment_of_another_time(folder, framework, made, said):
-    make(folder, **made)
+    make(folder if environment.home(framework) == "elsewhere" else folder.with_name("elsewhere_trainers"), **made)
     assert said in frameworks.problem(framework)
     with pytest.raises(RuntimeError, match="`make elsewhere`"):
         Environment(framework)
@@ -144,6 +156,39 @@ def test_a_copy_that_is_elsewhere_is_refused():
     assert found == {"losses": [1.0], "apart": pytest.approx(1e-6), "copies": 2, "processes": 2}
     with pytest.raises(AssertionError):
         equal([{"losses": [1.0], "replicas": [truth]}, {"losses": [1.0], "replicas": [far]}])
+
+
+def test_what_the_course_has_is_not_installed_a_second_time():
+    own = {trainers.bootstrap.project(pin) for pin in trainers.own_pins()}
+    assert {"accelerate", "lightning", "transformers", "jax", "jaxlib"} <= own
+    assert not own & {"torch", "numpy", "triton", "pyyaml", "fsspec"}
+    course = trainers.bootstrap.pins(trainers.bootstrap.LOCK)
+    others = [pin for pin in trainers.bootstrap.pins(environment.lock("trainers")) if pin not in trainers.own_pins()]
+    assert {pin.partition(" ")[0] for pin in others} <= {pin.partition(" ")[0] for pin in course}  # the same versions
+
+
+def test_workers_with_added_packages_are_the_courses_own(folder):
+    """They have torch, a process group, the added packages and the environment's commands."""
+    make(folder.with_name("elsewhere_trainers"))
+    packages = Path(environment.packages("trainers"))
+    packages.mkdir(parents=True)
+    (packages / "added.py").write_text("NUMBER = 7\n")
+
+    def look():
+        import added
+        import torch
+        import torch.distributed as dist
+
+        total = torch.tensor([dist.get_rank() + 1.0])
+        dist.all_reduce(total)
+        return added.NUMBER, total.item(), dist.get_backend(), sys.executable, shutil.which("python")
+
+    run = launch(look, world_size=2, on=Environment("accelerate"))
+    python = str(folder.with_name("elsewhere_trainers") / "bin" / "python")
+    assert run.results == [(7, 3.0, "gloo", sys.executable, python)] * 2
+    assert run.placement.note == "2 processes with Accelerate"
+    with pytest.raises(WorkerError, match="No module named 'added'"):
+        launch(look, world_size=2)
 
 
 def test_free_ports_are_several_and_free():
@@ -242,6 +287,8 @@ def test_every_way_that_was_recorded_ends_where_pytorch_does():
     found = recorded.latest("frameworks").values["found"]
     ways = {name: values for name, values in found.items() if isinstance(values, dict) and "copies" in values}
     ways |= found["one_process"]
-    assert len(ways) == 8
+    assert len(ways) == 12
     assert all(values["apart"] < 1e-6 for values in ways.values()), ways
-    assert found["servers_asynchronous"]["apart"] > 1e-4
+    assert found["sampler"]["apart"] > 1e-3
+    assert found["not_broadcast"]["apart"] > 1e-3
+    assert found["jax"]["all_reduces"] > 0

@@ -1,7 +1,8 @@
-"""Make or update build/elsewhere, the environment of chapter 15's other frameworks: `make elsewhere`.
+"""Make or update the environments of chapter 15's other frameworks, in build/: `make elsewhere`.
 
-TensorFlow is installed from requirements/elsewhere.lock. Horovod's last release is older than current torch and
-TensorFlow, so it is built from source, adapted as in `ADAPTED`. Chapter 15 then runs for real.
+First the small one, by tools/install/trainers.py. Then build/elsewhere: TensorFlow is installed from
+requirements/elsewhere.lock. Horovod's last release is older than current torch and TensorFlow, so it is built from
+source, adapted as in `ADAPTED`. Chapter 15 then runs for real.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from course_utils.frameworks import environment
 from course_utils.hardware import gpus
-from tools.install import bootstrap
+from tools.install import bootstrap, trainers
 
 ROOT = bootstrap.ROOT
 FOLDER = environment.folder()
@@ -59,20 +60,23 @@ exec {cmake} -DCMAKE_CUDA_COMPILER= -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON 
 
 
 def main():
+    trainers.install()
     FOLDER.mkdir(parents=True, exist_ok=True)
     with STAMP.open("a+") as stamp:
         fcntl.flock(stamp, fcntl.LOCK_EX)
         made, wanted = bootstrap.read(stamp), environment.wanted() | {"cuda": bool(gpus()), "root": str(ROOT)}
         frameworks = made.pop("frameworks", {})
-        if made == wanted and frameworks.keys() == environment.FRAMEWORKS.keys():
-            print(f"Installed in {shown(FOLDER)}, and nothing has changed.")
+        if made == wanted and sorted(frameworks) == sorted(environment.members("elsewhere")):
+            print(f"Installed in {trainers.shown(FOLDER)}, and nothing has changed.")
             return
         if made | {"torch": wanted["torch"]} != wanted:
             install_tensorflow(stamp, wanted)
-        frameworks = {"tensorflow": version_of("tensorflow")}
+        frameworks = {"tensorflow": environment.version("elsewhere", "tensorflow", "tensorflow-cpu")}
         bootstrap.write(stamp, wanted | {"frameworks": frameworks})  # even if Horovod fails
         build_horovod(stamp)
-        frameworks |= dict.fromkeys(("horovod.torch", "horovod.tensorflow"), version_of("horovod"))
+        frameworks |= dict.fromkeys(
+            ("horovod.torch", "horovod.tensorflow"), environment.version("elsewhere", "horovod")
+        )
         bootstrap.write(stamp, {})
         bootstrap.write(stamp, wanted | {"frameworks": frameworks})
     if not (ROOT / "tools" / "solved.py").exists():  # the course as students get it
@@ -82,46 +86,25 @@ def main():
     sys.exit(subprocess.run([sys.executable, "-m", "tools.solved", "15"], cwd=ROOT).returncode)
 
 
-def shown(path):
-    return os.path.relpath(path, ROOT)
-
-
 def install_tensorflow(stamp, wanted):
     """Install TensorFlow from scratch; raises SystemExit with one sentence."""
     bootstrap.write(stamp, {})
     for path in FOLDER.iterdir():
         if path != STAMP:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    needed_gb = float(os.environ.get("COURSE_NEEDED_GB", NEEDED_WITH_CUDA_GB if wanted["cuda"] else NEEDED_GB))
-    free_gb = shutil.disk_usage(FOLDER).free / 1e9
-    if free_gb < needed_gb:
-        bootstrap.fail(
-            f"{shown(FOLDER)} needs about {needed_gb:.0f} GB, and {free_gb:.1f} GB are free: make room first."
-        )
+    needed_gb = NEEDED_WITH_CUDA_GB if wanted["cuda"] else NEEDED_GB
+    trainers.require_room(FOLDER, needed_gb)
     print(
-        f"Installing TensorFlow into {shown(FOLDER)}: it downloads about {'3 GB' if wanted['cuda'] else '0.4 GB'}; "
-        f"then Horovod is built for some minutes. In the end it has about {needed_gb:.0f} GB.",
+        f"Installing TensorFlow into {trainers.shown(FOLDER)}: it downloads about "
+        f"{'3 GB' if wanted['cuda'] else '0.4 GB'}; then Horovod is built for some minutes. In the end it has about "
+        f"{needed_gb:.0f} GB.",
         flush=True,
     )
     venv.create(FOLDER, symlinks=True)
-    pins = bootstrap.pins(environment.LOCK)
+    pins = bootstrap.pins(environment.lock("elsewhere"))
     if wanted["cuda"]:
         pins = [re.sub("^tensorflow-cpu", "tensorflow[and-cuda]", pin) for pin in pins]
     bootstrap.uv(stamp, *pins, python=PYTHON)
-
-
-def version_of(package):
-    """The version of an installed package, without importing it, since TensorFlow takes seconds."""
-    found = [
-        path
-        for path in Path(purelib()).glob(f"{package}*.dist-info")
-        if re.fullmatch(rf"{package}(_cpu)?-[\d.]+\.dist-info", path.name)
-    ]
-    return found[0].name.removesuffix(".dist-info").rpartition("-")[2]
-
-
-def purelib():
-    return sysconfig.get_path("purelib", vars={"base": str(FOLDER)})
 
 
 def build_horovod(stamp):
@@ -140,7 +123,8 @@ def build_horovod(stamp):
         )
     unpack(stamp)
     print(
-        f"Building Horovod for torch and TensorFlow, for some minutes; {shown(LOG)} has what the compiler says.",
+        f"Building Horovod for torch and TensorFlow, for some minutes; {trainers.shown(LOG)} has what the compiler "
+        "says.",
         flush=True,
     )
     with LOG.open("w") as log, torch_is_seen():
@@ -158,7 +142,7 @@ def build_horovod(stamp):
         ]
         bootstrap.fail(
             f"Horovod could not be built ({errors[0] if errors else 'its compiler was stopped'}): mend what "
-            f"{shown(LOG)} says, {AGAIN}. {works}."
+            f"{trainers.shown(LOG)} says, {AGAIN}. {works}."
         )
     bootstrap.uv(stamp, "--no-deps", next((SOURCE / "dist").glob("*.whl")), python=PYTHON)
     shutil.rmtree(SOURCE)
@@ -195,7 +179,7 @@ def adapt():
 @contextlib.contextmanager
 def torch_is_seen():
     """Make the packages of the course's environment visible after this environment's own."""
-    path = Path(purelib()) / "course.pth"
+    path = Path(environment.packages("elsewhere")) / "course.pth"
     path.write_text(sysconfig.get_path("purelib"))
     try:
         yield

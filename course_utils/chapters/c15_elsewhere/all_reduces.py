@@ -5,11 +5,12 @@ import os
 from ...frameworks.meeting import meet_for_horovod
 
 
-def seconds(folder, sizes, cycle_ms=None):
-    """Return {way: median seconds for each of `sizes`, in bytes}; every rank must call this.
+def seconds(folder, sizes, rounds, cycle_ms=None):
+    """Return {way: (medians, (lower quartiles, upper quartiles))} in seconds, for each of `sizes`, in bytes.
 
-    `folder` is as for meet_for_horovod. `cycle_ms` is the interval in milliseconds at which Horovod's ranks negotiate
-    what is ready; None leaves Horovod's default, 1.
+    Every rank must call this. There are `rounds` rounds, in each of which all ways are timed. `folder` is as for
+    meet_for_horovod. `cycle_ms` is the interval in milliseconds at which Horovod's ranks negotiate what is ready; None
+    leaves Horovod's default, 1.
     """
     if cycle_ms is not None:
         os.environ["HOROVOD_CYCLE_TIME"] = str(cycle_ms)
@@ -31,6 +32,7 @@ def seconds(folder, sizes, cycle_ms=None):
             "chapter 08's ring": lambda x=x: ring.all_reduce(x),
             "gloo": lambda x=x: dist.all_reduce(x),
         }
-        for name, timing in in_turn(ways).items():
-            found[name].append(timing.median_s)
-    return found
+        for name, timing in in_turn(ways, rounds).items():
+            found[name].append((timing.median_s, *timing.middle_half_s))
+    columns = {name: [list(column) for column in zip(*rows)] for name, rows in found.items()}
+    return {name: (medians, (low, high)) for name, (medians, low, high) in columns.items()}

@@ -1,6 +1,6 @@
-"""Figure of TensorFlow's strategies: their processes, devices and variables."""
+"""Figures: TensorFlow's strategies with their processes, devices and variables; how far each way ends from PyTorch."""
 
-from ...plots.style import COLOURS, STYLE, pale, show
+from ...plots.style import COLOURS, STYLE, new_figure, pale, show
 
 # (title, processes). A process is (name, row, devices, variables); variables are None, "one", "each" for a copy per
 # device, or "parts" for a part per device.
@@ -30,7 +30,7 @@ def strategies(alt):
             Patch(facecolor="white", edgecolor=COLOURS[2], label="process"),
             Line2D([], [], marker="o", color=pale(COLOURS[5]), mec=COLOURS[0], ms=9, label="device", **alone),
             Line2D([], [], marker="s", color=pale(COLOURS[1]), mec=COLOURS[1], ms=8, label="variables", **alone),
-            Line2D([], [], color=COLOURS[1], label="messages"),
+            Line2D([], [], color=COLOURS[1], marker=r"$\leftrightarrow$", ms=12, label="what moves", **alone),
         ]
         figure.legend(handles=keys, loc="outside lower left", ncols=4)
         axes.set_xlim(-0.1, x - 0.45)
@@ -107,3 +107,27 @@ def _variables(axes, x, y, half=False):
 def _arrow(axes, begin, end):
     look = {"arrowstyle": "<->", "color": COLOURS[1], "linewidth": 1.1, "shrinkA": 2, "shrinkB": 2, "mutation_scale": 7}
     axes.annotate("", end, begin, arrowprops=look, zorder=5)
+
+
+def distances(equal, others, allowed, prediction, alt, source="", placement=None):
+    """Draw {way: largest difference from PyTorch} as points on a log axis: `equal` ways, and `others` meant to differ.
+
+    `allowed` is the difference that assert_close allows a parameter near 0; `prediction` is the student's, or None.
+    """
+    height = 1.3 + 0.19 * (len(equal) + len(others))
+    with new_figure("largest difference of a parameter", "", "After ten steps", height, source, placement) as (
+        figure,
+        axes,
+    ):
+        for values, colour, mark, label in (
+            (equal, COLOURS[0], "o", "same algorithm"),
+            (others, COLOURS[1], "s", "changed on purpose"),
+        ):
+            axes.plot(list(values.values()), list(values), mark, color=colour, label=label)
+        axes.set_xscale("log")
+        axes.axvline(allowed, color="0.4", linestyle="--", label="allowed near 0")
+        if prediction:
+            axes.axvline(prediction, color=COLOURS[2], linestyle=":", label="your prediction")
+        axes.invert_yaxis()
+        axes.legend(loc="upper right", fontsize=7)
+        show(figure, alt)

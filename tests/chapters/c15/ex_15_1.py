@@ -21,6 +21,8 @@
 # .chunk(hvd.size())[hvd.rank()] → .chunk(hvd.local_size())[hvd.local_rank()]
 # %% wrong (begins with the second batch): which is none of this step's
 # slice(64 * step, 64 * (step + 1)) → slice(64 * (step + 1), 64 * (step + 2))
+# %% wrong (runs out of images): the model was given a batch of no images
+# slice(64 * step, 64 * (step + 1)) → slice(128 * step, 128 * step + 64)
 # %% wrong (as many steps as there are images): holds 5 items, not 4
 # range(num_steps) → range(len(images) // 64)
 # %% wrong (adds noise): put images through its model that it was not given

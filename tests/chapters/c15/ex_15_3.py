@@ -22,3 +22,5 @@
 # "state" → "momentum"
 # %% right (a list)
 # return "C", "state" → return ["C", "state"]
+# %% right (a small letter)
+# "C", "state" → "c", "state"
