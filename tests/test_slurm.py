@@ -74,7 +74,8 @@ def test_a_file_asks_for_one_task_a_node_and_meets_on_the_first(arguments, expec
     workers = gpus or 3
     started = ["python"] if arguments.startswith("dp") else [
         "torchrun", "--nnodes", str(nodes), "--nproc-per-node", str(workers), "--max-restarts", "3",
-        "--rdzv-id", "1234567", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:24567"]  # fmt: skip
+        "--rdzv-id", "1234567", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:24567",
+        "--rdzv-conf", "join_timeout=300"]  # fmt: skip
     assert given[2:] == [
         *started,
         "-m",
@@ -111,6 +112,17 @@ def test_only_what_resumes_and_has_time_goes_back_into_the_queue(capsys, tmp_pat
         text = written(arguments, capsys)
         assert "requeue" not in text and "signal" not in directives(text) and "&\nwait" not in text
         assert ("--max-restarts" in text) == ("--program" not in arguments)
+
+
+def test_a_program_of_ones_own_that_resumes_does_too(capsys, tmp_path):
+    (tmp_path / "mine.py").touch()
+    arguments = ["ddp", "--program", f"{tmp_path}/mine.py", "--resumes"]
+    text = written([*arguments, "--", "folder"], capsys)
+    assert {"requeue", "signal"} <= set(directives(text)) and "trap again USR1" in text and "&\nwait" in text
+    given = run_as_node(text, tmp_path)
+    assert given[-2:] == [f"{tmp_path}/mine.py", "folder"]
+    assert given[given.index("--max-restarts") + 1] == "3"
+    assert "requeue" not in written([*arguments, "--time", "00:04:59"], capsys)
 
 
 def test_a_program_that_is_not_here_is_mentioned(capsys):

@@ -39,6 +39,7 @@ CPUS_PER_GPU = 4  # one for the worker, the others for loading its data
 TIME = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"  # Slurm's format, days first
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_S = 300  # a shorter job would spend its time on restarts
+JOIN_S = 300  # for agents to meet; torchrun's own 600 s would keep nodes idle for longer
 RESTARTS = 3  # by torchrun, inside a job, when a worker fails
 
 
@@ -47,7 +48,8 @@ class Job:
     """What a job asks Slurm for, and what it runs; `str(job)` is its batch file.
 
     `workers_per_node` is for jobs without GPUs (2 by default); with GPUs there is one worker per GPU. `arguments` are
-    appended to the program's own. Raises ValueError, in one sentence, if the job cannot run.
+    appended to the program's own. `resumes` says of a `program` of your own that it goes on from its checkpoint when it
+    is started again, as the course's does. Raises ValueError, in one sentence, if the job cannot run.
     """
 
     strategy: str
@@ -60,6 +62,7 @@ class Job:
     account: str | None = None
     name: str | None = None
     program: str | None = None
+    resumes: bool = False
     arguments: tuple = ()
 
     def __post_init__(self):
@@ -80,9 +83,15 @@ class Job:
 
     @property
     def starts_again(self):
-        """Whether the job is requeued at its time limit: only for the course's program, which can resume."""
+        """Whether the job is requeued at its time limit: if its program can resume, and is not over at once."""
         days, hours, minutes, seconds = re.fullmatch(TIME, self.time).groups(default="0")
-        return not self.program and (int(days) * 24 + int(hours)) * 3600 + int(minutes) * 60 + int(seconds) >= LEAST_S
+        seconds = (int(days) * 24 + int(hours)) * 3600 + int(minutes) * 60 + int(seconds)
+        return self.can_resume and seconds >= LEAST_S
+
+    @property
+    def can_resume(self):
+        """Whether the program goes on from its checkpoint: the course's does, one of your own if you say so."""
+        return self.resumes or not self.program
 
     def __str__(self):
         return "\n\n".join([_head(self), _resources(self), _elsewhere(self), _environment(self), _command(self)]) + "\n"
@@ -267,11 +276,11 @@ def _launcher(job):
         return [f"bash -c '{config}; exec python \"$@\"' worker"]
     if job.strategy == "horovod":
         return [f'horovodrun --gloo -np {job.nodes * job.num_workers} -H "$hosts"', "python"]
-    # A program of one's own may not be able to resume: then it is not started again.
-    restarts = "" if job.program else f" --max-restarts {RESTARTS}"
+    restarts = f" --max-restarts {RESTARTS}" if job.can_resume else ""
     return [
         f'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node {job.num_workers}{restarts}',
         '--rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$endpoint"',
+        f"--rdzv-conf join_timeout={JOIN_S}",
     ]
 
 

@@ -22,7 +22,8 @@ if sys.argv[1] == "0":
 worker.wait()
 print("I1126 api.py:941] [default] Worker group FAILED. 3/3 attempts left", file=sys.stderr)
 print("Rendezvous complete for workers", file=sys.stderr)
-print("phase: Python has started"), print("phase: torch is imported"), print("step 27", flush=True)
+print("phase: Python has started"), print("phase: torch is imported"), print("phase: the group is joined")
+print("phase: the checkpoint is loaded"), print("step 27", flush=True)
 sys.exit(int(sys.argv[2]))
 """
 
@@ -40,13 +41,39 @@ def test_a_worker_of_the_last_agent_is_killed_and_the_phases_follow_one_another(
     steps, phases = restart.watch(start(), kill_at=20)
     assert [step for when, step in steps if when <= 0] == [15, 20] and {step for _, step in steps} == {15, 20, 27}
     ends = list(phases.values())
-    assert list(phases) == ["noticing", "meeting", "starting Python", "importing torch", "going on"]
+    names = ["noticing", "meeting", "starting Python", "importing torch"]
+    assert list(phases) == [*names, "further imports, joining the group", "data, model, checkpoint", "repeated steps"]
     assert all(end > 0 for end in ends) and ends[2:] == sorted(ends[2:])
 
 
 def test_an_agent_that_gives_up_is_an_error():
     with pytest.raises(RuntimeError, match="torchrun gave up: "):
         restart.watch(start(fails=1), kill_at=20)
+
+
+def test_a_job_goes_on_without_an_agent_and_takes_a_new_one():
+    started = []
+    with rendezvous.store() as store:
+        meeting = ["--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-id", "7", "--rdzv-backend", "c10d",
+                   "--rdzv-endpoint", f"127.0.0.1:{store.port}", "--rdzv-conf",
+                   "is_host=false,last_call_timeout=2,keep_alive_interval=1", "--max-restarts", "3"]  # fmt: skip
+        env = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+        def start():
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "torch.distributed.run", *meeting, restart.ROLL_CALL],
+                    env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                )
+            )  # fmt: skip
+            return started[-1]
+
+        said = dict(restart.shrink_and_grow(start))
+    both = ["rank 0 of 2: 32 images of each batch", "rank 1 of 2: 32 images of each batch"]
+    assert said == {
+        "two agents": both, "one is killed": ["rank 0 of 1: 64 images of each batch"], "a new one comes": both,
+    }  # fmt: skip
+    assert len(started) == 3 and all(agent.poll() is not None for agent in started)
 
 
 # Its first attempt meets, then sleeps; the second meets once more, and ends.
