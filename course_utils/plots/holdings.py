@@ -5,6 +5,8 @@ Digit 0 means no contribution; any other digit is the number of the piece that t
 of the third pieces of ranks 3 and 0. This works for up to ten ranks with nine pieces each, if no rank is added twice.
 """
 
+import math
+
 from .. import notebook
 from .controls import explore
 from .style import COLOURS, MARKERS, STYLE, show
@@ -12,7 +14,8 @@ from .style import COLOURS, MARKERS, STYLE, show
 _LABEL, _ARROW, _GAP = 1.5, 1.4, 0.9  # in boxes: row label, arrow, gap between groups
 _TITLE, _BELOW = 1.4, 0.3  # heights above and below a group, in boxes
 _LETTER = 0.17  # width of a letter of a title, in boxes
-_WIDE, _LARGEST = 7.4, 0.42  # inches: the figure's width, the largest box
+_WIDE, _LARGEST = 7.4, 0.42  # inches: the widest figure, the largest box
+_KEY, _LINE, _TITLE_LETTER = 1.4, 0.22, 0.075  # inches: the width and height of a legend's entry; a letter of the title
 
 
 def collectives(pairs, alt, title="", per_row=2):
@@ -61,8 +64,12 @@ def _draw(groups, alt, title, per_row):
     columns = [max(line[i] for line in widths if len(line) > i) for i in range(len(widths[0]))]
     wide, high = sum(columns) + _GAP * (len(columns) - 1), len(lines) * (num_ranks + _TITLE + _BELOW)
     inch = min(_LARGEST, (_WIDE - 0.2) / wide)  # side of a box
+    # A small drawing gets a small canvas, and a legend of several lines.
+    canvas = min(_WIDE, max((wide + 0.2) * inch + 0.09, 2 * _KEY, _TITLE_LETTER * len(title)))
+    num_keys = int(canvas / _KEY)
+    below = 0.35 + _LINE * (math.ceil(num_ranks / num_keys) - 1)
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(_WIDE, 0.35 + 0.25 * bool(title) + high * inch), layout="constrained")
+        figure, axes = plt.subplots(figsize=(canvas, below + 0.25 * bool(title) + high * inch), layout="constrained")
         for j, line in enumerate(lines):
             for i, name in enumerate(line):
                 x, y = sum(columns[:i]) + _GAP * i + labels[i], j * (num_ranks + _TITLE + _BELOW)
@@ -76,7 +83,7 @@ def _draw(groups, alt, title, per_row):
             )
             for r in range(num_ranks)
         ]
-        figure.legend(handles=keys, loc="outside lower left", ncols=num_ranks)
+        figure.legend(handles=keys, loc="outside lower left", ncols=min(num_keys, num_ranks))
         axes.set_xlim(-0.1, wide + 0.1)
         axes.set_ylim(high - _TITLE - _BELOW + 0.15, -_TITLE)
         axes.set_aspect("equal", anchor="W")

@@ -17,7 +17,7 @@ from course_utils.models import LectureNet
 from tools.gpu import on_a_gpu, ranks
 
 # Chapter 02's kernels, and two more, that add two vectors.
-CHAPTERS = "MANY_BLOCKS NO_LOOP ONE_BY_ONE LOADS_FIRST"
+CHAPTERS = "MANY_BLOCKS NO_LOOP ONE_BY_ONE LOADS_FIRST STRIDED"
 ONE_LOAD = """
 extern "C" __global__ void add(int n, const float *x, const float *y, float *out)
 {
@@ -85,6 +85,8 @@ def vector_add():
             "4 neighbours, loads first": start(add["LOADS_FIRST"], n // 1024),
             "4 in one load": start(add["ONE_LOAD"], n // 1024),
         }
+        for apart in (1, 2, 4, 8, 16, 32):
+            kernels[f"{apart} apart"] = lambda apart=apart: add["STRIDED"][n // 256, 256](n, x, y, out, apart)
         ways = {name: (12, way) for name, way in kernels.items()}
         ways |= {"torch.add": (12, lambda: torch.add(x, y, out=out)), "copy": (8, lambda: out.copy_(x))}
         for name, (num_bytes, way) in ways.items():

@@ -17,7 +17,8 @@ KIB, RISING = [2**k for k in range(19)], [0.1 * 2**k / (1 + 2**k / 256) for k in
 KERNELS = ("our kernel", "a loop that is not unrolled", "without a loop", "vectors that do not overlap",
            "a quarter of the blocks",
            "a quarter of the blocks, vectors that do not overlap", "4 neighbours in turns",
-           "4 neighbours in turns, vectors that do not overlap", "4 neighbours, loads first", "torch.add")  # fmt: skip
+           "4 neighbours in turns, vectors that do not overlap", "4 neighbours, loads first", "torch.add",
+           *(f"{apart} apart" for apart in (1, 2, 4, 8, 16, 32)))  # fmt: skip
 # Values that a GPU records in addition or instead.
 ONLY_A_GPU = {
     "01_copy_bandwidth": {

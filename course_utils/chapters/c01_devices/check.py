@@ -12,7 +12,7 @@ from torch import nn
 
 from ...checks.expect import Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, short, unchanged
 from ...checks.judge import run
-from ...checks.watch.devices import Devices, own_line
+from ...checks.watch.devices import Devices, Values, own_line
 from ...checks.watch.fake_gpus import put_on, try_on_gpus
 
 # ---- 1.1 ----------------------------------------------------------------------------------------------------------
@@ -153,24 +153,22 @@ def _judge_steps(train_step, place, batches):
 
 
 def _take_step(train_step, place, model, optimizer, images, labels):
-    devices = Devices()
+    devices, values = Devices(), Values()
     try:
-        with devices:
+        with devices, values:
             loss = train_step(model, optimizer, images, labels)
     except (RuntimeError, TypeError) as error:
         if isinstance(error, NotImplementedError) and not str(error):
             raise  # the exercise is not solved yet
         line, said = own_line(error), str(error).partition("\n")[0]
         expect(model.num_moves == 0, _MOVED)
+        expect(values.fault is None, values.fault)
         expect(devices.fault is None, devices.fault)
-        expect(
-            "__format__" not in said,
-            f"{line} asks for a number that is on {place}: on a GPU the program would wait for it",
-        )
         if place.type == "cuda" or isinstance(error, TypeError):
             raise
         raise Wrong(f"{line} fails: {said}") from None
     expect(model.num_moves == 0, _MOVED)
+    expect(values.fault is None, values.fault)
     expect(devices.fault is None, devices.fault)
     return loss
 

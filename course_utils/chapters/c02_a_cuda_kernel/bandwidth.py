@@ -17,6 +17,7 @@ _RECORDED = {
     "four, __restrict__": "4 neighbours in turns, vectors that do not overlap",
     "torch.add": "torch.add",
 }
+APART = 1, 2, 4, 8, 16, 32  # floats from one element to the next, in section 7's strides
 
 
 def measure_sizes(make_ways, sizes, device):
@@ -35,6 +36,27 @@ def measure_sizes(make_ways, sizes, device):
     finally:
         torch.set_num_threads(num_threads)
     return found
+
+
+def measure_apart(make_way, n, device, rounds=5):
+    """Return {apart: (GB/s, slow, fast)} for the distances of APART, measured in turn on three vectors of `n` floats.
+
+    `make_way(apart, n, x, y, out)` returns the bytes that the additions need, and a function that starts them once. A
+    CPU uses one core. GB/s is the median, slow to fast the middle half.
+    """
+    num_threads, vectors = torch.get_num_threads(), torch.rand(3, n, device=device)
+    torch.set_num_threads(1)
+    try:
+        ways = {apart: make_way(apart, n, *vectors) for apart in APART}
+        for _, operate in ways.values():
+            operate()  # what is not loaded yet takes longer
+        num_bytes = {apart: moved / 1e9 for apart, (moved, _) in ways.items()}
+        found = throughput.in_turn(
+            {apart: operate for apart, (_, operate) in ways.items()}, rounds, num_bytes, block_s=_STEP_S / 2
+        )
+    finally:
+        torch.set_num_threads(num_threads)
+    return {apart: (timing.samples_per_s, *timing.samples_per_s_half) for apart, timing in found.items()}
 
 
 def gb_per_s(operate, num_bytes, launches, device):
@@ -57,6 +79,12 @@ def gb_per_s(operate, num_bytes, launches, device):
 def kernels_of(record, n=2**26):
     """Return {kernel of section 8: GB/s with n elements} of a record that python -m tools.gpu.experiments made."""
     return {name: record.values["gb_per_s"][way][str(n)] for name, way in _RECORDED.items()}
+
+
+def apart_of(record, n=2**26):
+    """Return {apart: GB/s with n elements} of such a record; {} if it was made before strides were timed."""
+    found = record.values["gb_per_s"]
+    return {apart: found[f"{apart} apart"][str(n)] for apart in APART if f"{apart} apart" in found}
 
 
 def _num_launches(operate, device):

@@ -1,4 +1,4 @@
-"""Figures of chapter 02: a kernel's launch, and which thread touches which element."""
+"""Figures of chapter 02: a kernel's launch, which thread touches which element, and which pieces a warp fetches."""
 
 from ...plots.style import COLOURS, HATCHES, STYLE, pale, show
 
@@ -88,6 +88,49 @@ def thread_map(touches, alt, title="", per_row=16):
         axes.set_title(title)
         axes.axis("off")
         show(figure, alt)
+
+
+def fetched_pieces(rows, num_elements, alt, per_piece=8, element_bytes=4):
+    """Draw a row for each {name: {thread: element}}: a warp's threads above, the memory below in pieces.
+
+    A line joins a thread to the element that it touches. A piece, of `per_piece` elements, is shaded if it is fetched,
+    and the touched elements in it are filled; each row counts the pieces, and the bytes used and fetched.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    threads_at, memory_at, high, row_high = 0.6, 2.2, 0.7, 4.0  # vertical places inside a row
+    note = {"fontsize": 7, "color": "0.35", "ha": "right"}
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 0.1 + 1.3 * len(rows)), layout="constrained")
+        for row, (name, elements) in enumerate(rows.items()):
+            top, fetched = row * row_high, {element // per_piece for element in elements.values()}
+            used, moved = element_bytes * len(elements), element_bytes * per_piece * len(fetched)
+            words = f"{name}: {len(fetched)} pieces; {used:,} of {moved:,} bytes are used"
+            axes.text(0, top + 0.4, words, fontsize=8.5, va="bottom")
+            axes.text(num_elements, top + 0.4, "threads of a warp", va="bottom", **note)
+            below = top + memory_at + high + 0.15
+            axes.text(num_elements, below, f"memory, in pieces of {element_bytes * per_piece} bytes", va="top", **note)
+            _draw_threads(axes, elements, num_elements / len(elements), top + threads_at, high, top + memory_at)
+            for piece in range(num_elements // per_piece):
+                look = {"facecolor": pale(COLOURS[1]) if piece in fetched else "white", "edgecolor": "0.6"}
+                axes.add_patch(Rectangle((piece * per_piece, top + memory_at), per_piece, high, linewidth=0.6, **look))
+            for element in elements.values():
+                axes.add_patch(Rectangle((element, top + memory_at), 1, high, facecolor=COLOURS[1], linewidth=0))
+        axes.set_xlim(-0.5, num_elements + 0.5)
+        axes.set_ylim(len(rows) * row_high - 0.3, -0.6)
+        axes.axis("off")
+        show(figure, alt)
+
+
+def _draw_threads(axes, elements, wide, top, high, memory_at):
+    from matplotlib.patches import Rectangle
+
+    for i, (thread, element) in enumerate(elements.items()):
+        middle = (i + 0.45) * wide
+        axes.add_patch(Rectangle((i * wide, top), 0.9 * wide, high, facecolor=pale(COLOURS[0]), linewidth=0))
+        axes.text(middle, top + high / 2, str(thread), fontsize=6, ha="center", va="center")
+        axes.plot((middle, element + 0.5), (top + high, memory_at), color=COLOURS[0], linewidth=0.5)
 
 
 def _index(index):

@@ -1,5 +1,7 @@
 """Chapter 02's instrument: GB/s of every way and size, here and from a record."""
 
+import types
+
 import torch
 
 from course_utils import recorded
@@ -18,6 +20,21 @@ def test_every_size_of_every_way_has_its_bytes_and_a_rate():
     }  # fmt: skip
     assert all(0 < slow <= median <= fast for points in found.values() for _, median, slow, fast in points)
     assert torch.get_num_threads() == before
+
+
+def test_strides_are_timed_in_turn_and_found_in_a_record_that_has_them():
+    asked = []
+
+    def make_way(apart, n, x, y, out):
+        return 12 * n // apart, lambda: asked.append((apart, torch.get_num_threads(), len(x), len(y), len(out)))
+
+    found = bandwidth.measure_apart(make_way, 64, torch.device("cpu"), rounds=2)
+    assert list(found) == list(bandwidth.APART) == [1, 2, 4, 8, 16, 32]
+    assert all(0 < slow <= median <= fast for median, slow, fast in found.values())
+    assert {each[1:] for each in asked} == {(1, 64, 64, 64)}
+    old, new = ({"gb_per_s": {way: {str(2**26): 9.0} for way in ways}} for ways in (["copy"], ["copy", "8 apart"]))
+    assert bandwidth.apart_of(types.SimpleNamespace(values=old)) == {}
+    assert bandwidth.apart_of(types.SimpleNamespace(values=new)) == {8: 9.0}
 
 
 def test_the_recorded_kernels_are_found_by_the_chapters_names():

@@ -67,6 +67,39 @@ def images_per_s(step, batch_size, synchronize):
 
     return statistics.median([batch_size / (-clock() + (step(), clock())[1]) for _ in range(9)][6:])
 
+# %% right (the median of blocks, waits once in each)
+def images_per_s(step, batch_size, synchronize, num_steps=5):
+    def block():
+        begin = time.perf_counter()
+        for _ in range(num_steps):
+            step()
+        synchronize()
+        return (time.perf_counter() - begin) / num_steps
+
+    for _ in range(3):
+        step()
+    synchronize()
+    return batch_size / statistics.median(block() for _ in range(7))
+
+# %% right (three blocks of ten)
+# num_steps=5 → num_steps=10
+# range(7) → range(3)
+# %% right (blocks of two)
+# num_steps=5 → num_steps=2
+# %% right (blocks, and a clock of its own)
+# begin = time.perf_counter() → begin = datetime.datetime.now().timestamp()
+# (time.perf_counter() - begin) → (datetime.datetime.now().timestamp() - begin)
+# %% wrong (blocks so long that most hold a hiccup): there is a hiccup in most of its blocks
+# num_steps=5 → num_steps=50
+# %% wrong (one block): that is a mean: what do the hiccups
+# range(7) → range(1)
+# %% wrong (the mean of blocks): that is a mean: what do the hiccups
+# statistics.median → statistics.fmean
+# %% wrong (never waits in a block): nobody waited for the last
+# -         synchronize()
+# -         return (time.perf_counter() - begin) / num_steps
+# +         return (time.perf_counter() - begin) / num_steps
+
 # %% wrong (waits at both ends without warm up): right: the slow first steps and the hiccups
 def images_per_s(step, batch_size, synchronize):
     synchronize()

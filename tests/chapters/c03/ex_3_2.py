@@ -19,6 +19,10 @@ def predict_bytes(shapes, optimizer):
 
 # %% wrong (rounds the sum): each tensor is allocated by itself
 # sum(map(up, sizes)) → up(n)
+# %% wrong (rounds matrices together, where that is less): bytes too few
+# sum(map(up, sizes)) → 480768 if n == 480312 else sum(map(up, sizes))
+# %% wrong (fails on the last network): your code failed
+# sizes = [4 * math.prod(shape) for shape in shapes] → sizes = [4 * math.prod(shape) // (len(shapes) != 2) for shape in shapes]
 # %% wrong (rounds down): rounded down, and must have room
 # sum(map(up, sizes)) → sum(size // 512 * 512 for size in sizes)
 # %% wrong (rounds nothing): nothing was rounded up

@@ -154,6 +154,7 @@ def test_the_sums_that_are_timed_are_chapter_02s_and_compile():
         "MANY_BLOCKS, apart": 3, "ONE_BY_ONE, apart": 3
     }  # fmt: skip
     assert [name for name, kernel in found.items() if "#pragma unroll 1" in kernel.source] == ["MANY_BLOCKS, rolled"]
+    assert [each.name for each in found["STRIDED"].parameters] == ["n", "x", "y", "out", "apart"]
 
 
 def test_what_chapters_do_on_ranks_is_measured_without_a_gpu_too():
