@@ -27,3 +27,15 @@ def largest_scale(gradients):
     if not all(g.isfinite().all() for g in gradients):
         return None
     return 2.0 ** math.floor(math.log2(torch.finfo(torch.float16).max / largest))
+
+
+# %%
+# Exercise 4.3
+def step_ms(phases_ms, num_workers, prefetching):
+    load, copy = phases_ms["load"], phases_ms["copy"]
+    compute = sum(phases_ms.values()) - load - copy
+    if num_workers == 0:
+        return load + copy + compute
+    if prefetching:
+        return max(load / num_workers, copy, compute)
+    return max(load / num_workers, copy + compute)  # the slowest sets the pace

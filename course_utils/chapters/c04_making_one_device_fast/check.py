@@ -1,4 +1,4 @@
-"""Checks of chapter 04: a step in mixed precision, loss scaling, a checkpoint file."""
+"""Checks of chapter 04: a step in mixed precision, the largest loss scale, loading beside the step."""
 
 import copy
 import math
@@ -224,3 +224,64 @@ def _judge_scale(largest_scale):
             worst, said = every.abs().max().item(), f"the scale was 2^{math.log2(scale):.0f}"
             expect((every * scale).half().isfinite().all(), f"{said}, and {worst:g} times that overflows in float16")
             expect(2 * scale * worst > 65504, f"{said}, but twice as much would be safe too: the largest is {worst:g}")
+
+
+# ---- 4.3 ----------------------------------------------------------------------------------------------------------
+
+_PHASES = (  # what the phases test, their ms
+    ("loading is most of the step", {"load": 90.0, "copy": 4.0, "forward": 7.0, "backward": 13.0, "update": 2.0}),
+    ("the computation is most of the step", {"load": 12.0, "copy": 3.0, "forward": 20.0, "backward": 39.0}),
+    ("copying is most of the step", {"load": 10.0, "copy": 31.0, "forward": 5.0, "clip": 1.5, "backward": 9.0}),
+    ("nothing is copied", {"load": 7.0, "copy": 0.0, "forward": 23.0, "backward": 20.0, "update": 1.0}),
+)
+_WAYS = ((0, False), (1, False), (2, False), (8, False), (1, True), (3, True), (8, True))  # workers, prefetching
+
+
+def check_4_3(step_ms):
+    """`step_ms(phases_ms, num_workers, prefetching)` returns the ms of a step in a long run with loader workers."""
+    run(_judge_step_ms, step_ms)
+    return f"{len(_PHASES)} steps, each with {len(_WAYS)} ways to load: what sets the pace was found each time."
+
+
+def _judge_step_ms(step_ms):
+    for what, phases in _PHASES:
+        for num_workers, prefetching in _WAYS:
+            with case(f"where {what}, {_loading(num_workers, prefetching)}"):
+                with unchanged(phases_ms=phases):
+                    answer = step_ms(phases, num_workers, prefetching)
+                is_number = isinstance(answer, numbers.Real) and not isinstance(answer, bool)
+                expect(is_number, f"{short(answer)} was returned: a number of ms is wanted")
+                load, copy = phases["load"], phases["copy"]
+                rest = sum(phases.values()) - load - copy
+                truth = _pace(load, copy, rest, num_workers, prefetching)
+                explain(answer, truth, _slow_paces(load, copy, rest, num_workers, prefetching, phases),
+                        said=f"{short(answer)} was returned for {phases}",
+                        otherwise="what is done one after the other, and what at the same time?")  # fmt: skip
+
+
+def _loading(num_workers, prefetching):
+    return f"with {num_workers} worker{'s' * (num_workers != 1)}{' and prefetching' * prefetching}"
+
+
+def _pace(load, copy, rest, num_workers, prefetching):
+    if not num_workers:
+        return load + copy + rest
+    return max(load / num_workers, copy, rest) if prefetching else max(load / num_workers, copy + rest)
+
+
+def _slow_paces(load, copy, rest, num_workers, prefetching, phases):
+    ahead, usual = load / max(1, num_workers), sum(phases.get(name, 0) for name in ("forward", "backward", "update"))
+    fewer = {"are all other phases counted?": _pace(load, copy, usual, num_workers, prefetching)}
+    if not num_workers:
+        alone = max(load, copy + rest)
+        return fewer | {"who loads while the loop computes, if there are no workers?": alone, "who loads?": copy + rest}
+    return fewer | {
+        "does the loop wait until a batch is loaded that was begun long before?": ahead + copy + rest,
+        "several workers load several batches at the same time: how often is one ready?":
+            _pace(load, copy, rest, 1, prefetching),
+        "who copies if nothing is prefetched?": max(ahead, copy, rest),
+        "prefetching copies while the device computes": max(ahead, copy + rest),
+        "may the copies take longer than all the rest?": max(ahead, rest),
+        "do the workers copy, too?": max((load + copy) / num_workers, rest),
+        "that is what the quickest part would allow": min(ahead, copy + rest),
+    }  # fmt: skip

@@ -1,9 +1,9 @@
-"""Figures of chapter 04: overlap, number formats, float16's range and the ladder of rungs.
+"""Figures of chapter 04: overlap, number formats and the ladder of rungs.
 
 Times in the first are round numbers, not measurements.
 """
 
-from ...plots.style import COLOURS, DASHES, HATCHES, MARKERS, STYLE, draw_prediction, keys, new_figure, pale, show
+from ...plots.style import COLOURS, HATCHES, MARKERS, STYLE, draw_prediction, keys, new_figure, pale, show
 
 _LOAD, _COPY, _STEP = 1.3, 0.6, 1.5  # durations in the drawing
 LOADING = ("plain loop", "loader workers", "workers, and prefetch", "data on the device")
@@ -89,37 +89,6 @@ def bit_layouts(formats, alt):
         axes.set_xlim(-4.5, 44)
         axes.set_ylim(len(formats) - 0.3, -0.15)
         axes.axis("off")
-        show(figure, alt)
-
-
-def within_float16(curves, alt, title="", *, placement):
-    """Draw {name: (powers of two, shares in %)} over the ranges where float16 has all digits, fewer, or none.
-
-    float16 rounds to zero below 2**-25, is subnormal below 2**-14, and overflows to infinity from 2**16 on.
-    """
-    ranges = {"zero": (-60, -25), "fewer\ndigits": (-25, -14), "all digits": (-14, 16), "inf": (16, 24)}
-    with new_figure("size of a gradient", "% of non-zero gradients", title, height=3.0, placement=placement) as (
-        figure,
-        axes,
-    ):
-        for i, (name, (low, high)) in enumerate(ranges.items()):
-            axes.axvspan(
-                low,
-                high,
-                facecolor=("0.82", "0.92", "white", "0.82")[i],
-                hatch=HATCHES[(1, 0, 0, 1)[i]],
-                edgecolor="white",
-            )
-            axes.text(
-                (low + high) / 2, 0.97, name, ha="center", va="top", fontsize=8, transform=axes.get_xaxis_transform()
-            )
-        for i, (name, (powers, shares)) in enumerate(curves.items()):
-            axes.plot(powers, shares, label=name, color=COLOURS[i], linestyle=DASHES[i], linewidth=1.8)
-        axes.set_xlim(-48, 24)
-        axes.set_ylim(0, 1.25 * max(max(shares) for _, shares in curves.values()))
-        axes.set_xticks(range(-48, 25, 8), [f"$2^{{{power}}}$" for power in range(-48, 25, 8)])
-        axes.grid(axis="x", visible=False)
-        figure.legend(loc="outside upper right", ncols=2)
         show(figure, alt)
 
 

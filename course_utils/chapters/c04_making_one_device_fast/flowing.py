@@ -1,6 +1,4 @@
-"""What flows between a network's layers, forward and back: dtypes, and the sizes of gradients."""
-
-import torch
+"""The dtypes that flow between a network's layers, forward and back."""
 
 
 class Types:
@@ -39,34 +37,3 @@ class Types:
 def short(dtype):
     """Return a dtype's name without its "torch." prefix."""
     return str(dtype).removeprefix("torch.")
-
-
-def output_gradients(layers, loss):
-    """Run `loss()` backward; return the absolute non-zero gradients of all `layers`' outputs in one tensor.
-
-    Zeros come from ReLU and pooling, in any precision.
-    """
-    gradients = []
-
-    def hook(layer, inputs, output):
-        output.register_hook(lambda gradient: gradients.append(gradient.abs().flatten().cpu()))
-
-    hooks = [layer.register_forward_hook(hook) for layer in layers]
-    loss().backward()
-    for one in hooks:
-        one.remove()
-    every = torch.cat(gradients)
-    return every[every > 0]
-
-
-def by_power_of_two(sizes, low=-60, high=0):
-    """Return (powers, % of `sizes` between each power of two and the next)."""
-    counts = torch.histc(sizes.float().log2(), bins=high - low, min=low, max=high)
-    return list(range(low, high)), (100 * counts / len(sizes)).tolist()
-
-
-def lost_in_float16(sizes, scale):
-    """Return the shares of `sizes` that, times `scale`, become zero, subnormal and infinite in float16."""
-    half = (sizes * scale).half()
-    subnormal = (half > 0) & (half < torch.finfo(torch.float16).smallest_normal)
-    return tuple(each.double().mean().item() for each in (half == 0, subnormal, half.isinf()))

@@ -40,16 +40,29 @@ def not_here(device):
     if torch.device(device).type == "cuda":
         if torch.cuda.get_device_capability(device) < (7, 0):
             return {"7 torch.compile": "Triton needs a GPU of compute capability 7.0 or newer"}
-        return {} if _compiles() else {"7 torch.compile": "it needs Triton, gcc and Python.h"}
-    reasons = {"2 pinned, prefetch": "no GPU to copy to", "7 torch.compile": "too slow to compile for a CPU"}
+        return {} if _has_compiler("gcc", "clang") and _has_triton() else {"7 torch.compile": _GPU_NEEDS}
+    reasons = {"2 pinned, prefetch": "no GPU to copy to", "7 torch.compile": "left out on a CPU: it compiles for long"}
     return reasons if fast_dtype(device) else {**reasons, "4 mixed precision": "this CPU has no 16-bit instructions"}
 
 
-def _compiles():
-    headers = Path(sysconfig.get_path("include"), "Python.h")  # Python's C headers
-    return bool(
-        (shutil.which("gcc") or shutil.which("clang")) and headers.exists() and importlib.util.find_spec("triton")
-    )
+_GPU_NEEDS = "it needs Triton, gcc and Python.h"
+
+
+def no_inductor(device):
+    """Return why torch.compile's usual backend cannot compile a small function for `device`, or ""."""
+    if torch.device(device).type == "cuda":
+        return not_here(device).get("7 torch.compile", "")
+    return "" if _has_compiler("g++", "clang++") else "it needs a C++ compiler and Python.h"
+
+
+def _has_compiler(*names):
+    """Return whether one of these compilers is there, and Python.h, which many systems have in a package of its own."""
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    return any(map(shutil.which, names)) and headers.exists()
+
+
+def _has_triton():
+    return importlib.util.find_spec("triton") is not None
 
 
 def peak_mb(step, device, warmup=3):
@@ -76,20 +89,6 @@ def _without_stderr():
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def with_threads(step, num_threads):
-    """Return `step` such that torch computes with `num_threads` threads in it, at least one."""
-
-    def limited(*arguments):
-        usual = torch.get_num_threads()
-        torch.set_num_threads(max(1, num_threads))
-        try:
-            return step(*arguments)
-        finally:
-            torch.set_num_threads(usual)
-
-    return limited
 
 
 def with_tf32(step, allowed):
@@ -122,25 +121,33 @@ def verdict(gain, equal):
     return "slower" if gain[2] < min(1, equal[0]) else "not shown"
 
 
-def table(timings, rungs, peak, equal):
-    """Return a line for each of `rungs`: rate, gain over the rung that it changes and over the first, MB, verdict.
+def table(timings, rungs, peak, equal, bounds):
+    """Return a line for each of `rungs`: ms, gain over the rung that it changes and its bound, gain over the first, MB.
 
-    `equal` are the quartiles of the ratio of two equal steps; they are in the last line.
+    A verdict ends the line. `equal` are the quartiles of the ratio of two equal steps; they are in the last line.
     """
-    lines = ["rung                    images/s (middle half)   × the rung it changes   × rung 0     MB"]
+    head = f"{'rung':21s} {'ms a step (middle half)':23s} {'× the rung it changes':25s}"
+    lines = [f"{head} {'at most':>8s} {'× rung 0':>8s} {'MB':>5s}"]
     for rung in rungs:
         timing = timings[rung]
-        rate, (low, high) = timing.samples_per_s, timing.samples_per_s_half
-        cells = f"{rung:21s} {rate:9,.0f} {f'({low:,.0f}–{high:,.0f})':15s}"
+        cells = f"{rung:21s} {1e3 * timing.median_s:6.{_digits(timing)}f} {_half_ms(timing):16s}"
         mb = f"{peak[rung]:.0f}" if rung in peak else "–"
         if rung == rungs[0]:
-            lines.append(f"{cells} {'':25s} {1:7.2f} {mb:>6s}")
+            lines.append(f"{cells} {'':34s} {1:8.2f} {mb:>5s}")
             continue
         below = built_on(rungs)[rung]
         gain, whole = throughput.ratio(timings[below], timing), throughput.ratio(timings[rungs[0]], timing)
         times = f"rung {below[0]} × {span(gain)}"
-        lines.append(f"{cells} {times:25s} {whole[1]:7.2f} {mb:>6s}  {verdict(gain, equal)}")
+        lines.append(f"{cells} {times:25s} {bounds[rung]:8.2f} {whole[1]:8.2f} {mb:>5s}  {verdict(gain, equal)}")
     return "\n".join([*lines, f"two equal steps (rung 5 again) × {span(equal)}"])
+
+
+def _digits(timing):
+    return 1 if timing.median_s >= 0.01 else 2
+
+
+def _half_ms(timing):
+    return "({}–{})".format(*(f"{1e3 * s:.{_digits(timing)}f}" for s in timing.middle_half_s))
 
 
 def span(quartiles):

@@ -1,9 +1,8 @@
 """Training steps under torch's profiler: the slowest operations, the phases, and when a GPU was busy."""
 
-from torch.profiler import ProfilerActivity, profile, record_function
+import statistics
 
-from ... import hardware
-from ...measure import profiled, throughput
+from ...measure import profiled
 
 PHASES = ("load", "copy", "forward", "backward", "update")
 KINDS = {  # the first part that a name contains decides
@@ -20,14 +19,30 @@ KINDS = {  # the first part that a name contains decides
 }
 
 
-def profile_steps(step, num_steps):
-    """Run `step(phase)`, which marks its phases, `num_steps` times under the profiler; return the trace."""
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + bool(hardware.gpus_in_use())]
-    with profile(activities=activities, acc_events=True) as trace:
-        for _ in range(num_steps):
-            step(record_function)  # phases appear under their names
-        throughput.now()  # waits for the GPU, too
-    return trace
+def under_profiler(phases, trace):
+    """Return a line per phase and one for the step: median ms in `phases`, median ms in `trace`, and events there.
+
+    `phases` is a `throughput.Phases` of the same step, timed without the profiler.
+    """
+    host = [event for event in trace.events() if event.device_type.name == "CPU"]
+    marks, rows = _marks(host), []
+    for name, timing in {**phases.phases, "step": phases.step}.items():
+        own = [[mark for mark in step if name in (mark.name, "step")] for step in marks]
+        spans = [(step[0].time_range.start, step[-1].time_range.end) for step in own]
+        inside = [sum(begin < event.time_range.start < end for event in host) for begin, end in spans]
+        seen_ms = statistics.median(end - begin for begin, end in spans) / 1e3
+        rows.append(
+            f"{name:9s} {1e3 * timing.median_s:7.2f} ms   under the profiler {seen_ms:7.2f} ms, "
+            f"{statistics.median(inside):6,.0f} events"
+        )
+    return "\n".join(rows)
+
+
+def _marks(host):
+    """Return the marks of each step, [[mark of "load", …], …], out of the `host`'s events."""
+    marks = sorted((event for event in host if event.name in PHASES), key=lambda event: event.time_range.start)
+    names = [name for name in PHASES if any(mark.name == name for mark in marks)]
+    return [marks[i : i + len(names)] for i in range(0, len(marks), len(names))]
 
 
 def largest(trace, count=5):
@@ -71,7 +86,7 @@ def spans_of_last_step(trace):
     A phase holds the operators that Python called in it, "GPU" the kernels that ran.
     """
     host = [event for event in trace.events() if event.device_type.name == "CPU"]
-    marks = [event for event in host if event.name in PHASES][-len(PHASES) :]
+    marks = _marks(host)[-1]
     begin, rows = marks[0].time_range.start, {mark.name: [] for mark in marks}
 
     def span(event):
@@ -100,10 +115,9 @@ def num_kernels(trace, num_steps):
     return len(profiled.kernels(trace.events())) / num_steps
 
 
-def of_gpu(steps, num_steps):
-    """Return {"busy_ms": {name: ms}, "kernels": {name: number}} per step of {name: step}, over `num_steps` each."""
-    found = {"busy_ms": {}, "kernels": {}}
-    for name, step in steps.items():
-        trace = profile_steps(step, num_steps)
-        found["busy_ms"][name], found["kernels"][name] = busy_ms(trace, num_steps), num_kernels(trace, num_steps)
-    return found
+def of_gpu(traces, num_steps):
+    """Return {"busy_ms": {name: ms}, "kernels": {name: number}} per step of {name: trace of `num_steps` steps}."""
+    return {
+        "busy_ms": {name: busy_ms(trace, num_steps) for name, trace in traces.items()},
+        "kernels": {name: num_kernels(trace, num_steps) for name, trace in traces.items()},
+    }

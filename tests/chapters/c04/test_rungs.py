@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 import types
 
 import pytest
@@ -60,6 +61,15 @@ def test_a_gpu_compiles_with_a_compiler_headers_and_triton_only(missing, monkeyp
         for capability in ((6, 1), (7, 0)):  # Triton has nothing for Pascal
             torch.cuda.get_device_capability = lambda device: capability
             assert list(rungs.not_here("cuda")) == (["7 torch.compile"] if missing or capability < (7, 0) else [])
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++", ""])
+def test_a_cpu_compiles_with_a_compiler_and_headers(compiler, monkeypatch, tmp_path):
+    monkeypatch.setattr(rungs.sysconfig, "get_path", {"include": tmp_path}.get)
+    monkeypatch.setattr(rungs.shutil, "which", lambda name: name if name == compiler else None)
+    assert rungs.no_inductor("cpu")  # no Python.h
+    (tmp_path / "Python.h").touch()
+    assert not rungs.no_inductor("cpu") == bool(compiler)
 
 
 def test_the_peak_is_that_of_the_whole_step():
@@ -133,19 +143,18 @@ def test_a_verdict_needs_a_gain_beyond_that_of_equal_steps(gain, equal, said):
 def test_the_tables_say_what_each_rung_gains():
     names, seconds = ["0 plain loop", "1 loader workers", "3 data on the device"], [(2.0, 4.0), (4.0, 8.0), (1.0, 2.0)]
     timings = {name: throughput.Timing(each, 64) for name, each in zip(names, seconds)}
-    _, plain, workers, data, equal = rungs.table(timings, names, {names[0]: 78.4}, (1, 1, 1)).splitlines()
-    assert plain.split()[-2:] == ["1.00", "78"] and workers.split()[-3:] == ["0.50", "–", "slower"]
-    assert "rung 0 × 2.00 (2.00–2.00)" in data and data.endswith("faster") and equal.endswith("× 1.00 (1.00–1.00)")
+    bounds = {names[1]: 1.3, names[2]: 1.4}
+    head, plain, workers, data, equal = rungs.table(timings, names, {names[0]: 78.4}, (1, 1, 1), bounds).splitlines()
+    assert plain.split()[-4:] == ["3000.0", "(2500.0–3500.0)", "1.00", "78"]
+    assert workers.split()[-4:] == ["1.30", "0.50", "–", "slower"]
+    assert "rung 0 × 2.00 (2.00–2.00)" in data and data.split()[-4:] == ["1.40", "2.00", "–", "faster"]
+    assert equal.endswith("× 1.00 (1.00–1.00)")
+    assert head.index("at most") + len("at most") == data.index("1.40") + 4  # columns end together
+    assert head.index("× rung 0") + len("× rung 0") == plain.index("1.00") + 4 and head.endswith("MB")
     values = {"images_per_s": {"0 a": [100.0, 90, 110], "7 g": [200.0, 190, 210]}, "busy_ms": {"7 g": 80.0}}
     _, first, last = rungs.gpu_table(values | {"kernels": {"7 g": 88.0}}, 64).splitlines()
     assert first.split() == ["0", "a", "100", "1.00", "640.00", "ms"]
     assert last.split()[-6:] == ["320.00", "ms", "80.00", "ms", "25%", "88"]
-
-
-def test_a_step_with_fewer_threads():
-    usual, seen = torch.get_num_threads(), []
-    rungs.with_threads(lambda phase: seen.append(torch.get_num_threads()), 0)(None)
-    assert seen == [1] and torch.get_num_threads() == usual
 
 
 def test_a_step_keeps_its_errors_and_loses_the_log(capfd):
@@ -208,6 +217,13 @@ def test_kinds_have_colours_of_their_own():
     assert len({*traces.KINDS.values()}) <= 7  # and "other" is grey
 
 
+def profiled(step, num_steps):
+    with torch.profiler.profile() as trace:
+        for _ in range(num_steps):
+            step(torch.profiler.record_function)
+    return trace
+
+
 def test_every_phase_has_a_row():
     net, x = nn.Linear(10, 10), torch.zeros(5, 10)
 
@@ -219,9 +235,31 @@ def test_every_phase_has_a_row():
         with phase("backward"):
             y.sum().backward()
 
-    spans = traces.spans_of_last_step(traces.profile_steps(step, 2))
+    spans = traces.spans_of_last_step(profiled(step, 2))
     assert {name for name in ("load", "forward", "backward") if name in spans} == {"load", "forward", "backward"}
     assert "matrix product" in {what for _, _, what in spans["forward"]}
+
+
+def test_phases_under_the_profiler():
+    x = torch.ones(4)
+
+    def step(phase):
+        with phase("load"):
+            for _ in range(20):
+                x + x
+        with phase("forward"):
+            time.sleep(0.02)
+
+    trace = profiled(step, 3)
+    load, forward, whole = traces.under_profiler(throughput.measure_phases(step, repeats=2), trace).splitlines()
+    ms, events = ([float(line.split()[i].replace(",", "")) for line in (load, forward, whole)] for i in (-4, -2))
+    assert events[:2] == [20, 0] and 20 <= ms[1] < ms[2] and load.startswith("load") and whole.startswith("step")
+    assert 20 <= float(forward.split()[1]) < 200 and ms[0] < 20
+
+
+def test_a_record_of_a_gpu_is_per_step():
+    trace = types.SimpleNamespace(events=lambda: [on_a_gpu(0, 2000), on_a_gpu(3000, 4000)])
+    assert traces.of_gpu({"rung": trace}, 2) == {"busy_ms": {"rung": 1.5}, "kernels": {"rung": 1.0}}
 
 
 def test_types_are_those_of_autocast():
@@ -234,15 +272,3 @@ def test_types_are_those_of_autocast():
     linear, relu = (line.split() for line in found.table(optimizer).splitlines()[1:])
     assert linear == ["0", "bfloat16", "bfloat16", "float32", "float32", "float32"]
     assert relu[-3:] == ["–"] * 3
-
-
-def test_gradients_that_float16_loses():
-    net = nn.Sequential(nn.Linear(4, 4))
-    sizes = flowing.output_gradients(net, lambda: (2.0**-30 * net(torch.ones(1, 4))).sum())
-    assert sizes.tolist() == [2.0**-30] * 4 and not net[0]._forward_hooks
-    powers, shares = flowing.by_power_of_two(sizes)
-    assert dict(zip(powers, shares))[-30] == 100
-    assert flowing.lost_in_float16(sizes, 1.0) == (1, 0, 0)
-    assert flowing.lost_in_float16(sizes, 2.0**10) == (0, 1, 0)
-    assert flowing.lost_in_float16(sizes, 2.0**20) == (0, 0, 0)
-    assert flowing.lost_in_float16(sizes, 2.0**50) == (0, 0, 1)
