@@ -129,7 +129,12 @@ def _move_the_mean(model):
     model[3].running_mean += 1
 
 
-_STARTS = (  # ranks, what differs, odd rank, expected answer, change, hint
+def _lose_a_number(model):
+    model[0].weight[0, 0] = float("nan")
+
+
+_ALL = -1
+_STARTS = (  # ranks, what differs, changed rank, expected answer, change, hint
     (4, "rank 2 has one bias, a frozen one, changed by 0.000001", 2, 2, _nudge_last, "are all parameters compared?"),
     (4, "all ranks are alike", None, None, None, "there is nobody to name"),
     (4, "rank 0 is the odd one", 0, 0, _nudge_last, "with whom is each rank compared?"),
@@ -148,6 +153,7 @@ _STARTS = (  # ranks, what differs, odd rank, expected answer, change, hint
     # The mean of 7 equal numbers may be rounded to another number.
     (7, "all ranks are alike", None, None, None, "there is nobody to name"),
     (7, "rank 4 is the odd one", 4, 4, _nudge_last, "does it work on 7 ranks?"),
+    (7, "the same weight is NaN on all ranks", _ALL, None, _lose_a_number, "are NaNs of the same bits alike to it?"),
 )
 
 
@@ -180,7 +186,7 @@ def _find_in_cases(find_odd_rank):
             if change is _swap_two:
                 # Round, so that sums are exact in any order and equal after the swap.
                 model[0].bias.copy_((model[0].bias * 1024).round() / 1024)
-            if dist.get_rank() == rank:
+            if rank in (dist.get_rank(), _ALL):
                 change(model)
         with unchanged(model=model):
             answers.append(find_odd_rank(model))
@@ -318,23 +324,31 @@ def check_9_5(accumulate_step):
     seen = run(_accumulate, accumulate_step, world_size=2)
     model = _small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR, momentum=0.5)
+    earlier = [torch.zeros_like(p) for p in model.parameters()]  # the gradient of the step before
     for step, (different, times) in enumerate(_STEPS):
-        before, num_micro_batches = _parameters(model), different * times
-        optimizer.zero_grad()
-        x, y = _samples(_SAMPLES, seed=step)
-        F.cross_entropy(model(x), y).backward()
+        num_micro_batches = different * times
+        last = [part.chunk(2) for part in _samples(_SAMPLES, seed=step)]  # of each rank, its last micro-batch
+        last = [torch.cat([half.chunk(different)[-1] for half in part]) for part in last]
+        of_last = _gradient(model, *last)
+        gradient = _gradient(model, *_samples(_SAMPLES, seed=step))
         optimizer.step()
         with case(f"in step {step}, of {num_micro_batches} micro-batch{'es' * (num_micro_batches > 1)}"):
-            _judge_step(
-                *[each[step] for each in seen], before, _parameters(model), num_micro_batches, is_first=step == 0
-            )
+            _judge_step(*[each[step] for each in seen], model, gradient, earlier, of_last, num_micro_batches)
+        earlier = gradient
     return (
         f"{len(_STEPS)} steps of 1 to 4 micro-batches on 2 ranks equal steps on the whole batch, and sent gradients "
         "once each."
     )
 
 
-def _judge_step(one, other, before, truth, num_micro_batches, is_first):
+def _gradient(model, x, y):
+    """Return the gradient of the mean loss, which is in `p.grad`, too."""
+    model.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    return _gradients(model)
+
+
+def _judge_step(one, other, model, gradient, earlier, of_last, num_micro_batches):
     expect(one["steps"] == 1, f"the optimizer made {one['steps']} steps, and should make one")
     apart = max_difference(one["parameters"], other["parameters"])
     expect(
@@ -344,14 +358,28 @@ def _judge_step(one, other, before, truth, num_micro_batches, is_first):
         one["messages"] <= 1,
         f"gradients were averaged {one['messages']} times: what must happen inside no_sync, the forward pass included?",
     )
-    too_long = [b + num_micro_batches * (t - b) for b, t in zip(before, truth)]
+    truth, M = _parameters(model), num_micro_batches
+
+    def stepped(*other_gradient):
+        """Return the parameters after a step with this gradient in the place of the right one."""
+        return [t - _LR * (o - g) for t, o, g in zip(truth, other_gradient, gradient)]
+
+    divided = {
+        f"the sum of {M} micro-batches' losses was divided by {k}": stepped(*[g * M / k for g in gradient])
+        for k in range(2, 17)
+    }
     explain(
         one["parameters"],
         truth,
-        {"it is too long a step: the sum of means is no mean": too_long},
-        otherwise="does every micro-batch count, and each alike?"
-        if is_first
-        else "what is different in a step that is not the first?",
+        {
+            "it is too long a step: the sum of means is no mean": stepped(*[M * g for g in gradient]),
+            "the gradient of the step before is still in it": stepped(*map(sum, zip(gradient, earlier))),
+            "only the last micro-batch counts": stepped(*of_last),
+            f"only the last micro-batch counts, as one of {M}": stepped(*[g / M for g in of_last]),
+            **divided,
+        },
+        said=f"the parameters are not where the step puts them (max difference "
+        f"{max_difference(one['parameters'], truth):.2g})",
     )
     expect(
         one["messages"] == 1, "the step is right, but DDP sent nothing: let it do the averaging in its backward pass"

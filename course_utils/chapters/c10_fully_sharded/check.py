@@ -73,6 +73,7 @@ _LISTS = {
     "a transposed 3×4 and a single number": lambda: [_numbers(4, 3, seed=3).T, _numbers(seed=4)],
     "every second column of a 3×6": lambda: [_numbers(3, 6, seed=6)[:, ::2]],
     "two numbers in bfloat16": lambda: [_numbers(2, seed=5, dtype=torch.bfloat16)],
+    "a vector of 3, a 3×4 and a 2×2": lambda: [_numbers(3, seed=8), _numbers(3, 4, seed=9), _numbers(2, 2, seed=10)],
     "an empty tensor and 2×2×2 whole numbers": lambda: [torch.arange(0), torch.arange(1, 9).view(2, 2, 2) + 2**60],
     "a product, which has a graph": lambda: [_numbers(3, seed=7).requires_grad_() * 2],
 }
@@ -115,6 +116,8 @@ def _judge_shard(flatten_pad_shard, tensors, rank, world_size):
     )
     expect(not shard.requires_grad, "the shard requires a gradient: numbers alone are asked")
     num_real = max(0, min(len(truth), len(flat) - rank * len(truth)))
+    orders = [_padded(_flat(order), world_size)[rank] for order in itertools.permutations(tensors)]
+    is_reordered = torch.equal(numbers.sort()[0], truth.sort()[0]) or any(torch.equal(numbers, o) for o in orders)
     suspects = {
         "its numbers are right, and what fills it up is not zeros": torch.cat([truth[:num_real], numbers[num_real:]]),
         "it is another rank's": next((part for part in parts if torch.equal(part, numbers)), None),
@@ -124,10 +127,9 @@ def _judge_shard(flatten_pad_shard, tensors, rank, world_size):
         ),
         "were the numbers dealt out one by one? A part is one piece": F.pad(flat, (0, num_zeros))[rank::world_size],
         "do they stand in the order of memory?": _padded(_flat(map(_transposed, tensors)), world_size)[rank],
-        "do they stand in another order?": numbers if torch.equal(numbers.sort()[0], truth.sort()[0]) else None,
+        "do they stand in another order?": numbers if is_reordered else None,
     }
-    explain(numbers, truth, suspects, said=f"the shard holds {short([round(n, 3) for n in numbers.tolist()])}", close=0,
-            otherwise="which numbers stand where in the row that is cut up?")  # fmt: skip
+    explain(numbers, truth, suspects, said=f"the shard holds {short([round(n, 3) for n in numbers.tolist()])}", close=0)  # fmt: skip
 
 
 def _transposed(tensor):
@@ -162,13 +164,13 @@ def check_10_2(clipped_step):
     """`clipped_step(optimizer, shards, max_norm)` makes one step with gradients clipped by the norm over all ranks."""
     for world_size, (_, clips) in _CLIPS.items():
         for (what, _, max_norm), ranks in zip(clips, zip(*run(_clip, clipped_step, world_size=world_size))):
-            gradients = [each["gradients"] for each in ranks]
+            gradients, parameters = ([each[key] for each in ranks] for key in ("gradients", "before"))
             norm = _norm([g for own in gradients for g in own])
             with case(f"for {what} (norm {norm:.4g}, limit {max_norm:g})"):
                 for rank, each in enumerate(ranks):
                     with case(f"rank {rank}"):
-                        _judge_step(each, gradients, norm, max_norm)
-                        _judge_norm(each["told"], each["gradients"], gradients, norm, max_norm)
+                        _judge_step(each, gradients, parameters, norm, max_norm)
+                        _judge_norm(each, gradients, parameters, norm, max_norm)
     return (
         f"{sum(len(clips) for _, clips in _CLIPS.values())} gradients, cut over 1 to 3 ranks, were clipped as if whole."
     )
@@ -182,7 +184,7 @@ def _clip(clipped_step):
     rank, seen, (lengths, clips) = dist.get_rank(), [], _CLIPS[dist.get_world_size()]
     for i, (what, scales, max_norm) in enumerate(clips):
         dtype = torch.float32 if "float32" in what else torch.float64
-        shards = [nn.Parameter(_numbers(n, seed=i + 50 * k, dtype=dtype)) for k, n in enumerate(lengths)]
+        shards = [nn.Parameter(5 * _numbers(n, seed=i + 50 * k, dtype=dtype)) for k, n in enumerate(lengths)]
         for k, shard in enumerate(shards):
             shard.grad = scales[rank] * _numbers(len(shard), seed=100 + 10 * i + 3 * rank + k, dtype=dtype)
         gradients, before, used = [s.grad.clone() for s in shards], [s.detach().clone() for s in shards], []
@@ -198,7 +200,7 @@ def _clip(clipped_step):
     return seen
 
 
-def _judge_step(each, gradients, norm, max_norm):
+def _judge_step(each, gradients, parameters, norm, max_norm):
     steps, own = each["used"], each["gradients"]
     expect(len(steps) == 1, f"{len(steps)} optimizer steps were made, and one is asked")
     (used,) = steps
@@ -207,22 +209,32 @@ def _judge_step(each, gradients, norm, max_norm):
     factor = min(1.0, max_norm / (norm or 1.0))
     apart = _norm([u - factor * g for u, g in zip(used, own)])
     if apart > 1e-5 * norm:
-        nearly = "it is nearly that: what was rounded, or added to the norm?" if apart < 2e-2 * factor * norm else ""
-        suspects = _suspects_of_step(own, gradients, norm, max_norm)
+        suspects = _suspects_of_step(own, gradients, parameters, norm, max_norm)
         explain(
             used,
             None,
             suspects,
             said="the step was not made with the clipped gradient",
             close=1e-4,
-            otherwise=nearly or "by which factor was it scaled, and is that the same on all ranks?",
+            otherwise=_scaling(used, own, factor),
         )
     moved = [b - _LR * (g + _DECAY * b) for b, g in zip(each["before"], used)]
     has_moved = same(each["after"], moved, 1e-5)
     expect(has_moved, "the parameters are not where the optimizer's step puts them: what else has changed?")
 
 
-def _suspects_of_step(own, gradients, norm, max_norm):
+def _scaling(used, own, factor):
+    """Return how the gradient that was used comes from this rank's own one."""
+    scaled = _norm(used) / (_norm(own) or 1.0)
+    if not same(used, [scaled * g for g in own], 1e-4):
+        return "it is not this rank's gradient times any number"
+    nearly = f"nearly {factor:.6g}: what was rounded, or added to the norm?"
+    return f"it was multiplied by {scaled:.6g}, " + (
+        nearly if abs(scaled - factor) < 2e-2 * factor else f"where {factor:.6g} leads to the limit"
+    )
+
+
+def _suspects_of_step(own, gradients, parameters, norm, max_norm):
     of_shards = [_norm([g]) for each in gradients for g in each]
     by = {
         "it was clipped by the norm of this rank's shards alone": _norm(own),
@@ -231,6 +243,7 @@ def _suspects_of_step(own, gradients, norm, max_norm):
         "the longest rank's norm decided": max(map(_norm, gradients)),
         "the factor comes from the square of the norm": norm**2,
         "the squares were averaged over ranks": norm / len(gradients) ** 0.5,
+        "it was clipped by the norm of the parameters, and the gradients' is limited": _norm(sum(parameters, [])),
     }
     factors = {
         "it is the gradient as it was: was it scaled before the step?": [1.0] * len(own),
@@ -244,7 +257,8 @@ def _suspects_of_step(own, gradients, norm, max_norm):
     return {**suspects, "each number was clipped by itself": [g.clamp(-max_norm, max_norm) for g in own]}
 
 
-def _judge_norm(told, own, gradients, norm, max_norm):
+def _judge_norm(each, gradients, parameters, norm, max_norm):
+    told, own = each["told"], each["gradients"]
     expect(told is not None, "what came back is None: is the norm returned, or only computed?")
     expect(not isinstance(told, torch.Tensor), f"what came back is a tensor, {short(told)}, and a float is asked")
     told = expect_number(told, "what came back")
@@ -253,10 +267,10 @@ def _judge_norm(told, own, gradients, norm, max_norm):
         "that is the norm after scaling": min(norm, max_norm),
         "that is the square of the norm": norm**2,
         "that is a sum of norms: does the norm of a whole come from sums of norms?": sum(map(_norm, gradients)),
+        "that is the norm of the parameters": _norm(sum(parameters, [])),
+        "that is the norm of its own parameters": _norm(each["before"]),
     }
-    explain(
-        told, norm, suspects, said=f"{told:.4g} came back as the norm", close=1e-5, otherwise="of what is it the norm?"
-    )
+    explain(told, norm, suspects, said=f"{told:.4g} came back as the norm", close=1e-5)
 
 
 # ---- 10.3 ---------------------------------------------------------------------------------------------------------
@@ -550,10 +564,10 @@ def _peak(numels, N, reshard, *, backward=("whole", "shard", "free"), reduced=0,
 # ---- 10.6 ---------------------------------------------------------------------------------------------------------
 
 _MATRICES = {  # {ranks: (shapes of matrices, dtype)}; ranks divide the numbers of rows
-    2: (((4, 6), (8, 3), (4, 6)), torch.float64),
+    2: (((4, 6), (8, 3), (4, 6), (2, 4), (6, 2)), torch.float64),  # rank 0 has three
     3: (((6, 4), (3, 7), (9, 9), (6, 2), (3, 3)), torch.float64),
     4: (((8, 5), (4, 4)), torch.float64),  # two ranks have no matrix
-    1: (((3, 5), (4, 2)), torch.float32),
+    1: (((3, 5), (4, 2), (5, 5)), torch.float32),
 }
 
 

@@ -38,6 +38,44 @@ def time_collectives(calls, rounds):
     return {name: (num_bytes[name], timings[name]) for name in calls}
 
 
+def time_beside(model, x, rounds, num_units=8):
+    """Time a step's messages, a step's computation, and both, in turn: {what: Timing}. Every rank must call it.
+
+    The computation is a forward and a backward pass of `model`, whole on every rank. The messages carry its parameters
+    in `num_units` equal units: an all-gather and a reduce-scatter for each, nothing else. "one after the other" sends
+    first; "both at once" starts all messages, computes, and then waits for them.
+    """
+    num_parts = num_units * dist.get_world_size()
+    size = -(-sum(p.numel() for p in model.parameters()) // num_parts)
+    units = [(x.new_zeros(size * dist.get_world_size()), *x.new_zeros(2, size)) for _ in range(num_units)]
+
+    def compute():
+        model(x).square().sum().backward()
+
+    def send(async_op=False):
+        for unit, shard, gradient in units:
+            yield dist.all_gather_into_tensor(unit, shard, async_op=async_op)
+            yield dist.reduce_scatter_tensor(gradient, unit, async_op=async_op)
+
+    def one_after_the_other():
+        list(send())
+        compute()
+
+    def both_at_once():
+        works = list(send(async_op=True))
+        compute()
+        for work in works:
+            work.wait()
+
+    steps = {
+        "messages alone": lambda: list(send()),
+        "computation alone": compute,
+        "one after the other": one_after_the_other,
+        "both at once": both_at_once,
+    }
+    return throughput.in_turn(steps, rounds)
+
+
 class ReduceScatter:
     """What `set_custom_reduce_scatter` takes: `send(shard, whole)` leaves the sum over ranks of a part in `shard`."""
 

@@ -18,13 +18,15 @@ def find_odd_rank(model):
     dist.all_reduce(mean)
     dist.all_gather_object(far, (mine - mean / len(far)).abs().max().item())
     return far.index(max(far)) if max(far) else None
-# %% right (compares lists)
+# %% right (compares all bits)
 def find_odd_rank(model):
-    values = [value.tolist() for value in gather(flatten(model))]
+    values = [value.numpy().tobytes() for value in gather(flatten(model))]
     for rank, value in enumerate(values):
         if values.count(value) == 1:
             return rank
 
+# %% wrong (compares numbers, so that no NaN is equal): are NaNs of the same bits alike to it
+# value.numpy().tobytes() → value.tolist()
 # %% wrong (compares norms): so that their sum is right
 # gather(flatten(model)) → gather(flatten(model).norm())
 # %% wrong (compares in float32): is anything rounded

@@ -9,7 +9,7 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
     optimizer.step()
     optimizer.zero_grad()
 
-# %% wrong (never clears): what is different in a step that is not the first
+# %% wrong (never clears): the gradient of the step before is still in it
 # optimizer.zero_grad() → pass
 # %% wrong (forgets the step): the optimizer made 0 steps
 # optimizer.step() → pass
@@ -19,8 +19,17 @@ def accumulate_step(ddp_model, optimizer, micro_batches):
 # nullcontext() if i == len(micro_batches) else ddp_model.no_sync() → nullcontext()
 # %% wrong (adds up means): the sum of means is no mean
 # .div(len(micro_batches)) → .div(1)
-# %% wrong (divides by ranks as well): and each alike?
+# %% wrong (divides by ranks as well): the sum of 4 micro-batches' losses was divided by 8
 # .div(len(micro_batches)) → .div(len(micro_batches) * dist.get_world_size())
+# %% wrong (always divides by 4): in step 1, of 3 micro-batches: 
+# .div(len(micro_batches)) → .div(4)
+# %% wrong (one counts for nothing): in step 0, of 4 micro-batches: the parameters are not where the step puts them (max
+# .div(len(micro_batches)) → .div(len(micro_batches)).mul(i != 1)
+# %% wrong (only the last counts): only the last micro-batch counts
+# -         with nullcontext() if i == len(micro_batches) else ddp_model.no_sync():
+# +         optimizer.zero_grad()
+# +         with nullcontext() if i == len(micro_batches) else ddp_model.no_sync():
+# .div(len(micro_batches)) → .div(1)
 # %% wrong (averages by hand): but DDP sent nothing
 # nullcontext() if i == len(micro_batches) else ddp_model.no_sync() → ddp_model.no_sync()
 # -     optimizer.step()

@@ -26,6 +26,10 @@
 # length].clone() → length].sort()[0]
 # %% wrong (reads transposed ones as they lie): do they stand in the order of memory?
 # t.detach().reshape(-1) → (t.mT if t.dim() == 2 else t).detach().reshape(-1)
+# %% wrong (the longest first): do they stand in another order?
+# t.detach().reshape(-1) for t in tensors → t.detach().reshape(-1) for t in sorted(tensors, key=lambda t: -t.numel())
+# %% wrong (matrices first): do they stand in another order?
+# t.detach().reshape(-1) for t in tensors → t.detach().reshape(-1) for t in sorted(tensors, key=lambda t: -t.dim())
 # %% wrong (views instead of reshaping): view size is not compatible
 # reshape → view
 # %% wrong (keeps the gradient): requires a gradient

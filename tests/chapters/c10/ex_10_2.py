@@ -22,7 +22,7 @@
 # dist.all_reduce(square) → dist.all_reduce(square, op=dist.ReduceOp.MAX)
 # %% wrong (averages squares): the squares were averaged over ranks
 # dist.all_reduce(square) → dist.all_reduce(square, op=dist.ReduceOp.AVG)
-# %% wrong (one rank alone hears the norm): is that the same on all ranks?
+# %% wrong (one rank alone hears the norm): leads to the limit
 # dist.all_reduce(square) → dist.reduce(square, 0)
 # %% wrong (does not wait): nobody waited for a collective
 # dist.all_reduce(square) → dist.all_reduce(square, async_op=True)
@@ -30,6 +30,19 @@
 # dist.all_reduce(square) → square > 0.1 and dist.all_reduce(square)
 # %% wrong (adds a hundredth): what was rounded, or added to the norm?
 # max_norm / norm → max_norm / (norm + 0.01)
+# %% wrong (clips by the parameters' norm): it was clipped by the norm of the parameters
+# sum((shard.grad**2).sum() for shard in shards) → sum((shard.detach()**2).sum() for shard in shards)
+# %% wrong (returns the parameters' norm): that is the norm of the parameters
+# -     optimizer.step()
+# -     return norm
+# +     told = sum((shard.detach()**2).sum() for shard in shards)
+# +     dist.all_reduce(told)
+# +     optimizer.step()
+# +     return told.sqrt().item()
+# %% wrong (clips to half): it was multiplied by
+# max_norm / norm → max_norm / norm / 2
+# %% wrong (turns it round): it is not this rank's gradient times any number
+# shard.grad *= max_norm / norm → shard.grad = shard.grad.flip(0) * max_norm / norm
 # %% wrong (always scales): has been stretched to the limit
 # if norm > max_norm: → if norm:
 # %% wrong (divides by zero): what divides what?
@@ -53,7 +66,7 @@
 # %% wrong (returns the sum of norms): does the norm of a whole come from sums of norms?
 # dist.all_reduce(square) → told = square.sqrt(); dist.all_reduce(told); dist.all_reduce(square)
 # return norm → return told.item()
-# %% wrong (returns twice as much): of what is it the norm?
+# %% wrong (returns twice as much): came back as the norm
 # return norm → return 2 * norm
 # %% wrong (returns a tensor): a float is asked
 # return norm → return torch.tensor(norm)

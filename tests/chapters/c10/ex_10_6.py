@@ -28,6 +28,8 @@
 # list(orthogonalise( → [orthogonalise(torch.cat(parts[i]))] and list(orthogonalise(
 # %% wrong (forgets a matrix): who takes care of the rest?
 # range(rank, len(shards), world_size) → range(rank, len(shards) - 1, world_size)
+# %% wrong (never has more than two): who takes care of the rest?
+# range(rank, len(shards), world_size) → [i for i in (rank, rank + world_size) if i < len(shards)]
 # %% wrong (a vector): and it takes a matrix
 # orthogonalise(torch.cat(parts[i])).chunk → orthogonalise(torch.cat(parts[i]).flatten()).chunk
 # %% wrong (scales the result): from whom did they come?

@@ -1,5 +1,7 @@
 """Chapter 10: how many bytes arrive, which gather runs beside which layer, and what costs.py counts and compares."""
 
+from collections import Counter
+
 import matplotlib
 import pytest
 import torch
@@ -13,6 +15,7 @@ from course_utils import launch
 from course_utils.chapters.c10_fully_sharded import costs, figures, gathers
 from course_utils.chapters.c10_fully_sharded.arrived import Arrived
 from course_utils.measure.throughput import Timing
+from course_utils.parallel import messages
 
 matplotlib.use("agg")
 N = 3
@@ -67,7 +70,16 @@ def count_and_watch():
         orders.append(gathers.watch_gathers(model, torch.rand(2, 5)))
     timed = costs.time_collectives({"all-reduce": lambda: dist.all_reduce(big), "nothing": lambda: None}, 2)
     counts = {name: (num_bytes, len(timing.seconds)) for name, (num_bytes, timing) in timed.items()}
-    return counted, orders, counts, [reduced(op) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)]
+    return counted, orders, counts, beside(), [reduced(op) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)]
+
+
+def beside():
+    """What `costs.time_beside` times, how often, and {bytes: how many messages} of two units of 32 numbers, padded."""
+    model = nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 4))  # 64 numbers
+    with messages.Traffic() as traffic:
+        timed = costs.time_beside(model, torch.rand(2, 5), rounds=1, num_units=2)
+    sizes = Counter(size for name, size in traffic.collectives if name != "barrier")
+    return {name: len(timing.seconds) for name, timing in timed.items()}, dict(sizes)
 
 
 def reduced(op):
@@ -137,11 +149,20 @@ def test_the_figure_names_each_unit_in_both_rows(seen, monkeypatch):
 
 
 def test_what_travels_is_counted_for_all_ranks_together(seen):
-    for _, _, counts, _ in seen:
+    for _, _, counts, *_ in seen:
         (num_bytes, rounds), (idle, _) = counts["all-reduce"], counts["nothing"]
         assert rounds == 2
         assert num_bytes == pytest.approx(2 * (N - 1) * 1_000_000, rel=0.05)  # 2(N - 1)/N from each of N ranks
         assert idle < 20_000  # barriers
+
+
+def test_messages_beside_computation_are_a_steps_and_the_same_in_every_way(seen):
+    """Each unit is gathered and reduced once, in a warm-up and a round, in the three ways that send."""
+    for *_, (rounds, sizes), _ in seen:
+        assert rounds == dict.fromkeys(
+            ("messages alone", "computation alone", "one after the other", "both at once"), 1
+        )
+        assert sizes == {4 * 33: 3 * 2 * 2, 4 * 11: 3 * 2 * 2}
 
 
 def test_a_reduce_scatter_of_our_own_sums_and_averages_as_the_librarys(seen):
