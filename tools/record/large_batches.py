@@ -1,10 +1,10 @@
-"""Train what chapter 11 reads from its record, or run the hyperparameter search before it.
+"""Train what chapter 11 reads from its records.
 
-    python -m tools.record.large_batches [--search]
+    python -m tools.record.large_batches [grid | search | updates | adam]
 
 The network, recipes and training come from the notebook. Every seed's test error goes to
-data/recorded/<machine>/large_batches.json, or large_batches_search.json. The grid takes about a quarter of an hour on
-two cores, the search five minutes.
+data/recorded/<machine>/large_batches.json, or large_batches_<part>.json. On two cores the grid takes about a quarter
+of an hour; the search, the equal updates and Adam five minutes each.
 
 The search looked for settings in which each rung of the ladder is visible. It uses other seeds than the grid, so that
 the grid does not report lucky choices.
@@ -23,22 +23,26 @@ GRID = {  # {base rate: {batch size: recipes}}
     "CAUTIOUS": {16: RUNGS[:1], 128: RUNGS} | dict.fromkeys((256, 384, 512, 1024), RUNGS + DECAYS),
     "BOLD": {16: RUNGS[:1]} | dict.fromkeys((128, 256, 384), RUNGS),
 }
+SIZES = (16, 128, 256, 384, 512, 1024)
+EQUAL_SIZES = tuple(size for size in SIZES if size != 512)  # the grid has batch 512 with as many updates
 SEARCHED = {
     "num_layers": (6, 8),
     "base": (0.0025, 0.005, 0.0075, 0.01, 0.02),
     "batch_size": (256, 512),
 }
 SEARCH_SEEDS = (1000, 1001, 1002)
+ADAM_SEEDS = SEEDS[:10]
+LONGEST_S = 4 * 3600
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Train what chapter 11 reads from its record.")
-    parser.add_argument("--search", action="store_true", help="the search for settings, in place of the grid")
-    searching = parser.parse_args(argv).search
+    parser = argparse.ArgumentParser(description="Train what chapter 11 reads from its records.")
+    parser.add_argument("part", nargs="?", choices=PARTS, default="grid")
+    part = parser.parse_args(argv).part
     names = definitions()
-    values = search(names) if searching else train_grid(names)
-    name, option = ("large_batches_search", " --search") if searching else ("large_batches", "")
-    path = keeping.save(name, {"settings": settings(names), **values}, f"python -m tools.record.large_batches{option}")
+    name, option = ("large_batches", "") if part == "grid" else (f"large_batches_{part}", f" {part}")
+    values = {"settings": settings(names), **PARTS[part](names)}
+    path = keeping.save(name, values, f"python -m tools.record.large_batches{option}")
     print("kept in", path.relative_to(keeping.ROOT))
 
 
@@ -60,7 +64,7 @@ def train_grid(names):
         for recipe in recipes
     }
     errors = {}
-    for (base, size, recipe), found in names["train_all"](cases, SEEDS, timeout=4 * 3600).items():
+    for (base, size, recipe), found in names["train_all"](cases, SEEDS, timeout=LONGEST_S).items():
         errors.setdefault(base, {}).setdefault(str(size), {})[recipe] = found
     return {"seeds": list(SEEDS), "errors": errors}
 
@@ -78,10 +82,44 @@ def search(names):
         for i, one in enumerate(found)
         for recipe in RUNGS
     }
-    for (i, recipe), errors in names["train_all"](cases, SEARCH_SEEDS, timeout=4 * 3600).items():
+    for (i, recipe), errors in names["train_all"](cases, SEARCH_SEEDS, timeout=LONGEST_S).items():
         found[i]["errors"][recipe] = errors
     return {"seeds": list(SEARCH_SEEDS), "found": found}
 
+
+def train_updates(names):
+    """Train with the updates that batch 512 has in the grid, from CAUTIOUS: {"seeds", "num_updates", "errors"}."""
+    num_updates = len(names["rates_of"](names["CAUTIOUS"], 512, RUNGS[0]))
+    cases = {
+        (size, recipe): (size, names["rates_of"](names["CAUTIOUS"], size, recipe, num_updates))
+        for size in EQUAL_SIZES
+        for recipe in (RUNGS if size > names["BASE_BATCH"] else RUNGS[:1])
+    }
+    return {"seeds": list(SEEDS), "num_updates": num_updates, "errors": train_cases(names, cases, SEEDS)}
+
+
+def train_adam(names):
+    """Train with Adam under its three rules: {"seeds", "rate", "errors": {batch size: {rule: [test errors in %]}}}."""
+    import torch
+
+    cases = {
+        (size, rule): (size, names["adam_rates"](size, rule))
+        for size in SIZES
+        for rule in list(names["POWERS"])[: None if size > names["BASE_BATCH"] else 1]
+    }
+    errors = train_cases(names, cases, ADAM_SEEDS, make_optimizer=torch.optim.Adam)
+    return {"seeds": list(ADAM_SEEDS), "rate": names["ADAM_RATE"], "errors": errors}
+
+
+def train_cases(names, cases, seeds, **options):
+    """Train {(batch size, rule): case} with each seed: {batch size: {rule: [test error of each seed, in %]}}."""
+    errors = {}
+    for (size, rule), found in names["train_all"](cases, seeds, timeout=LONGEST_S, **options).items():
+        errors.setdefault(str(size), {})[rule] = found
+    return errors
+
+
+PARTS = {"grid": train_grid, "search": search, "updates": train_updates, "adam": train_adam}
 
 if __name__ == "__main__":
     main()

@@ -56,33 +56,24 @@ def descend(a, b, rate, noise=((0.0, 0.0),)):
     return places
 
 
-TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
+TICKS = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+EDGE = TICKS[0]  # the axis's lower end: a log axis has no 0
 
 
 def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), *, source):
     """Draw {place: {recipe: [test error of each seed, in %]}}: a point per run, a bar at the median, a log axis.
 
-    `guessing` is the error of random guessing. `prediction` has one place, or None if the student made no prediction.
-    `source` names the origin of the runs.
+    A run below the axis stands at its lower end as a triangle with its number. `guessing` is the error of random
+    guessing. `prediction` has one place, or None if the student made no prediction. `source` names the origin of the
+    runs.
     """
     with new_figure(xlabel, "test error (%)", title, height=3.4, source=source) as (figure, axes):
         recipes = list(dict.fromkeys(recipe for found in errors.values() for recipe in found))
         step = 0.8 / len(recipes)
         for x, found in enumerate(errors.values()):
             for i, recipe in enumerate(recipes):
-                if recipe not in found:
-                    continue
-                middle = x + (i - (len(recipes) - 1) / 2) * step
-                values = [max(value, TICKS[0]) for value in found[recipe]]
-                places = [middle + (k / max(len(values) - 1, 1) - 0.5) * 0.6 * step for k in range(len(values))]
-                look = {"marker": MARKERS[i % 7], "color": COLOURS[i % 7], "markersize": 4, "linestyle": ""}
-                axes.plot(places, values, alpha=0.6, markeredgewidth=0, **look)
-                axes.plot(
-                    [middle - 0.4 * step, middle + 0.4 * step],
-                    [statistics.median(values)] * 2,
-                    color=COLOURS[i % 7],
-                    linewidth=2,
-                )
+                if recipe in found:
+                    _draw_runs(axes, found[recipe], x + (i - (len(recipes) - 1) / 2) * step, step, i % 7)
         axes.axhline(guessing, color="0.5", linewidth=0.8, linestyle="--")
         axes.annotate(
             "guessing",
@@ -99,9 +90,24 @@ def outcomes(errors, xlabel, alt, title="", guessing=90.0, prediction=(), *, sou
         axes.set_yscale("log")
         axes.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
         axes.minorticks_off()
-        axes.set_ylim(TICKS[0] * 0.9, 130)
+        axes.set_ylim(EDGE * 0.9, 130)
         axes.grid(axis="x", visible=False)
         for place in prediction:
-            draw_prediction(axes, {list(errors).index(place): TICKS[0]} if place in errors else {0: None})
+            draw_prediction(axes, {list(errors).index(place): EDGE} if place in errors else {0: None})
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper right", ncols=3)
         show(figure, alt)
+
+
+def _draw_runs(axes, errors, middle, width, i):
+    """Draw one case's runs side by side around x = `middle`, in the i-th look, and a bar at their median."""
+    places = [middle + (k / max(len(errors) - 1, 1) - 0.5) * 0.6 * width for k in range(len(errors))]
+    on = [(x, error) for x, error in zip(places, errors) if error >= EDGE]
+    look = {"color": COLOURS[i], "markersize": 4, "linestyle": "", "markeredgewidth": 0}
+    if on:
+        axes.plot(*zip(*on), marker=MARKERS[i], alpha=0.6, **look)
+    for x, error in zip(places, errors):
+        if error < EDGE:
+            axes.plot([x], [EDGE], marker="v", **look)
+            axes.annotate(f"{error:g}", (x, EDGE), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7)
+    bar = max(statistics.median(errors), EDGE)
+    axes.plot([middle - 0.4 * width, middle + 0.4 * width], [bar, bar], color=COLOURS[i], linewidth=2)

@@ -6,21 +6,34 @@ import pytest
 
 from course_utils.chapters.c11_large_batches import figures
 
-RUNS = {64: {"fixed": [2.0, 3.0, 10.0], "linear": [1.0, 1.0, 0.0]}, 512: {"fixed": [90.0, 40.0, 80.0]}}
+RUNS = {64: {"fixed": [2.0, 3.0, 10.0], "linear": [1.0, 0.278, 0.0]}, 512: {"fixed": [90.0, 40.0, 80.0]}}
 
 
 def test_every_run_is_a_point_and_every_case_has_its_median(shown):
     figures.outcomes(RUNS, "batch size", "Two sizes.", prediction=[512], source="made up")
     (axes,) = shown[0].axes
-    points = [line for line in axes.lines if len(line.get_xdata()) == 3]
-    # 0 is not on the axis
-    assert [sorted(line.get_ydata()) for line in points] == [[2, 3, 10], [0.5, 1, 1], [40, 80, 90]]
+    points = [line for line in axes.lines if line.get_linestyle() == "None" and line.get_marker() not in "v*"]
+    # the legend's lines are empty, and a run without any error is not among the points
+    assert [sorted(line.get_ydata()) for line in points if len(line.get_xdata())] == [
+        [2, 3, 10],
+        [0.278, 1],
+        [40, 80, 90],
+    ]
     bars = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"]
-    assert [tuple(line.get_ydata()) for line in bars] == [(3, 3), (1, 1), (80, 80)]
+    assert [tuple(line.get_ydata()) for line in bars] == [(3, 3), (0.278, 0.278), (80, 80)]
     low, high = axes.get_ylim()
-    assert low < 0.5 and high > 90
+    assert low < 0.278 and high > 90
     (star,) = [line for line in axes.lines if line.get_marker() == "*"]
     assert list(star.get_xdata()) == [1]
+
+
+def test_a_run_without_any_error_stands_at_the_edge_with_its_number(shown):
+    figures.outcomes(RUNS, "batch size", "Two sizes.", source="made up")
+    (axes,) = shown[0].axes
+    (edge,) = [line for line in axes.lines if line.get_marker() == "v"]
+    assert axes.get_ylim()[0] < edge.get_ydata()[0] < 0.278, "0 is not on a log axis, and 0.278 is"
+    (label,) = [text for text in axes.texts if text.get_text() != "guessing"]
+    assert label.get_text() == "0" and label.xy == (edge.get_xdata()[0], edge.get_ydata()[0])
 
 
 def test_without_a_prediction_the_line_below_says_so(shown, capsys):
