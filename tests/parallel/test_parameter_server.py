@@ -24,6 +24,7 @@ from course_utils.parallel.parameter_server import (
     BoundedDelay,
     Client,
     Plan,
+    Scaled,
     Served,
     ServerGone,
     Synchronous,
@@ -135,6 +136,25 @@ def test_one_worker_alone_is_never_stale(rule):
     found, told = served(run(take_part, 2, 1, rule, world_size=3).results)
     torch.testing.assert_close(found, {name: alone()[name] for name in found}, **EXACT)
     assert all(push.staleness == 0 for one in told for push in one.pushes)
+
+
+def push_twice(rule):
+    held = {"w": torch.zeros(2)}
+    plan = Plan(held, [0], [1])
+    if dist.get_rank() == 0:
+        return serve(plan, held, lambda parameters: torch.optim.SGD(parameters, lr=1.0), rule)
+    client = Client(plan)
+    client.pull(held)
+    for _ in range(3):  # the second gradient has missed one update, the third one two
+        client.push({"w": torch.ones(2)})
+    client.leave()
+
+
+@pytest.mark.parametrize(("rule", "moved"), [(Asynchronous(), 3), (Scaled(), 1 + 1 / 2 + 1 / 3)], ids=repr)
+def test_a_scaled_rule_weighs_a_gradient_by_its_staleness(rule, moved):
+    told = run(push_twice, rule, world_size=2)[0]
+    assert [push.staleness for push in told.pushes] == [0, 1, 2]
+    torch.testing.assert_close(told.parameters["w"], torch.full((2,), -float(moved)))
 
 
 @pytest.mark.parametrize("optimizer", [sgd, adam])

@@ -1,9 +1,7 @@
 """Parameter servers: what is pulled and pushed, who waits for whom, and how old gradients are."""
 
-import bisect
 import statistics
 
-from ...plots.charts import lines
 from ...plots.style import (
     COLOURS,
     HATCHES,
@@ -15,13 +13,15 @@ from ...plots.style import (
 )
 
 _PULL, _PUSH = {"color": COLOURS[0], "linestyle": "-"}, {"color": COLOURS[1], "linestyle": "--"}
+_AS_THE_FIRST = {"color": "0.75", "linestyle": "-"}
 _KEYS = (2, 2, 3, 4)  # palette indices; keys 0 and 1 are on server 0
 
 
 def push_and_pull(alt, num_workers=3):
     """Draw two servers with two keys each, above workers with copies of all four keys, numbered by rank.
 
-    This is a sketch, not a measurement.
+    Pull and push are drawn for the first worker; a grey line stands for those of each other one. This is a sketch, not
+    a measurement.
     """
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
@@ -35,11 +35,13 @@ def push_and_pull(alt, num_workers=3):
         for i, x in enumerate(places):
             _process(axes, x, 3.4, f"worker, rank {i + 2}: its images", range(4))
             for j, server in enumerate(servers):
-                for look, shift, heads in ((_PULL, -0.17, "->"), (_PUSH, 0.17, "<-")):
+                arrows = ((_PULL, -0.17, "->"), (_PUSH, 0.17, "<-")) if i == 0 else ((_AS_THE_FIRST, 0, "-"),)
+                for look, shift, heads in arrows:
                     ends = (server + 0.35 * (i - 1) + shift, 0.62), (x + 0.7 * (j - 0.5) + shift, 2.62)
                     axes.annotate("", ends[1], ends[0], arrowprops={"arrowstyle": heads, "linewidth": 1.2, **look})
-        lines = [Line2D([], [], label="pull: parameters", **_PULL), Line2D([], [], label="push: gradients", **_PUSH)]
-        figure.legend(handles=lines, loc="outside lower center", ncols=2)
+        labels = {"pull: parameters": _PULL, "push: gradients": _PUSH, "both, as for rank 2": _AS_THE_FIRST}
+        lines = [Line2D([], [], label=label, **look) for label, look in labels.items()]
+        figure.legend(handles=lines, loc="outside lower center", ncols=3)
         axes.set_xlim(places[0] - 1.7, places[-1] + 1.7)
         axes.set_ylim(4.4, -0.95)
         axes.axis("off")
@@ -71,8 +73,8 @@ def _process(axes, x, y, title, held):
 def who_waits(charts, until, alt):
     """Draw {title: [(worker, step, begin, end)]} below one another up to time `until`: a box per step.
 
-    White means that a worker waits. Steps and workers are numbered from 0 here and from 1 in the figure, where rank 0
-    is the server.
+    White means that a worker waits, and the title counts the steps that have ended by `until`. Steps and workers are
+    numbered from 0 here and from 1 in the figure, where rank 0 is the server.
     """
     with new_figure(
         "",
@@ -99,7 +101,7 @@ def who_waits(charts, until, alt):
                 axes.text((begin + min(end, until)) / 2, worker, str(step + 1), ha="center", va="center", fontsize=6.5)
             axes.set_yticks(range(workers), [f"worker {worker + 1}" for worker in range(workers)], fontsize=7)
             axes.set_ylim(workers - 0.5, -0.5)
-            axes.set_title(title, fontsize=9)
+            axes.set_title(f"{title}: {sum(end <= until for *_, end in steps)} steps", fontsize=9)
             axes.grid(visible=False)
         panels[-1].set_xlim(0, until)
         panels[-1].set_xlabel("time, in steps of a fast worker")
@@ -107,7 +109,10 @@ def who_waits(charts, until, alt):
 
 
 def staleness(charts, alt, title="", *, placement):
-    """Draw {name: (staleness of fast workers' gradients, of the slow one's)}, two lists, in per cent, side by side."""
+    """Draw {name: (staleness of fast workers' gradients, of the slow one's)}, two lists, in per cent, side by side.
+
+    A dotted line marks the mean of all gradients of a name.
+    """
     highest = max(max(fast + slow) for fast, slow in charts.values())
     with new_figure("", "", title, height=2.7, placement=placement) as (figure, axes):
         axes.remove()
@@ -117,7 +122,9 @@ def staleness(charts, alt, title="", *, placement):
                 shares = [100 * part.count(n) / len(part) for n in range(highest + 1)]
                 places = [n + 0.45 * (i - 0.5) for n in range(highest + 1)]
                 axes.bar(places, shares, 0.45, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", linewidth=0.3)
-            axes.set_title(name, fontsize=9)
+            mean = statistics.mean(sum(parts, []))
+            axes.axvline(mean, color="black", linestyle=":", linewidth=1.2)
+            axes.set_title(f"{name}\nmean of all {mean:.1f}", fontsize=9)
             axes.set_xlabel("updates missed")
             axes.grid(axis="x", visible=False)
         panels[0].set_ylabel("share of their gradients (%)")
@@ -126,25 +133,21 @@ def staleness(charts, alt, title="", *, placement):
         show(figure, alt)
 
 
-def medians(runs, places, xlabel, ylabel, alt, title="", *, placement, **settings):
-    """Draw {name: [points (x, y) of each run, in order of x]}: median and range over runs at each of `places`.
-
-    A run's value at a place is that of its last point up to it. A line ends with its shortest run. `settings` are those
-    of `lines`.
-    """
-    series = {}
-    for name, curves in runs.items():
-        first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
-        reached = [x for x in places if first <= x <= last]
-        values = [[_value_at(curve, x) for curve in curves] for x in reached]
-        series[name] = (
-            reached,
-            [statistics.median(each) for each in values],
-            ([min(each) for each in values], [max(each) for each in values]),
-        )
-    lines(series, xlabel, ylabel, alt, title, placement=placement, **settings)
-
-
-def _value_at(points, x):
-    """Return the y of the last of `points`, (x, y) in order of x, up to `x`."""
-    return points[bisect.bisect_right(points, x, key=lambda point: point[0]) - 1][1]
+def tuned(panels, alt, title="", *, source):
+    """Draw {panel: {way: losses of the seeds}} side by side: a dot for each seed, a bar at the median."""
+    ways = list(dict.fromkeys(way for panel in panels.values() for way in panel))
+    with new_figure("", "", title, height=1.3 + 0.24 * len(ways), source=source) as (figure, axes):
+        axes.remove()
+        drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, (panel, losses) in zip(drawn, panels.items()):
+            for way, found in losses.items():
+                place = ways.index(way)
+                axes.plot(found, [place] * len(found), "o", color=COLOURS[0], alpha=0.5, markersize=4)
+                axes.plot([statistics.median(found)], [place], "|", color="black", markersize=14, markeredgewidth=2)
+            axes.set_title(panel, fontsize=9)
+            axes.set_xlabel("test loss")
+            axes.set_xlim(left=0)
+        drawn[0].set_yticks(range(len(ways)), ways, fontsize=8)
+        drawn[0].set_ylim(len(ways) - 0.5, -0.5)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        show(figure, alt)

@@ -10,8 +10,22 @@ class Asynchronous:
         """Whether a worker that has made `step` steps may begin the next; `clocks` is {worker: steps made}."""
         return True
 
+    def weight(self, staleness):
+        """The factor of a gradient that has missed `staleness` updates."""
+        return 1.0
+
     def __repr__(self):
         return "asynchronous"
+
+
+class Scaled(Asynchronous):
+    """As asynchronous, but a gradient that has missed s updates counts 1/(1 + s)."""
+
+    def weight(self, staleness):
+        return 1 / (1 + staleness)
+
+    def __repr__(self):
+        return "asynchronous, scaled"
 
 
 class BoundedDelay(Asynchronous):

@@ -164,7 +164,8 @@ class _Server:
                 self.waiting[worker] = step, gradients
                 self._update_if_complete()
             else:
-                self._update([gradients])
+                weight = self.rule.weight(push.staleness)
+                self._update([{name: weight * gradient for name, gradient in gradients.items()}])
             self.changed.notify_all()
 
     def _is_gone(self, worker):

@@ -1,50 +1,89 @@
-# %% wrong (one worker's): all of them push
-# num_workers * max(held) → max(held)
-# %% wrong (takes them for equal): the mean of all servers
-# num_workers * max(held) → num_workers * total / num_servers
-# %% wrong (in the order given): in the order given?
-# sorted(key_bytes, reverse=True) → key_bytes
-# %% wrong (smallest first): bytes are said to enter the busiest server
-# sorted(key_bytes, reverse=True) → sorted(key_bytes)
-# %% wrong (both ways): what leaves the server
-# num_workers * max(held) → 2 * num_workers * max(held)
-# %% wrong (all servers): all servers together
-# num_workers * max(held) → num_workers * total
-# %% wrong (servers push, too): who sends it what?
-# num_workers * max(held) → (num_workers + num_servers) * max(held)
-# %% wrong (the server's as a text): what enters the server is '
-# num_workers * max(held) → f"{num_workers * max(held):,}"
-# %% wrong (the idlest): fewest bytes
-# num_workers * max(held) → num_workers * min(held)
-# %% wrong (both ways at a worker): does not enter it
-# "worker": total → "worker": 2 * total
-# %% wrong (from one server): it pulls from all servers
-# "worker": total → "worker": max(held)
-# %% wrong (all workers'): all workers together
-# "worker": total → "worker": num_workers * total
-# %% wrong (a worker's share): what does it pull?
-# "worker": total → "worker": total / num_workers
-# %% wrong (the worker's as a text): what enters a worker is '
-# "worker": total → "worker": f"{total:,}"
-# %% wrong (no chunks): as many chunks as steps
-# 2 * (num_workers - 1) / num_workers * total → 2 * (num_workers - 1) * total
-# %% wrong (reduce-scatter only): and an all-gather
-# ring = 2 * (num_workers → ring = (num_workers
-# %% wrong (servers in the ring): no members of the ring
-# ring = 2 * (num_workers - 1) / num_workers * total → ring = 2 * (num_workers + num_servers - 1) / (num_workers + num_servers) * total
-# %% wrong (the limit): need not be sent
-# ring = 2 * (num_workers - 1) / num_workers * total → ring = 2 * total
-# %% wrong (the busiest server's keys in the ring): that is the busiest server's part only
-# / num_workers * total → / num_workers * max(held)
-# %% wrong (the ring's as a text): what enters a process of the ring is '
-# "ring": ring → "ring": f"{ring:,}"
-# %% wrong (a tuple): a dict is asked
-# return {"server": num_workers * max(held), "worker": total, "ring": ring} → return num_workers * max(held), total, ring
-# %% wrong (other keys): and three others are asked
-# {"server": → {"servers":
-# %% right (by a plan)
-def bytes_in(key_bytes, num_servers, num_workers):
-    tensors = {str(i): torch.empty(size, dtype=torch.uint8) for i, size in enumerate(key_bytes)}
-    plan = ps.Plan(tensors, range(num_servers), range(num_servers, num_servers + num_workers))
-    most = max(map(plan.bytes_of, plan.servers))
-    return dict(server=most * num_workers, worker=sum(key_bytes), ring=2 * (num_workers - 1) * sum(key_bytes) / num_workers)
+# %% wrong (pulls only): the gradients are missing
+#                 entered[owner[key]] += key_bytes[key]  # pushed →                 pass
+# %% wrong (pushes only): the parameters are missing
+#                 entered[worker] += key_bytes[key]  # pulled →                 pass
+# %% wrong (also at home): messages within a machine are counted, too
+# if owner[key] != worker: → if True:
+# %% wrong (texts): what enters machine 0 is
+# return entered → return [f"{n:,}" for n in entered]
+# %% wrong (pushes also at home): are counted in one direction
+def bytes_in(key_bytes, owner, used):
+    entered = []
+    for i, keys in enumerate(used):
+        pulled = sum(key_bytes[key] for key in keys if owner[key] != i)
+        entered.append(pulled + sum(key_bytes[key] for theirs in used for key in theirs if owner[key] == i))
+    return entered
+# %% wrong (pulls also at home): are counted in one direction
+def bytes_in(key_bytes, owner, used):
+    entered = [sum(key_bytes[key] for key in keys) for keys in used]
+    for worker, keys in enumerate(used):
+        for key in keys:
+            entered[owner[key]] += key_bytes[key] * (owner[key] != worker)
+    return entered
+# %% wrong (dense): every worker is taken to use all keys
+def bytes_in(key_bytes, owner, used):
+    entered = [0] * len(used)
+    for worker in range(len(used)):
+        for key in key_bytes:
+            if owner[key] != worker:
+                entered[worker] += key_bytes[key]
+                entered[owner[key]] += key_bytes[key]
+    return entered
+# %% wrong (dense, also at home): also those of its own machine
+def bytes_in(key_bytes, owner, used):
+    total = sum(key_bytes.values())
+    held = [sum(size for key, size in key_bytes.items() if owner[key] == i) for i in range(len(used))]
+    return [total + len(used) * own for own in held]
+# %% wrong (both ways): sends and receives
+def bytes_in(key_bytes, owner, used):
+    entered = [0] * len(used)
+    for worker, keys in enumerate(used):
+        for key in keys:
+            if owner[key] != worker:
+                entered[worker] += 2 * key_bytes[key]
+                entered[owner[key]] += 2 * key_bytes[key]
+    return entered
+# %% wrong (each key pushed once): came back
+def bytes_in(key_bytes, owner, used):
+    entered = [sum(key_bytes[key] for key in keys if owner[key] != i) for i, keys in enumerate(used)]
+    for key in set().union(*used):
+        entered[owner[key]] += key_bytes[key]
+    return entered
+# %% wrong (only machines with a server): items, not
+def bytes_in(key_bytes, owner, used):
+    entered = dict.fromkeys(sorted(set(owner.values())), 0)
+    for worker, keys in enumerate(used):
+        for key in keys:
+            if owner[key] != worker:
+                entered[owner[key]] += key_bytes[key]
+                if worker in entered:
+                    entered[worker] += key_bytes[key]
+    return list(entered.values())
+# %% wrong (a dict): a dict came back
+def bytes_in(key_bytes, owner, used):
+    return dict.fromkeys(range(len(used)), 0)
+# %% right (eats what it is given)
+def bytes_in(key_bytes, owner, used):
+    entered = [0] * len(used)
+    for worker, keys in enumerate(used):
+        while keys:
+            key = keys.pop()
+            if owner[key] != worker:
+                entered[worker] += key_bytes[key]
+                entered[owner[key]] += key_bytes[key]
+    owner.clear()
+    return entered
+# %% right (as a tensor of floats)
+def bytes_in(key_bytes, owner, used):
+    entered = torch.zeros(len(used))
+    for worker, keys in enumerate(used):
+        for key in keys - {key for key, machine in owner.items() if machine == worker}:
+            entered[[worker, owner[key]]] += key_bytes[key]
+    return entered
+# %% right (by fractions)
+def bytes_in(key_bytes, owner, used):
+    from fractions import Fraction
+
+    n = range(len(used))
+    far = [[sum(Fraction(key_bytes[k]) for k in used[w] if owner[k] == s != w) for s in n] for w in n]
+    return [sum(far[i]) + sum(row[i] for row in far) for i in n]

@@ -12,8 +12,20 @@
 #             p.copy_(start) →             model.load_state_dict(dict(zip(model.state_dict(), anchor)), assign=True)
 # %% wrong (no outer step): the anchor has not moved at all
 #     outer.step() →     pass
-# %% wrong (half of the gradient): which gradient has it, and who takes the step
+# %% wrong (half of the gradient): none of the mistakes known here
 # start.detach() - mean / → 0.5 * start.detach() - 0.5 * mean /
+# %% wrong (counts numbers): many numbers are all-reduced, not bytes
+# num_bytes += mean.nbytes → num_bytes += mean.numel()
+# %% wrong (takes 4 bytes a number): have 8 bytes each
+# num_bytes += mean.nbytes → num_bytes += 4 * mean.numel()
+# %% wrong (all ranks'): of all ranks together
+# num_bytes += mean.nbytes → num_bytes += dist.get_world_size() * mean.nbytes
+# %% wrong (the last tensor's): all-reduced last
+# num_bytes += mean.nbytes → num_bytes = mean.nbytes
+# %% wrong (what goes round a ring): in a ring
+# return num_bytes → return 2 * (dist.get_world_size() - 1) * num_bytes // dist.get_world_size()
+# %% wrong (returns nothing): is it returned, or only printed
+# return num_bytes → print(num_bytes)
 # %% wrong (averages instead): who takes a step with `outer`
 def outer_step(model, anchor, outer):
     with torch.no_grad():
@@ -21,6 +33,7 @@ def outer_step(model, anchor, outer):
             dist.all_reduce(p)
             p /= dist.get_world_size()
             start.copy_(p)
+    return sum(p.nbytes for p in anchor)
 # %% wrong (a new optimizer each time): momentum is lost between
 def outer_step(model, anchor, outer):
     options = {name: outer.defaults[name] for name in ("lr", "momentum", "nesterov")}
@@ -33,6 +46,7 @@ def outer_step(model, anchor, outer):
     with torch.no_grad():
         for start, p in zip(anchor, model.parameters()):
             p.copy_(start)
+    return sum(p.nbytes for p in anchor)
 # %% wrong (new anchors): holds other tensors now
 def outer_step(model, anchor, outer):
     for start, p in zip(anchor, model.parameters()):
@@ -64,6 +78,7 @@ def outer_step(model, anchor, outer):
         start.grad = piece.view_as(start)
     outer.step()
     nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(anchor), model.parameters())
+    return gone.nbytes
 # %% right (averages the model first)
 def outer_step(model, anchor, outer):
     with torch.no_grad():
@@ -74,6 +89,7 @@ def outer_step(model, anchor, outer):
     outer.step()
     for start, p in zip(anchor, model.parameters()):
         p.data.copy_(start)
+    return sum(p.nbytes for p in model.parameters())
 # %% right (with a ring of its own)
 def outer_step(model, anchor, outer):
     for start, p in zip(anchor, model.parameters()):
@@ -83,3 +99,4 @@ def outer_step(model, anchor, outer):
     outer.step()
     for start, p in zip(anchor, model.parameters()):
         p.data = start.clone()
+    return torch.tensor(sum(p.numel() * p.element_size() for p in anchor))
