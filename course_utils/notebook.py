@@ -27,6 +27,12 @@ def is_in_cell():
     return threading.current_thread() is threading.main_thread()
 
 
+def shows_values():
+    """Return whether the value of a cell's last expression is shown, as IPython and Python's own prompt do."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return shell is not None or hasattr(sys, "ps1")
+
+
 def is_kernel():
     """Return whether this process is a notebook's kernel."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None

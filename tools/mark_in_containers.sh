@@ -1,7 +1,8 @@
 #!/bin/sh
 # Mark each notebook of a folder in a container of its own: sh tools/mark_in_containers.sh inbox
-# podman is taken, else docker; ENGINE="podman --runtime=runc" names another, OPTIONS="--memory=8g" adds options of its `run`.
-# Python and its libraries are this machine's, read only, so any image of a system with glibc will do: IMAGE=debian:stable.
+# podman is taken, else docker, else apptainer (untried); ENGINE="podman --runtime=runc" names another, and
+# OPTIONS="--memory=8g" adds options of its `run`, or of apptainer's `exec`. Python and its libraries are this machine's,
+# read only, so any image of a system with glibc will do: IMAGE=debian:stable; for apptainer docker://debian:stable or a file.
 inbox=$([ -d "$1" ] && cd "$1" && pwd) || {
     echo "mark_in_containers: there is no folder '$1': name the one that holds what was handed in." >&2
     exit 2
@@ -11,23 +12,42 @@ if ! [ -x .venv/bin/python ]; then
     echo "mark_in_containers: the course is not installed here: run \`make install\` first." >&2
     exit 2
 fi
-: "${ENGINE:=$(command -v podman || command -v docker)}"
+: "${ENGINE:=$(command -v podman || command -v docker || command -v apptainer)}"
 if ! [ "$ENGINE" ]; then
-    echo "mark_in_containers: neither podman nor docker is here: install one, or name another with ENGINE=." >&2
+    echo "mark_in_containers: neither podman, docker nor apptainer is here: install one, or name another with ENGINE=." >&2
     exit 2
 fi
+program=${ENGINE%% *}
+case "${program##*/}" in
+    apptainer | singularity) volume=--bind ;;
+    *) volume=--volume ;;
+esac
 
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 trap 'exit 130' INT TERM
-mkdir "$here/empty" "$here/handed_in"
+mkdir "$here/empty" "$here/handed_in" "$here/tmp"
 python=$(.venv/bin/python -c 'import sys; print(sys.base_prefix)')
 [ "$python" = /usr ] && python=
 answers="from course_utils.grade.marking import PACKAGE, answers; print(*answers(PACKAGE))"
 hidden=
 for folder in $(.venv/bin/python -c "$answers"); do
-    [ -d "$folder" ] && hidden="$hidden --volume $here/empty:$folder:ro"
+    [ -d "$folder" ] && hidden="$hidden $volume $here/empty:$folder:ro"
 done
+
+# Run the command after the options of volumes in a new container, without a network.
+# shellcheck disable=SC2086  # ENGINE and OPTIONS are words
+contained() {
+    if [ $volume = --bind ]; then  # its own /tmp would be of 64 MiB
+        rm -rf "$here/tmp/"*
+        $ENGINE exec --containall --net --network none --env COURSE_CONTAINED=1 $OPTIONS --bind "$here/tmp:/tmp" --pwd "$PWD" "$@"
+    else
+        $ENGINE run --rm --network=none --shm-size=2g --read-only --tmpfs /tmp --env HOME=/tmp --env COURSE_CONTAINED=1 \
+            $OPTIONS --workdir "$PWD" "$@"
+    fi
+}
+
+[ $volume = --bind ] && : "${IMAGE:=docker://debian:stable}"
 failed=0
 for file in "$inbox"/*.ipynb; do
     if ! [ -e "$file" ]; then
@@ -37,10 +57,9 @@ for file in "$inbox"/*.ipynb; do
     rm -rf "$here/handed_in/"*
     cp -P "$file" "$here/handed_in/"  # a link stays one, and leads nowhere in the container
     # An empty folder hides what holds answers. A --tmpfs would not: podman copies into it what it should hide.
-    # shellcheck disable=SC2086  # ENGINE, OPTIONS and hidden are words
-    $ENGINE run --rm --network=none --shm-size=2g --read-only --tmpfs /tmp --env HOME=/tmp --env COURSE_CONTAINED=1 $OPTIONS \
-        --volume /usr:/usr:ro ${python:+--volume "$python:$python:ro"} --volume "$PWD:$PWD:ro" \
-        $hidden --volume "$here/empty:$inbox:ro" --volume "$here/handed_in:/handed_in:ro" --workdir "$PWD" \
+    # shellcheck disable=SC2086  # hidden is words
+    contained $volume /usr:/usr:ro ${python:+$volume "$python:$python:ro"} $volume "$PWD:$PWD:ro" \
+        $hidden $volume "$here/empty:$inbox:ro" $volume "$here/handed_in:/handed_in:ro" \
         "${IMAGE:-debian:stable}" .venv/bin/python -m course_utils.grade /handed_in || failed=1
 done
 if [ $failed = 1 ]; then

@@ -6,19 +6,25 @@ observes the answer while it runs. A check returns what it has verified, or rais
 give the answer away. No check contains a solution.
 """
 
+import contextlib
 import html
 import importlib
 import os
 import signal
+import threading
 import types
+from collections.abc import Iterator
 
 from ..kernels import KernelError
 from ..launch import WorkerError
+from ..notebook import is_watched, shows_values
 from .expect import Wrong
 
 __all__ = ["CheckFailed", "Result", "Wrong", "check", "evaluate"]
 
 _SIGNS = {"passed": "✓", "wrong": "✗", "open": "○"}
+_FIRST_S = 3  # a first check that takes longer is explained; later ones take less than 1 s
+_MOMENT = "The first check after a kernel's start takes a moment: its workers have PyTorch to import."
 _TINTS = {"passed": "#009E73", "wrong": "#D55E00", "open": "#888888"}
 
 
@@ -47,14 +53,36 @@ class Result:
 
 
 def check(exercise: str, answer: object) -> Result:
-    """Run the check of an exercise, for example `check("9.2", my_function)`, and show the result.
+    """Run the check of an exercise, for example `check("9.2", my_function)`, and return the result, which a cell shows.
 
-    Raises ValueError if there is no such exercise, and CheckFailed if COURSE_STRICT=1 and the check does not pass.
+    Where no value is shown, as in a script, it is printed. Raises ValueError if there is no such exercise, and
+    CheckFailed if COURSE_STRICT=1 and the check does not pass.
     """
-    result = evaluate(exercise, answer)
+    with _patience():
+        result = evaluate(exercise, answer)
     if os.environ.get("COURSE_STRICT") == "1" and result.state != "passed":
         raise CheckFailed(repr(result))
+    if not shows_values():
+        print(result)
     return result
+
+
+_has_checked = False
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Print `_MOMENT` if this is the first check of a notebook that is looked at, and takes long."""
+    global _has_checked
+    timer = threading.Timer(_FIRST_S, print, [_MOMENT])
+    timer.daemon = True
+    if not _has_checked and is_watched():
+        timer.start()
+    _has_checked = True
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def evaluate(exercise: str, answer: object) -> Result:

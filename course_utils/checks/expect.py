@@ -76,9 +76,14 @@ class _Short(reprlib.Repr):
 # ---- what came back ------------------------------------------------------------------------------------------------
 
 
+def _expect_something(value, what):
+    is_all = what in ("the answer", "what came back") or what.endswith(" returned")
+    expect(value is not None, f"{what} is None" + (": is it returned, or only printed?" if is_all else ""))
+
+
 def expect_number(value: Any, what: str = "the answer") -> float:
     """Return `value` as a Python number; it may be a number, or a NumPy array or tensor without dimensions."""
-    expect(value is not None, f"{what} is None: is it returned, or only printed?")
+    _expect_something(value, what)
     if (
         not isinstance(value, numbers.Number)
         and getattr(value, "shape", None) == ()
@@ -87,7 +92,7 @@ def expect_number(value: Any, what: str = "the answer") -> float:
         value = value.item()  # NumPy's or a tensor's
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     expect(is_number, f"{what} is {short(value)}, not a number")
-    expect(not math.isnan(value), f"{what} is nan: what is divided by what?")
+    expect(not math.isnan(value), f"{what} is nan, which is no number")
     return value
 
 
@@ -106,7 +111,7 @@ def expect_row(value: Any, length: int | None, what: str = "the answer", of: str
 
     `of` names the items in the message.
     """
-    expect(value is not None, f"{what} is None: is it returned, or only printed?")
+    _expect_something(value, what)
     expect(isinstance(value, (list, tuple)), f"{what} is {short(value)}, not a list or tuple{of and f' of {of}'}")
     expect(length in (None, len(value)), f"{what} holds {len(value)} items, not {length}{of and f' ({of})'}")
     return list(value)
@@ -117,14 +122,14 @@ def expect_tensor(value: Any, like: "torch.Tensor", what: str = "the answer", de
 
     With `device`, its device must match, too.
     """
-    expect(value is not None, f"{what} is None: is it returned, or only printed?")
+    _expect_something(value, what)
     expect(_is_tensor(value), f"{what} is {short(value)}, not a tensor")
     expect(value.shape == like.shape, f"{what} has shape {tuple(value.shape)}, and should have {tuple(like.shape)}")
     expect(value.dtype == like.dtype, f"{what} is {_name(value.dtype)}, and should be {_name(like.dtype)}")
     expect(not device or value.device == like.device, f"{what} is on {value.device}, and should be on {like.device}")
     value = value.detach()
     is_finite = not _has_numbers(value) or value.isfinite().all() or not like.isfinite().all()
-    expect(is_finite, f"{what} holds what is no finite number: what divides it?")
+    expect(is_finite, f"{what} holds inf or nan")
     return value
 
 

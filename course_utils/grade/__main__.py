@@ -19,7 +19,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from ..hardware import num_cores
+from ..hardware import gpus, num_cores
 from ..processes import linux
 from ..processes.terminal import say
 from . import feedback, inbox, isolation, marking, report, submissions
@@ -83,6 +83,13 @@ def _options(argv):
     parser.add_argument(
         "--jobs", type=_count, default=max(1, num_cores() // 2), metavar="N", help="submissions at a time (%(default)s)"
     )
+    parser.add_argument(
+        "--memory",
+        type=_gibibytes,
+        default=None if gpus() else 8,
+        metavar="GIB",
+        help="memory for each process of a submission (8; with a GPU, where this is untried, no limit)",
+    )
     parser.add_argument("--network", action="store_true", help="let the students' code use the network")
     return parser.parse_args(argv), parser
 
@@ -95,6 +102,16 @@ def _seconds(text):
     if not 0 < seconds < threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0: take 60")
     return seconds
+
+
+def _gibibytes(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 1 <= number < 2**20:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GiB from 1 on, and torch needs 1: take 8")
+    return number
 
 
 def _count(text):
@@ -169,7 +186,9 @@ def mark_one(path, why, options, stop):
     if why:
         return why
     try:
-        return marking.mark(path, options.chapter, options.limit, not options.network, stop, options.hidden)
+        memory_bytes = None if options.memory is None else int(options.memory * 2**30)
+        offline, hidden = not options.network, options.hidden
+        return marking.mark(path, options.chapter, options.limit, offline, stop, hidden, memory_bytes)
     except submissions.Unreadable as error:
         return str(error)
     except Stopped:

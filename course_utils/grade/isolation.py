@@ -71,6 +71,22 @@ def _be_the_first_to_go():
         pass  # this system has no such file
 
 
+def limit_memory(num_bytes):
+    """Let this process and each of its descendants hold at most `num_bytes` of data, if that is not None.
+
+    Beyond it, allocating fails with an error in the code that asks. What is shared and what is only reserved does not
+    count (RLIMIT_DATA); on GPUs this is untried.
+    """
+    if num_bytes is None:
+        return
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = num_bytes if hard == resource.RLIM_INFINITY else min(num_bytes, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    except (OSError, ValueError):
+        pass  # this system limits no data
+
+
 def leave_network():
     """Move this process to a network namespace with only loopback; return whether the system allowed that."""
     if sys.platform != "linux":

@@ -33,6 +33,7 @@ from . import chapter_cells, isolation, needs, submissions, wording
 def main():
     task = json.loads(sys.stdin.buffer.raw.readline())
     isolation.go_on_in_a_child(0, task["report"], task["pipe"])
+    isolation.limit_memory(task["memory_bytes"])
     os.set_inheritable(task["pipe"], False)
     say = Reporter(task.pop("pipe"), bytes.fromhex(task.pop("key")))
     said = map(say, messages(task))
@@ -89,7 +90,7 @@ def messages(task):
         state, reason = "missing", f"no cell defines {name}"
         if cell is not None:
             state, reason = judge(number, cell, name, chapter.sources, submission.sources)
-        yield {"number": number, "state": state, "reason": wording.for_student(reason)[:5000]}
+        yield {"number": number, "state": state, "reason": wording.for_student(reason, task["memory_bytes"])[:5000]}
         if state == "tampered":
             return  # a new process judges the rest
 

@@ -39,11 +39,11 @@ class Verdict:
     seconds: float = 0.0
 
 
-def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=()):
+def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=(), memory_bytes=None):
     """Return the Verdicts of the notebook at `path`, one per exercise of its chapter; a fault is tried a second time.
 
-    `limit_s` is the time limit per exercise in seconds. Of the files and folders `hidden`, and of the course's answers,
-    the student's code sees nothing, if the system allows that.
+    `limit_s` is the time limit per exercise in seconds, `memory_bytes` the limit per process. Of the files and folders
+    `hidden`, and of the course's answers, the student's code sees nothing, if the system allows that.
 
     Raises submissions.Unreadable, and process.Stopped once the descriptor `stop` is readable.
     """
@@ -62,6 +62,7 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=()):
                 "chapter": chapter,
                 "limit_s": limit_s,
                 "offline": offline,
+                "memory_bytes": memory_bytes,
                 "done": list(verdicts),
             }
             with JudgeProcess(task, folder / "home", _environment(folder), stop) as process:

@@ -100,12 +100,19 @@ class Traffic(TorchDispatchMode):
         if function.namespace in ("c10d", "_c10d_functional") and name not in ("wait_tensor", "wrap_tensor_autograd"):
             num_bytes = _num_bytes(args[0])
             if name == "send":
-                self.sent.append((args[2], num_bytes))
+                self.sent.append((_rank_of_job(*args[1:3]), num_bytes))
+            elif name == "recv":
+                self.received.append((_rank_of_job(*args[1:3]), num_bytes))
             elif name.startswith("recv"):
-                self.received.append((args[2] if name == "recv" else None, num_bytes))  # None: from any rank
+                self.received.append((None, num_bytes))  # from any rank
             else:
                 self.collectives.append((name, num_bytes))
         return function(*args, **(kwargs or {}))
+
+
+def _rank_of_job(group, rank):
+    """The rank in the job of `rank` in a group that was passed to C++."""
+    return dist.get_global_rank(dist.ProcessGroup.unbox(group), rank)
 
 
 def _wait(work, timeout_s):

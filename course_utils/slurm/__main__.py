@@ -6,6 +6,7 @@
     python -m course_utils.slurm fsdp --nodes 2 -- --epochs 10            FSDP; what follows -- goes to the program
     python -m course_utils.slurm hsdp --nodes 2                           FSDP inside a node, replicas across nodes
     python -m course_utils.slurm ddp --nodes 2 --program my_train.py      the same for a program of your own
+    python -m course_utils.slurm fsdp --program long_run.py --resumes -- FOLDER      that goes on when started again
     python -m course_utils.slurm ddp --gpus-per-node 0 --workers-per-node 4      workers on CPU cores
 
 Programs of other frameworks, with the Python that `make elsewhere` installs for them:
@@ -58,6 +59,12 @@ def parser():
     made.add_argument("--account", metavar="A", help="the project that pays, where the cluster asks for one")
     made.add_argument("--name", help="the job's name, with which its output's begins (the strategy)")
     made.add_argument("--program", metavar="FILE", help="a program of your own, in place of course_utils.train")
+    made.add_argument(
+        "--resumes",
+        action="store_true",
+        help="your program goes on from its own checkpoint, and ends soon after SIGTERM: before its time is over "
+        "the job is put back into the queue, and workers that fail are started again",
+    )
     return made
 
 

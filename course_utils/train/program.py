@@ -136,7 +136,11 @@ class Run:
         return torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(self.options.seed + self.epoch))
 
     def chosen(self, order, step):
-        """Return this rank's share of batch `step`. The place in the data is that number, however many ranks share."""
+        """Return this rank's share of batch `step`. The place in the data is that number, however many ranks share.
+
+        torchdata's StatefulDataLoader (0.11) counts for each rank: loaded on half as many ranks, it repeats half of
+        what was seen; on twice as many, it leaves out as many as were seen.
+        """
         part, num_parts = self.share
         batch = order[step * self.options.batch_size : (step + 1) * self.options.batch_size]
         return batch[part::num_parts]  # NEW

@@ -1,10 +1,10 @@
 """Train sharded for days: killed or told to stop, it goes on where it was. "LONG" marks that.
 
     torchrun --standalone --nproc-per-node 4 long_run.py FOLDER      begins, or goes on; 2 may, too
+    python -m course_utils.slurm fsdp --program long_run.py --resumes -- FOLDER    its batch file
     python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER/step_000056 FILE
 
-On SIGTERM (`#SBATCH --signal=TERM@120`) all ranks end their step, save and exit with 143. All nodes
-must see FOLDER. DCP unpickles what it loads: load only what you trust. FILE takes whole tensors.
+On SIGTERM all ranks save and exit with 143. All nodes must see FOLDER. FILE gets whole tensors.
 """
 
 import os
@@ -81,7 +81,7 @@ def resume():  # LONG: return the samples consumed, from the newest complete che
     path, saved = complete()[-1], state()  # tensors of the right shapes, to be overwritten
     if own_random not in dcp.FileSystemReader(path).read_metadata().state_dict_metadata:
         del saved[own_random]  # there were fewer ranks, or other devices
-    dcp.load(saved, checkpoint_id=path)  # each rank reads what its shards need
+    dcp.load(saved, checkpoint_id=path)  # what its shards need; unpickled: load what you trust
     states = {"model_state_dict": saved["model"], "optim_state_dict": saved["optimizer"]}
     set_state_dict(model, optimizer, **states)
     random = saved.get(own_random)

@@ -31,7 +31,7 @@ CELLS = {
         "sizes = [2**k for k in range(4, 12)]", "[f(4, B, 64, 256)")),
     "08": ({
         "2**10, 2**20": "2**6, 2**12", "range(14)]": "range(9)]", "rounds=30": "rounds=1",
-        "ranks = Ranks(WORLD_SIZE)  #": "#",
+        "ranks = Ranks(WORLD_SIZE)": "", "ranks.close()": "",
         "    prove_equal(all_reduce_from_halves)\n    all_reduce_ring = all_reduce_from_halves":
         "    all_reduce_ring = ring.all_reduce",
         "for name, way in WAYS.items():\n    steps, share, busiest": "for name, way in ():\n    steps, share, busiest",
@@ -43,20 +43,20 @@ CELLS = {
         "BLOCK = 10 if": "BLOCK = 1 if",
         "digits.images, digits.labels, NUM_EPOCHS,": "digits.images[:64], digits.labels[:64], NUM_EPOCHS,",
         "(1, WORLD_SIZE)": "(WORLD_SIZE,)", "if on_gpus and num_devices > 1:\n    num_used": "if False:\n    num_used",
-    }, ("figures.replicas", "figures.ways_to_send", "world_size=WORLD_SIZE, **holes", "average=average_gradients,",
+    }, ("figures.replicas", "figures.ways_to_send", "WORLD_SIZE, **communication", "average=average_gradients,",
         "proofs =", "480_312", "(False, True):\n    sent", "num_workers = [1, 2, 4", "run_program", "read_text()")),
     "10": ({
         "range(10)": "range(2)", "[:10]": "[:2]", "(1, 2, 4, 8)": "(4, 8)",
         **{f"\nprove({stage})": "" for stage in ("Replica, 0", "Stage1, 1", "Stage2, 2", "Stage3, 3")},
     }, ("figures.sharded_step", "two_collectives", "seen |= watch_all", "peak, % of", "show_dtypes", "save_twice",
-        "load=at[8]", "trained to step", "watch_making(*ways)", "train_within", "three_blocks = ", "peak_of_forms",
-        "read_text()")),
+        "load=at[8]", "trained to step", "watch_making(*ways)", "train_within", "three_blocks = ", "peak_of_forms")),
     "11": ({
-        "range(5):\n    if epoch in (0, 1, 4)": "range(1):\n    if True", "num_draws=128": "num_draws=32",
+        "(0, 1, 2, 4), {}": "(0,), {}", "num_draws=128": "num_draws=32",
+        "(SIZE, rates)}, seeds": "(SIZE, rates[:2])}, seeds",
         "rates_of(BOLD, 256, recipe), seed": "rates_of(BOLD, 256, recipe)[:5], seed",
         "rates_of(CAUTIOUS, SIZE, recipe))": "rates_of(CAUTIOUS, SIZE, recipe)[:2])",
-    }, ("figures.large_steps", "figures.outcomes", "class Guard", "print_ladder(", "find_break(table)",
-        "(256, 384, 512, 1024):", "draw_step", "BARS.items()")),
+    }, ("figures.large_steps", "figures.outcomes", "class Guard", "print_ladder(", "find_break(table)", "kinds = {",
+        "(256, 384, 512, 1024):", 'grid["BOLD"][256]', "draw_step", "BARS.items()")),
     "12": ({
         "size=64 if ON_GPUS else 32": "size=8", "MICRO_BATCH, COUNTS = 56": "MICRO_BATCH, COUNTS = 4",
         "(2, 4), BARS.items()": "(2,), list(BARS.items())[:1]",

@@ -4,6 +4,7 @@ import pytest
 
 from course_utils import reveal
 from course_utils.measure.throughput import Timing
+from tests.helpers.played_gpus import PlayedGpus
 from tools import notebooks
 
 
@@ -13,11 +14,39 @@ def cell_with(chapter, text):
     return source
 
 
+def estimates_of_08(machine, capsys):
+    """The names of chapter 08's cell of estimates on a machine with GPUs, and what it prints."""
+    (path,) = notebooks.notebook_paths(["08"])
+    with PlayedGpus(machine):
+        names = notebooks.definitions(path, ["WORLD_SIZE"])
+        exec(cell_with("08", "def nccl_us("), names)
+    return names, capsys.readouterr().out.splitlines()
+
+
 def test_small_messages_in_nccl_2_16(capsys):
-    exec(cell_with("08", "by_tree = "), {})
-    one, many = capsys.readouterr().out.splitlines()
-    assert "ring    10.2 µs, tree 11.7 µs" in one  # a single node: no factor
-    assert "ring 1,101.8 µs, tree 77.5 µs" in many
+    names, _ = estimates_of_08("H200", capsys)
+    assert names["nccl_us"](1, 8) == "ring 10.2 µs, tree 11.7 µs"  # a single node: no factor
+    assert names["nccl_us"](64, 8) == "ring 1,101.8 µs, tree 77.5 µs"
+    exec(cell_with("08", "published for two nodes of four H100s: 32"), names)
+    assert "ring 19.2 µs, tree 20.0 µs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("machine", "sizes"), [("V100", []), ("H200", []), ("8 A100", [2, 4])])
+def test_estimates_are_printed_for_the_gpus_that_nccl_gets(machine, sizes, capsys):
+    names, said = estimates_of_08(machine, capsys)
+    small = {2: "ring 4.5 µs, tree 5.4 µs", 4: "ring 6.4 µs, tree 7.5 µs"}
+    lines = [f"NCCL 2.16 would expect of {p} GPUs (NVLink), for a tiny tensor: {small[p]}" for p in sizes]
+    assert (names["TEAMS"], said) == (sizes, lines)
+
+
+def test_estimates_come_before_nccl_is_timed():
+    (path,) = notebooks.notebook_paths(["08"])
+    sources = [cell.source for cell in notebooks.read(path).cells]
+    estimated, raced, timed = (
+        next(i for i, source in enumerate(sources) if words in source)
+        for words in ("TEAMS = [", "make_all_reduces, WAY_SIZES", "in TEAMS:  # measured")
+    )
+    assert estimated < raced and estimated < timed
 
 
 def test_a_ring_of_two_nodes_in_nccl_2_27():

@@ -269,7 +269,7 @@ chapters = {number: vars(chapter) for number, chapter in submissions.chapters().
 found = {}
 for path in sys.argv[2:]:
     task = {"path": path.encode().hex(), "chapters": chapters, "chapter": None, "limit_s": 60, "offline": 0, "done": []}
-    task |= {"hidden": [], "writable": []}
+    task |= {"hidden": [], "writable": [], "memory_bytes": None}
     found[path] = [said for said in judging.messages(task) if "state" in said]
 json.dump(found, open(sys.argv[1], "w"))
 """
@@ -417,6 +417,24 @@ def test_what_never_ends_is_ended(tmp_path):
     assert {(row["state"], row["reason"]) for row in rows} == {("endless", reason) for reason in endless}
 
 
+def test_what_allocates_without_end_fails_alone_and_says_why(tmp_path):
+    """In the judging process and in workers, in Python and in torch; the limit is per process, and small here."""
+    more = "    kept = []\n    while True: kept.append(torch.ones(2**24))\n"
+    answers = {
+        "1.1": "kept = []\nwhile True: kept.append(bytearray(2**27))\n" + SOLUTIONS["1.1"],
+        "1.2": SOLUTIONS["1.2"].replace("    return loss", more + "    return loss"),
+        "1.4": RIGHT.replace(":\n", ":\n" + more, 1),
+    }
+    nbformat.write(submission(answers), tmp_path / "greedy.ipynb")
+    done = grade(tmp_path, "--memory", 2, "--csv", tmp_path / "marks.csv")
+    rows = {row["exercise"]: row for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8-sig"))}
+    assert done.returncode == 0, done.stderr
+    assert [rows[number]["state"] for number in NUMBERS] == ["wrong", "wrong", "passed", "wrong"], rows
+    for number in ("1.1", "1.2", "1.4"):
+        assert rows[number]["reason"].endswith("(Each process of a submission gets 2 GiB of memory, and no more.)")
+    assert "MemoryError" in rows["1.1"]["reason"] and "allocate memory" in rows["1.4"]["reason"]
+
+
 def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
     (tmp_path / "a.ipynb").write_text("no notebook")
     nbformat.write(
@@ -484,6 +502,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path, capsys):
         (["notebooks", "--chapter", "99"], "no chapter '99'"),
         (["notebooks", "--jobs", "0"], "'0' is no number of submissions from 1 to 1000"),
         (["notebooks", "--limit", "nan"], "'nan' is no number of seconds above 0"),
+        (["notebooks", "--memory", "0.5"], "'0.5' is no number of GiB from 1 on"),
         (["notebooks", "--csv", "no/such/folder/marks.csv"], "name a file in a folder that is there"),
     ],
 )

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from course_utils import launch
+from course_utils import slurm as batch
 from course_utils.launch import unannounced
+from tests.helpers.slurm_cluster import wait_until
 from tests.helpers.whole_checkpoint import whole
 from tools import notebooks
 
@@ -84,6 +86,31 @@ def test_told_to_stop_it_saves_and_goes_on_to_the_same_bits_with_dropout(tmp_pat
     ours, theirs = (whole(tmp_path / name / "step_000056") for name in ("told", "whole"))
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert any(name.startswith("random") for name in ours)
+
+
+def test_its_batch_file_puts_it_back_into_the_queue_and_it_goes_on(slurm, tmp_path, undisturbed):
+    slow = """samples += BATCH
+    if samples == 17 * BATCH and not os.environ.get("SLURM_RESTART_COUNT"):
+        import time
+        Path(sys.argv[1] + f"_begun_{rank}").touch()
+        while not told:
+            time.sleep(0.01)
+"""
+    text = PROGRAM.read_text(encoding="utf-8")
+    (tmp_path / "slow.py").write_text(text.replace("samples += BATCH\n", slow))
+    job = batch.Job("fsdp", gpus_per_node=0, program="slow.py", resumes=True, arguments=("run",))
+    (tmp_path / "job.sbatch").write_text(str(job))
+    number = slurm.submit("job.sbatch", tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("run_begun_*"))) == 2, 200, "both ranks are in step 17")
+    assert slurm.run("scancel", "--batch", "--signal=USR1", number).returncode == 0
+    wait_until(
+        lambda: slurm.state(number) == "PENDING" and not slurm.stepds(number), 60, "it waits again, and nothing runs"
+    )
+    there = sorted(path.parent.name for path in (tmp_path / "run").glob("*/.metadata"))
+    assert there[-1] == "step_000017"
+    assert slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now+2").returncode == 0
+    assert slurm.wait(number) == "COMPLETED", (tmp_path / f"fsdp-{number}.out").read_text()
+    assert_same(whole(tmp_path / "run" / "step_000056"), whole(undisturbed / "step_000056"))
 
 
 def test_ranks_that_cannot_share_a_batch_are_told_so():

@@ -153,6 +153,19 @@ def test_the_ring_equals_all_reduce(world_size):
     run(sum_each, world_size=world_size)
 
 
+def sum_in_a_group():
+    groups = [dist.new_group(ranks) for ranks in ([0, 2], [3, 1])]
+    x = torch.tensor([10 ** dist.get_rank()] * 5)
+    with messages.Traffic() as traffic:
+        ring.all_reduce(x, group=groups[dist.get_rank() % 2])
+    return x.tolist(), {rank for rank, _ in (*traffic.sent, *traffic.received)}
+
+
+def test_a_ring_of_some_ranks_and_whom_they_send_to():
+    sums = [[101] * 5, [1010] * 5] * 2
+    assert run(sum_in_a_group, world_size=4) == [(total, {(rank + 2) % 4}) for rank, total in enumerate(sums)]
+
+
 def equal_on_all_ranks():
     x = torch.randn(1001, generator=torch.Generator().manual_seed(dist.get_rank()))
     ring.all_reduce(x)

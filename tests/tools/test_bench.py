@@ -14,7 +14,7 @@ LITTLE = measurements.Plan(
     num_results=1, result_bytes=(1000, 1000), ring_sizes=(2,), ring_rounds=1, save_rounds=1, save_bytes=100_000,
     print_s=0.1, print_mb=1,
     kernels_in_turn=1, launches_in_turn=2, panel_sizes=(2,), panel_pairs=1, panel_window_s=0.3, panel_shown_s=0.5,
-    num_calls=2, num_failures=1, failing_mib=4, log_s=0.2,
+    num_calls=2, num_failures=1, failing_mib=4, log_s=0.2, recorder_launches=2, recorder_rounds=1, recorder_steps=2,
 )  # fmt: skip
 
 
@@ -39,6 +39,9 @@ def test_a_little_of_everything(capsys, monkeypatch, tmp_path):
         "with the panel over without, 2 workers",
         "a call on 4 persistent ranks",
         "%%ranks, 4 ranks",
+        "a collective with torch's recorder, more",
+        "DDP step with it over without",
+        "a message with launch's note of it",
         "in its frames",
         "another notebook while 8 ranks log",
         "are printed in",

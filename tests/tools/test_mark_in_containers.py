@@ -1,6 +1,7 @@
 """The script that marks each submission in a container: with a real engine where one runs, and what it refuses."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -66,12 +67,31 @@ def test_a_submission_sees_nothing_but_itself_and_writes_nothing(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_apptainer_is_called_with_its_own_options(tmp_path):
+    """By a stand-in, which shows its arguments: apptainer itself is untried."""
+    engine, inbox = tmp_path / "apptainer", tmp_path / "inbox"
+    engine.write_text('#!/bin/sh\nprintf "<%s>" "$@"\necho\n')
+    engine.chmod(0o755)
+    inbox.mkdir()
+    (inbox / "name.ipynb").touch()
+    done = run(str(inbox), ENGINE=str(engine), OPTIONS="--nv", IMAGE="")
+    assert done.returncode == 0 and not done.stderr, done
+    given = re.findall("<(.*?)>", done.stdout)
+    assert given[:6] == ["exec", "--containall", "--net", "--network", "none", "--env"] and "--nv" in given
+    assert "--volume" not in given and given[given.index("--pwd") + 1] == str(ROOT)
+    bound = [b for a, b in zip(given, given[1:], strict=False) if a == "--bind"]
+    assert {"/usr:/usr:ro", f"{ROOT}:{ROOT}:ro"} <= set(bound) and any(b.endswith(":/handed_in:ro") for b in bound)
+    assert any(b.endswith(f"/empty:{ROOT}/notebooks/solutions:ro") for b in bound)
+    command = [".venv/bin/python", "-m", "course_utils.grade", "/handed_in"]
+    assert given[given.index("docker://debian:stable") + 1 :] == command
+
+
 def test_what_cannot_be_done_is_said(tmp_path):
     for arguments, env, said in (
         ([str(tmp_path / "nowhere")], {}, "there is no folder"),
         ([], {}, "there is no folder"),
         ([str(tmp_path)], {"ENGINE": "true"}, "there is no notebook"),
-        ([str(tmp_path)], {"ENGINE": "", "PATH": str(tmp_path)}, "neither podman nor docker"),
+        ([str(tmp_path)], {"ENGINE": "", "PATH": str(tmp_path)}, "neither podman, docker nor apptainer"),
     ):
         if "PATH" in env:
             for name in ("dirname", "sh"):

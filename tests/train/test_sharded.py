@@ -195,6 +195,37 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits_and_sees_each_image_on
         assert len(images) == len(set(images)) == 1437 // 48 * 48
 
 
+def samples_of_epochs(*parts):
+    """{epoch: images}, of [(folder, number of ranks, steps to count as (epoch, step) -> bool)], in any order."""
+    found = {}
+    for folder, num_ranks, counts in parts:
+        for rank in range(num_ranks):
+            for place, images in seen(folder, rank).items():
+                if counts(place):
+                    found.setdefault(place[0], []).extend(images)
+    return found
+
+
+@pytest.mark.parametrize("before, after", [(2, 4), (1, 4), (4, 2)])
+def test_on_more_ranks_or_fewer_each_sample_of_an_epoch_still_counts_once(before, after, tmp_path):
+    common = [*SAVED, "--strategy", "ddp", "--epochs", "2"]
+    place = 1, 10  # in the second epoch
+    first, second, whole_run, resumed = (tmp_path / name for name in ("first", "second", "whole", "resumed"))
+    first.mkdir()
+    second.mkdir()
+    arguments = [*common, "--save-every", "10", "--keep", "9", "--checkpoint", str(whole_run)]
+    launch(train_noting, arguments, str(first), world_size=before)
+    name = f"step_{STEPS + 10:06d}"
+    shutil.copytree(whole_run / name, resumed / name)
+    arguments = [*common, "--checkpoint", str(resumed), "--resume", "auto"]
+    launch(train_noting, arguments, str(second), world_size=after)
+    assert set(seen(second, after - 1)) == {(1, step) for step in range(10, STEPS)}
+    counted = samples_of_epochs((first, before, lambda at: at < place), (second, after, lambda at: True))
+    for images in (counted[0], counted[1]):
+        assert len(images) == len(set(images)) == STEPS * 96
+    torch.testing.assert_close(whole(newest(resumed)), whole(newest(whole_run)), **EXACT)
+
+
 # ---- What cannot be saved or loaded
 
 

@@ -110,6 +110,13 @@ def watching_rows(found):
     for (n, (call, cell)), bar in zip(found["calls"].items(), (2.5, 5), strict=True):
         yield Row(f"a call on {n} persistent ranks (ms, median)", bar, [call])
     yield Row(f"%%ranks, {n} ranks (ms, median)", 20, [cell])
+    recorder = found["recorder"]
+    collective = [more for _, more, _, _ in recorder["collective"]]
+    shares = [num_calls * median(collective) / usual for _, _, usual, num_calls in recorder["DDP step"]]
+    yield Row("a collective with torch's recorder, more (µs)", 5, collective)
+    yield Row("DDP step with it over without, by that", 1.01, [1 + share for share in shares])
+    yield Row("the same, timed (two groups differ by more)", 1.1, [ratio for ratio, *_ in recorder["DDP step"]])
+    yield Row("a message with launch's note of it, more (µs)", 20, [more for _, more in recorder["message"]])
     little, much = found["failure"]
     yield Row("a failure with 1 GiB in its frames, more (s)", 0.1, [median(much) - median(little)])
     rates, growth = found["flood of rows"]["rows per second, MiB"]

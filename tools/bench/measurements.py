@@ -44,6 +44,9 @@ class Plan:
     num_failures: int = 5
     failing_mib: int = 1024
     log_s: float = 5
+    recorder_launches: int = 10
+    recorder_rounds: int = 20
+    recorder_steps: int = 40  # in each round; ten times as many calls of a collective or of a message
 
 
 def first_launches(plan):
@@ -164,6 +167,12 @@ def watching(plan):
             "failure": kernel(
                 f"[[failure_s(size) for _ in range({plan.num_failures})] for size in (1, {plan.failing_mib // 4})]"
             ),
+        }
+        launches, rounds, steps = plan.recorder_launches, plan.recorder_rounds, plan.recorder_steps
+        values["recorder"] = {
+            "DDP step": kernel(f"recorder_cost(step_of_ddp, 2, {launches}, {rounds}, {steps})"),
+            "collective": kernel(f"recorder_cost(sum_of_a_number, 1, {launches}, {rounds}, {10 * steps})"),
+            "message": kernel(f"notes_cost({launches}, {rounds}, {10 * steps})"),
         }
         rows = pool.submit(kernel, f"flooded({plan.log_s})")
         answers = []

@@ -15,9 +15,7 @@ def hops(ways, alt, shares=None):
     num_ranks = 1 + max(rank for steps in ways.values() for step in steps for pair in step for rank in pair)
     rows = (len(ways) + 1) // 2
     with plt.rc_context(STYLE):
-        figure, grid = plt.subplots(
-            rows, 2, figsize=(7.4, 0.2 + 1.75 * rows), layout="constrained", squeeze=False, sharex=True
-        )
+        figure, grid = plt.subplots(rows, 2, figsize=(7.4, 0.2 + 1.75 * rows), layout="constrained", squeeze=False)
         for axes in grid.flat[len(ways) :]:
             axes.axis("off")
         for axes, (name, steps) in zip(grid.flat, ways.items()):
@@ -39,8 +37,9 @@ def hops(ways, alt, shares=None):
                 axes.axvline(k, color="0.88", linewidth=0.8, zorder=0)
             axes.set_title(name)
             axes.set_yticks(range(num_ranks), [f"rank {rank}" for rank in range(num_ranks)], fontsize=8)
-            axes.set_xticks([k + 0.5 for k in range(most)], [f"step {k + 1}" for k in range(most)], fontsize=8)
-            axes.tick_params(length=0, labelbottom=True)
+            names = [f"step {k + 1}" for k in range(len(steps))]
+            axes.set_xticks([k + 0.5 for k in range(len(steps))], names, fontsize=8)
+            axes.tick_params(length=0)
             axes.set_ylim(num_ranks - 0.6, -0.4)
             axes.set_xlim(-0.05, most + 0.05)
             axes.grid(visible=False)

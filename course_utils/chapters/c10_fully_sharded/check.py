@@ -129,7 +129,8 @@ def _judge_shard(flatten_pad_shard, tensors, rank, world_size):
         "do they stand in the order of memory?": _padded(_flat(map(_transposed, tensors)), world_size)[rank],
         "do they stand in another order?": numbers if is_reordered else None,
     }
-    explain(numbers, truth, suspects, said=f"the shard holds {short([round(n, 3) for n in numbers.tolist()])}", close=0)  # fmt: skip
+    held = short([round(number, 3) for number in numbers.tolist()])
+    explain(numbers, truth, suspects, said=f"the shard holds {held}", close=0)
 
 
 def _transposed(tensor):

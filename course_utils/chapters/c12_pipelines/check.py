@@ -467,7 +467,10 @@ def check_12_4(measure_bubble):
                 for rank, answer in enumerate(answers)
             ]
             pairs = [
-                [expect_number(value, f"what rank {rank} returned") for value in answer]
+                [
+                    expect_number(value, f"{what}, from rank {rank},")
+                    for what, value in zip(("predicted", "measured"), answer)
+                ]
                 for rank, answer in enumerate(answers)
             ]
             told = [tuple(round(float(value), 7) for value in pair) for pair in pairs]

@@ -86,7 +86,7 @@ def _judge_account(goodput, interval, log):
             "what the last save does not hold is safe once the job has ended": _useful(log, end=0)[0] / total,
             "the job began at 0, before its first start": useful / (total - began),
         }
-        got = expect_number(goodput)
+        got = expect_number(goodput, "it")
         explain(got, useful / total, suspects, otherwise="which stretches of training were kept, of how much time?")
     with case("the interval"):
         mean_s, mtbf_s = sum(saves) / len(saves), total / kills if kills else math.inf
@@ -99,7 +99,7 @@ def _judge_account(goodput, interval, log):
             "the job began at 0, before its first start": _young(mean_s, (total - log[0][0]) / (kills or 1)),
             "is it the mean of all complete saves?": _young(saves[-1], mtbf_s),
         }
-        got = expect_number(interval)
+        got = expect_number(interval, "it")
         explain(got, _young(mean_s, mtbf_s), suspects, otherwise="what does a save cost, how often is a kill?")
 
 
@@ -308,7 +308,7 @@ def _judge_average(gradients, count, ranks, rank):
             "samples of a rank that was left out are counted": sum(samples for samples, _ in ranks),
             "that is a number of ranks": sum(usable),
         }
-        got = expect_number(count)
+        got = expect_number(count, "it")
         explain(got, total, suspects, otherwise="how many samples are in the mean?")
 
 
@@ -492,7 +492,7 @@ def _judge_origin(where_it_began, rows, origin):
             "an inf is not finite either": _first(bad, math.isnan),
             "a nan is not finite either": _first(bad, math.isinf),
         }
-        explain(expect_whole(step), origin[0], suspects, otherwise="in which step is the first value not finite?")
+        explain(expect_whole(step, "it"), origin[0], suspects, otherwise="in which step is the first value not finite?")
     with case("the stage"):
         expect(isinstance(stage, str), f"it is {short(stage)}: give a stage's name")
         expect(stage == origin[1], f"{stage!r} is not right: in which order does a step compute its stages?")
@@ -502,7 +502,7 @@ def _judge_origin(where_it_began, rows, origin):
             f"{layer!r} is not right: in which order do the forward and the backward pass visit the layers?",
         )
     with case("the ranks"):
-        ranks = expect_row(ranks, None)
+        ranks = expect_row(ranks, None, "it")
         everyone = sorted({row[0] for row in bad})
         suspects = {
             "those are all that were ever not finite, also later": everyone,

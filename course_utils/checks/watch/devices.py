@@ -3,12 +3,22 @@
 import traceback
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ... import cells
 
 _CPU = torch.device("cpu")
+_WAYS = {  # a tensor's methods that need its numbers
+    **dict.fromkeys(("__repr__", "__format__"), "makes a text of a tensor"),
+    **dict.fromkeys(("numpy", "__array__"), "makes a NumPy array of a tensor"),
+    "tolist": "makes a list of a tensor",
+    **dict.fromkeys(
+        ("item", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__contains__", "__dlpack__"),
+        "asks for a number",
+    ),
+}
 
 
 class Devices(TorchDispatchMode):
@@ -44,6 +54,24 @@ class Devices(TorchDispatchMode):
         if len(places) > 1 and operation not in (aten.copy_, aten.index, aten.index_put_):
             return f"{own_line()} mixes tensors on {' and '.join(places)}"
         return None
+
+
+class Values(TorchFunctionMode):
+    """Set `fault` to a description of the first time that a text, list or number is made of a tensor not on the CPU.
+
+    It names the student's line. On `meta` and on a fake GPU `print(tensor)` raises no error and shows no number.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: str | None = None
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        way = _WAYS.get(getattr(function, "__name__", ""))
+        away = next((x.device for x in args[:1] if isinstance(x, torch.Tensor) and x.device != _CPU), None)
+        if way and away and not self.fault:
+            self.fault = f"{own_line()} {way} that is on {away}: on a GPU the program would wait for its value"
+        return function(*args, **(kwargs or {}))
 
 
 def own_line(error: BaseException | None = None) -> str:

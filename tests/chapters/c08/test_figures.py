@@ -36,6 +36,13 @@ def test_every_message_is_an_arrow_and_a_small_one_is_thin(figures):
     assert doubling.get_xlim() == ring.get_xlim()  # the same time scale
 
 
+def test_a_panel_names_its_own_steps_only(figures):
+    chapter.hops({"doubling": DOUBLING, "ring": RING}, "two ways")
+    ((figure, _),) = figures
+    named = [[label.get_text() for label in axes.get_xticklabels()] for axes in figure.axes]
+    assert named == [[f"step {k + 1}" for k in range(count)] for count in (2, 6)]
+
+
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_a_tree_ends_at_rank_0_and_everyone_sends_once(num_ranks):
     levels, steps = chapter.tree_levels(num_ranks)

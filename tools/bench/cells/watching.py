@@ -1,7 +1,9 @@
 """Measurements of the panel, of persistent ranks, and of the frames that a failure reports."""
 
+import ctypes
 import itertools
 import os
+import pickle
 import statistics
 import threading
 import time
@@ -137,3 +139,105 @@ def flooded(seconds):
     before = process.memory_info().rss
     run = launch(flood, seconds, world_size=8)
     return run.results, (process.memory_info().rss - before) / 2**20
+
+
+def step_of_ddp(group):
+    """A step of a DDP model in `group`, as a function."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), process_group=group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.randn(64, 512), torch.randint(0, 10, (64,))
+
+    def step():
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def sum_of_a_number(group):
+    """An all-reduce of one number in `group`, as a function."""
+    x = torch.zeros(1)
+    return lambda: dist.all_reduce(x, group=group)
+
+
+def with_or_without_recorder(make, size, num_rounds, repeats, off):
+    """In 2 · `size` ranks, two groups that take turns: group number `off` without torch's recorder.
+
+    Return seconds of each round's `repeats` calls of what `make(group)` returns, of this rank's group; and how many
+    collectives of a call have been recorded. The order of the groups alternates.
+    """
+    rank = int(os.environ["RANK"])
+    if rank // size == off:
+        os.environ["TORCH_FR_BUFFER_SIZE"] = "0"
+    dist.init_process_group("gloo")
+    groups = [dist.new_group(range(first, first + size)) for first in (0, size)]
+    action, seconds = make(groups[rank // size]), []
+    for number in range(num_rounds + 1):  # the first warms up
+        for turn in (0, 1) if number % 2 else (1, 0):
+            dist.barrier()
+            if turn == rank // size:
+                begin = time.perf_counter()
+                for _ in range(repeats):
+                    action()
+                seconds.append(time.perf_counter() - begin)
+    dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(includeStackTraces=False))
+    numbers = [each["collective_seq_id"] for each in dump["entries"] if each["process_group"][1] != "default_pg"]
+    return seconds[1:], max(numbers, default=0) / (repeats * (num_rounds + 1))
+
+
+def recorder_cost(make, size, num_launches, num_rounds, repeats):
+    """For each launch: seconds with the recorder over those without, µs more a call, µs of a call, its collectives.
+
+    Of times they are medians over its rounds. Which group goes without alternates.
+    """
+    found = []
+    for number in range(num_launches):
+        off = number % 2
+        given = {"world_size": 2 * size, "backend": None, "timeout": 300}
+        run = launch(with_or_without_recorder, make, size, num_rounds, repeats, off, **given)
+        (with_s, num_calls), (without_s, num_without) = run[size * (1 - off)], run[size * off]
+        assert num_calls and not num_without
+        pairs = list(zip(with_s, without_s, strict=True))
+        more = statistics.median(a - b for a, b in pairs) / repeats
+        ratio, usual = statistics.median(a / b for a, b in pairs), statistics.median(without_s) / repeats
+        found.append((ratio, 1e6 * more, 1e6 * usual, num_calls))
+    return found
+
+
+def messages_with_and_without_notes(num_rounds, repeats):
+    """In two ranks: seconds of each round's messages and answers, as launch notes them, and as torch has them."""
+    method = ctypes.pythonapi.PyInstanceMethod_New  # without it a function of C++ does not get its group
+    method.restype, method.argtypes = ctypes.py_object, [ctypes.py_object]
+    names = "send", "recv", "recv_anysource"
+    noted = {name: getattr(dist.ProcessGroup, name) for name in names}
+    bare = {name: method(function.__wrapped__) for name, function in noted.items()}
+    x, rank, found = torch.zeros(1), dist.get_rank(), []
+    first, then = (dist.send, dist.recv) if rank == 0 else (dist.recv, dist.send)
+    for number in range(num_rounds + 1):  # the first warms up
+        pair = {}
+        for turn in (0, 1) if number % 2 else (1, 0):
+            for name, function in (noted, bare)[turn].items():
+                setattr(dist.ProcessGroup, name, function)
+            dist.barrier()
+            begin = time.perf_counter()
+            for _ in range(repeats):
+                first(x, 1 - rank)
+                then(x, 1 - rank)
+            pair[turn] = time.perf_counter() - begin
+        found.append((pair[0], pair[1]))
+    return found[1:]
+
+
+def notes_cost(num_launches, num_rounds, repeats):
+    """For each launch, medians over its rounds: seconds with notes over those without, and µs more a message."""
+    found, given = [], {"world_size": 2, "backend": "gloo", "timeout": 300}
+    for _ in range(num_launches):
+        rounds = launch(messages_with_and_without_notes, num_rounds, repeats, **given)[0]
+        more = statistics.median(noted - bare for noted, bare in rounds) / (2 * repeats)
+        found.append((statistics.median(noted / bare for noted, bare in rounds), 1e6 * more))
+    return found
