@@ -57,8 +57,8 @@ def the_claim(chapter, words, names):
         ("07", "the forgetful network is worse", {"on_one": 1.1, "on_four": 1.0}, None),
         # Staleness that costs nothing, and workers that wait for one another although none is slow.
         ("14", "From delay 0 to 9", {"best": [(0.2, 1.0), (0.1, 0.5)]},
-         "From delay 0 to 9, the best length becomes 4 or more times shorter (1, 0.5); from each delay to the next, the "
-         "lowest loss rises (0.20, 0.10)."),
+         "From delay 0 to 9, the best length becomes 4 or more times shorter (1, 0.5); from each delay to the next, "
+         "the lowest loss rises (0.20, 0.10)."),
         ("14", "not waiting gains less", {"gains": [3.0], "ratios": [2.0], "median": max},
          "Among equals, not waiting gains less in every round (3.00 times as many steps, 3.00 to 3.00) than in any "
          "with worker 4 slow (2.00, 2.00 to 2.00)."),
