@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "frameworks": {"hardware", "launch", "recorded"},
     "train": {"checkpoint", "data", "hardware", "launch", "models", "processes"},
     "doctor": {"data", "hardware", "launch", "processes"},
-    "checks": {"cells", "kernels", "launch", "parallel"},
+    "checks": {"cells", "kernels", "launch", "notebook", "parallel"},
     "grade": {"checks", "extras", "hardware", "launch", "processes"},
     "chapters": {
         "cells",

@@ -375,7 +375,6 @@ def _judge_step(one, other, model, gradient, earlier, of_last, num_micro_batches
             "it is too long a step: the sum of means is no mean": stepped(*[M * g for g in gradient]),
             "the gradient of the step before is still in it": stepped(*map(sum, zip(gradient, earlier))),
             "only the last micro-batch counts": stepped(*of_last),
-            f"only the last micro-batch counts, as one of {M}": stepped(*[g / M for g in of_last]),
             **divided,
         },
         said=f"the parameters are not where the step puts them (max difference "

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -258,7 +259,7 @@ _NUMBERS = 41_234, 41_235, 7, 67_108_801  # of jobs; the first two may run on on
 # {number of nodes: (their names, as SLURM_JOB_NODELIST has them)}
 _NODE_NAMES = {1: (["node7"], "node7"), 2: (["node7", "node9"], "node[7,9]"),
                3: (["node7", "node9", "node10"], "node[7,9-10]")}  # fmt: skip
-_ARGUMENTS = "--epochs 3 --name 'first try'"  # of the program
+_ARGUMENTS = "--epochs", "3", "--name", "first try"  # of the program
 _IN_TASK = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 # Stand-ins for Slurm's commands on a job's first node; they start real processes, all on this machine.
 _SRUN = """
@@ -310,7 +311,7 @@ def _slurm_answers():
 def _judge_batch_files(batch_file):
     for nodes, share, minutes in _JOBS:
         with tempfile.TemporaryDirectory() as folder, case(f"batch_file({nodes}, {share}, {minutes}, …)"):
-            text = batch_file(nodes, share, minutes, f"{folder}/program {_ARGUMENTS}")
+            text = batch_file(nodes, share, minutes, shlex.join([f"{folder}/program", *_ARGUMENTS]))
             _judge_directives(text, nodes, share, minutes)
             ports = {}
             for number in _NUMBERS:

@@ -31,7 +31,7 @@ import numpy as np
 # total / sum(num_samples) → total / sum(max(n, 1) for n in num_samples)
 # %% wrong (is off by one): that is not the mean over all 13 samples
 # total / sum(num_samples) → total / (sum(num_samples) - 1)
-# %% wrong (divides by zero): what divides it?
+# %% wrong (divides by zero): the answer holds inf or nan
 # total / sum(num_samples) → total / 0
 # %% right (goes through numpy)
 def mean_of_parts(means, num_samples):

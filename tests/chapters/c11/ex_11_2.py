@@ -23,7 +23,7 @@
 # left / cooldown → (left / cooldown) ** 2
 # %% wrong (does not fall): is it still level there
 # peak * left / cooldown → peak
-# %% wrong (returns nothing on top): is None: is it returned
+# %% wrong (returns nothing on top): the rate of update 4 is None
 # -     return peak
 # +     pass
 # %% wrong (rounds the climb): that is rounded
