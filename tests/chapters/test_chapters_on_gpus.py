@@ -69,6 +69,7 @@ CELLS = {
         "figures.mesh_of_eight", "run_library_mesh((2, 2, 2)")),  # of eight ranks
     "13": ({"(None, TWO_NODES)": "(TWO_NODES,)"},
            ("figures.nodes", "whoami", "start_agent", "ELASTIC", "figures.restart(", "wait_alone", "essential(",
+            "wait_in_vain", "--tee",
             "difflib.ndiff(*parts)", "ring_s(n, *network)")),
     "16": ({
         "[64, 128, 256, 512, 1024], 128, 4": "[16, 32], 128, 4", "(1, 512, 64": "(1, 16, 64", "s=2048": "s=64",

@@ -9,6 +9,7 @@ def said(monkeypatch):
     lines = []
     monkeypatch.setattr(checks, "_has_checked", False)
     monkeypatch.setattr(checks, "is_watched", lambda: True)
+    monkeypatch.setattr(checks, "shows_values", lambda: True)  # else the result is printed, too
     monkeypatch.setattr(checks, "print", lines.append, raising=False)
     return lines
 

@@ -30,7 +30,7 @@ notebooks_device = torch.device("cpu")  # as it is where there is no GPU
 # return loss.detach() → loss.detach().numpy(); return loss.detach()
 # %% wrong (takes the item): asks for a number that is on meta
 # return loss.detach() → loss.item(); return loss.detach()
-# %% wrong (looks whether it can have the item)
+# %% wrong (looks whether it can have the item): asks for a number that is on meta
 # -     return loss.detach()
 # +     try:
 # +         float(loss)
