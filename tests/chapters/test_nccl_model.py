@@ -20,7 +20,6 @@ def estimates_of_08(machine, capsys):
     with PlayedGpus(machine):
         names = notebooks.definitions(path, ["WORLD_SIZE"])
         exec(cell_with("08", "def nccl_us("), names)
-        exec(cell_with("08", "TEAMS = ["), names)
     return names, capsys.readouterr().out.splitlines()
 
 
@@ -28,7 +27,7 @@ def test_small_messages_in_nccl_2_16(capsys):
     names, _ = estimates_of_08("H200", capsys)
     assert names["nccl_us"](1, 8) == "ring 10.2 µs, tree 11.7 µs"  # a single node: no factor
     assert names["nccl_us"](64, 8) == "ring 1,101.8 µs, tree 77.5 µs"
-    exec(cell_with("08", "two nodes of four H100s: 32 µs for"), names)
+    exec(cell_with("08", "published for two nodes of four H100s: 32"), names)
     assert "ring 19.2 µs, tree 20.0 µs" in capsys.readouterr().out
 
 
@@ -45,7 +44,7 @@ def test_estimates_come_before_nccl_is_timed():
     sources = [cell.source for cell in notebooks.read(path).cells]
     estimated, raced, timed = (
         next(i for i, source in enumerate(sources) if words in source)
-        for words in ("TEAMS = [", "make_all_reduces, WAY_SIZES", "in TEAMS:  # where there are GPUs; section 8 has")
+        for words in ("TEAMS = [", "make_all_reduces, WAY_SIZES", "in TEAMS:  # measured")
     )
     assert estimated < raced and estimated < timed
 
