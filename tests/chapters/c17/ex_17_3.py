@@ -33,7 +33,7 @@
 # +     return loss, gradient
 # %% wrong (the other sign): its sign is the other one
 # num_experts / num_tokens * p → -num_experts / num_tokens * p
-# %% wrong (exp overflows): no finite number
+# %% wrong (exp overflows): the answer holds inf or nan
 # scores.softmax(dim=1) → scores.exp() / scores.exp().sum(dim=1, keepdim=True)
 # %% wrong (the loss alone): not a list or tuple of the loss and its gradient
 # return loss, gradient → return loss
