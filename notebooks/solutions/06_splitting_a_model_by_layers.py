@@ -42,6 +42,19 @@ def emit_1f1b(num_stages, num_micro_batches):
 
 # %%
 # Exercise 6.4
+def choose_count(costs, batch_size, num_stages, max_samples):
+    steps = {}
+    for size, cost in costs.items():
+        M = batch_size // size
+        if min(num_stages, M) * size <= max_samples:  # stage 0 holds most
+            steps[M] = (M + num_stages - 1) * cost
+    if not steps:
+        raise ValueError(f"no size keeps stage 0 within {max_samples} samples")
+    return min(steps, key=steps.get)
+
+
+# %%
+# Exercise 6.5
 def emit_zb_h1(num_stages, num_micro_batches):
     schedule = []
     for stage in range(num_stages):
@@ -55,20 +68,3 @@ def emit_zb_h1(num_stages, num_micro_batches):
             if m >= stage:
                 schedule.append((stage, m - stage, "weight"))
     return schedule
-
-
-# %%
-# Exercise 6.5
-import itertools
-
-
-def balance(costs, num_stages):
-    num_layers = len(costs)
-    if num_stages > num_layers:
-        raise ValueError(f"{num_layers} layers cannot be cut into {num_stages} stages: each needs a layer at least")
-
-    def slowest(places):
-        return max(sum(costs[a:b]) for a, b in itertools.pairwise(places))
-
-    ways = [(0, *inner, num_layers) for inner in itertools.combinations(range(1, num_layers), num_stages - 1)]
-    return [b - a for a, b in itertools.pairwise(min(ways, key=slowest))]

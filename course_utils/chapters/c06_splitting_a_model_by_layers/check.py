@@ -1,9 +1,7 @@
 """Checks of chapter 06: a network over two devices, micro-batches, schedules, balanced stages."""
 
-import functools
 import itertools
 import math
-import random
 
 import torch
 import torch.nn.functional as F
@@ -348,10 +346,70 @@ def _task(task):
 
 # ---- 6.4 ----------------------------------------------------------------------------------------------------------
 
+_CHOICES = (  # {samples of a micro-batch: its time on one stage}, samples in the batch, stages, samples to hold at most
+    ({96: 9.0, 48: 5.0, 24: 2.7, 12: 2.0}, 96, 3, 96), ({64: 3.2, 32: 1.6, 16: 1.5, 8: 1.4}, 64, 4, 64),
+    ({256: 8.0, 128: 4.1, 64: 2.2, 32: 1.3, 16: 0.9, 8: 0.7}, 256, 4, 256),
+    ({256: 8.0, 128: 4.1, 64: 2.2, 32: 1.3, 16: 0.9, 8: 0.7}, 256, 4, 64),
+    ({256: 8.0, 128: 4.1, 64: 2.2, 32: 1.3, 16: 0.9, 8: 0.7}, 256, 2, 128),
+    ({8: 0.7, 16: 0.9, 32: 1.3, 64: 2.2, 128: 4.1, 256: 8.0}, 256, 8, 100),
+    ({12: 5.0, 6: 2.6, 4: 2.0, 2: 1.5, 1: 1.4}, 12, 3, 12), ({12: 5.0, 6: 2.6, 4: 2.0, 2: 1.5, 1: 1.4}, 12, 3, 5),
+    ({64: 3.0}, 64, 4, 64), ({1: 0.5}, 8, 2, 2), ({8: 1.0, 4: 0.9}, 8, 1, 8), ({10: 3e-3, 5: 1.4e-3}, 10, 6, 10),
+    ({48: 9.0, 24: 4.6, 16: 3.4, 12: 2.5, 8: 1.9}, 48, 16, 48), ({96: 9.0, 48: 5.0, 24: 2.7, 12: 1.6}, 96, 3, 40),
+)  # fmt: skip
+_NO_CHOICE = (({64: 3.0, 32: 1.6}, 64, 4, 63), ({16: 1.0}, 64, 2, 31), ({8: 1.0, 2: 0.5}, 8, 3, 5))
+
+
+def check_6_4(choose_count):
+    """`choose_count(costs, batch_size, num_stages, max_samples)` returns the M of 1F1B's shortest step that fits."""
+    run(_judge_choices, choose_count)
+    return f"{len(_CHOICES)} pipelines: the shortest step that fits; and {len(_NO_CHOICE)} that do not fit are refused."
+
+
+def _judge_choices(choose_count):
+    for costs, batch_size, num_stages, max_samples in _CHOICES:
+        given = dict(costs)
+        said = f"costs {costs}, a batch of {batch_size}, {num_stages} stage{'s' * (num_stages > 1)}"
+        with case(f"{said}, at most {max_samples} samples held"):
+            try:
+                with unchanged(costs=given):
+                    answer = choose_count(given, batch_size, num_stages, max_samples)
+            except ValueError as error:
+                raise Wrong(f"a ValueError was raised ({error}), and there is a size that fits") from None
+            _judge_count(expect_whole(answer, "the answer"), costs, batch_size, num_stages, max_samples)
+    for costs, batch_size, num_stages, max_samples in _NO_CHOICE:
+        said = f"costs {costs}, a batch of {batch_size}, {num_stages} stages"
+        with case(f"{said}, at most {max_samples} samples held, which no size allows"):
+            expect_error(ValueError, lambda: choose_count(dict(costs), batch_size, num_stages, max_samples))
+
+
+def _judge_count(M, costs, batch_size, num_stages, max_samples):
+    step = {batch_size // size: (batch_size // size + num_stages - 1) * cost for size, cost in costs.items()}
+    is_size = M in costs and M not in step
+    expect(not is_size, f"the answer is {M}, a size in samples: how many micro-batches of it are in the batch?")
+    expect(M in step, f"the answer is {M}, and no size in `costs` cuts the batch into {M} micro-batches")
+    held = {count: min(num_stages, count) * (batch_size // count) for count in step}
+    said = f"with M = {M}"
+    expect(held[M] <= max_samples, f"{said} stage 0 holds {held[M]} samples at once, and {max_samples} are allowed")
+    fitting = {count: step[count] for count in step if held[count] <= max_samples}
+    best = min(fitting.values())
+    if step[M] <= best * (1 + EQUAL):
+        return
+    said = f"{said} a step takes {step[M]:.4g}, and {best:.4g} is possible"
+    work = min(fitting, key=lambda count: count * costs[batch_size // count])
+    full = {count: step[count] for count in fitting if num_stages * (batch_size // count) <= max_samples}
+    expect(M != work, f"{said}: M micro-batches' time is shortest there, but do not stages also wait for one another?")
+    expect(M != max(fitting), f"{said}: the bubble is smallest there, but what does all the work take?")
+    is_best_of_full = full and M == min(full, key=full.get)
+    expect(not is_best_of_full, f"{said}: was a size left out? Can stage 0 hold more micro-batches than there are?")
+    raise Wrong(f"{said}: how many micro-batches' time does a step take?")
+
+
+# ---- 6.5 ----------------------------------------------------------------------------------------------------------
+
 _SPLIT_PIPELINES = ((4, 8), (1, 1), (1, 3), (2, 2), (2, 5), (3, 3), (3, 7), (4, 4), (5, 9), (6, 6), (8, 16))
 
 
-def check_6_4(emit_zb_h1):
+def check_6_5(emit_zb_h1):
     """`emit_zb_h1(num_stages, num_micro_batches)` returns a schedule with ZB-H1's length and memory."""
     run(_judge_split_schedules, emit_zb_h1)
     return f"{len(_SPLIT_PIPELINES)} sizes: complete, without deadlock, and with ZB-H1's memory and length."
@@ -406,57 +464,3 @@ def _judge_length(spans, K, M):
                     f"{delay.stage}, which does the weight task of micro-batch {delay.micro_batch} first"
                 )
     raise Wrong(f"{said}: each stage is idle for {length - 3 * M:g} units, and {K - 1} are enough")
-
-
-# ---- 6.5 ----------------------------------------------------------------------------------------------------------
-
-_COSTS = (  # costs of the layers, number of stages
-    ([3, 1, 1, 1, 3], 2), ([1, 1, 1, 1, 1, 1], 3), ([9, 1, 1, 1], 2), ([1, 1, 1, 9], 3), ([5.5], 1), ([2, 7, 4], 1),
-    ([6, 4, 4, 8, 5], 3), ([4, 3, 2, 1], 4), ([0.0, 0.0, 5.0, 0.0, 5.0, 0.0], 3), ([1, 2, 3, 4, 5, 6, 7, 8, 9], 3),
-    ([12.2, 4.6, 7.2, 7.3, 0.2], 2), ([2, 6, 3, 4, 7, 5], 3), ([9, 4, 5, 5, 3, 5, 9, 6], 4), ([0.0, 0.0, 0.0], 2),
-    ([3e-5, 1.2e-5, 2e-5, 2e-5, 1.1e-5, 4e-5], 3),
-)  # fmt: skip
-# Number of layers, number of stages, unit of the random costs.
-_DRAWN = ((12, 4, 1), (11, 5, 0.37), (10, 3, 1), (12, 6, 0.01), (7, 6, 1), (12, 2, 1.5), (12, 11, 1), (9, 4, 1e-6))
-
-
-def check_6_5(balance):
-    """`balance(costs, num_stages)` returns stage sizes whose most expensive stage is as cheap as possible."""
-    run(_judge_balance, balance)
-    return f"{len(_COSTS) + len(_DRAWN)} networks, none can be cut better, and too many stages are refused."
-
-
-def _judge_balance(balance):
-    draw = random.Random(64)
-    drawn = [
-        ([draw.choice((1, 2, 3, 5, 8, 13)) * unit for _ in range(num_layers)], K) for num_layers, K, unit in _DRAWN
-    ]
-    for costs, num_stages in (*_COSTS, *drawn):
-        given = list(costs)
-        with case(f"costs {costs} in {num_stages} stage{'s' * (num_stages > 1)}"):
-            with unchanged(costs=given):
-                sizes = expect_row(balance(given, num_stages), None, of="sizes")
-            _judge_sizes([expect_whole(size, f"of the sizes {short(sizes)} one") for size in sizes], costs, num_stages)
-    for num_layers, num_stages in ((2, 3), (1, 5), (3, 4)):
-        with case(f"{num_layers} layer{'s' * (num_layers > 1)} in {num_stages} stages"):
-            expect_error(ValueError, lambda: balance([1.0] * num_layers, num_stages))
-
-
-def _judge_sizes(sizes, costs, num_stages):
-    said = f"the answer is {sizes}"
-    expect(len(sizes) == num_stages, f"{said}, which are {len(sizes)} stages")
-    expect(all(size >= 1 for size in sizes), f"{said}, and every stage needs a layer at least")
-    expect(sum(sizes) == len(costs), f"{said}: these are {sum(sizes)} layers, and there are {len(costs)}")
-    ends = list(itertools.accumulate(sizes))
-    slowest = max(sum(costs[end - size : end]) for end, size in zip(ends, sizes))
-    best = _cheapest(tuple(costs), num_stages)
-    expect(slowest <= best * (1 + EQUAL), f"{said}: its slowest stage takes {slowest:.4g}, and {best:.4g} is possible")
-
-
-@functools.cache
-def _cheapest(costs, num_stages):
-    """Return the lowest possible cost of the most expensive of `num_stages` stages."""
-    if num_stages == 1:
-        return sum(costs)
-    ways = range(num_stages - 1, len(costs))  # first layer of the last stage
-    return min(max(_cheapest(costs[:begin], num_stages - 1), sum(costs[begin:])) for begin in ways)
