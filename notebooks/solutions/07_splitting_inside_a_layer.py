@@ -38,6 +38,27 @@ def row_parallel(group, linear, xs, grad_ys):
 
 # %%
 # Exercise 7.3
+def missing_sums(split, whole, x, grad_y):
+    (leaf,) = leaves([x])
+    y = whole(leaf)
+    y.backward(grad_y)
+    group = split.group
+    ys = split.forward(group.broadcast(x))
+    grad_xs = split.backward(group.broadcast(grad_y))
+    truths = {"forward": (ys, y.detach()), "backward": (grad_xs, leaf.grad)}
+    return [
+        name
+        for name, (copies, truth) in truths.items()
+        if not all(is_close(each.to(truth.device), truth) for each in copies)
+    ]
+
+
+def is_close(a, b):  # rounding differs, in proportion to the numbers
+    return (a - b).abs().max() <= 1e-9 * b.abs().max()
+
+
+# %%
+# Exercise 7.4
 def conv_by_input_channels(group, conv, x, grad_y):
     xs = leaves(group.scatter(x, dim=1, equal=True))
     weights = leaves(group.scatter(conv.weight, dim=1, equal=True))  # (out, in/N, k, k)
@@ -52,7 +73,7 @@ def conv_by_input_channels(group, conv, x, grad_y):
 
 
 # %%
-# Exercise 7.4
+# Exercise 7.5
 import math
 
 
@@ -70,7 +91,7 @@ def bytes_moved(conv1, conv2, x_shape, num_devices):
 
 
 # %%
-# Exercise 7.5
+# Exercise 7.6
 def split_cross_entropy(group, logits, targets):
     num_words, B = logits[0].shape[1], len(targets[0])
     rows = group.gather([part.amax(dim=1, keepdim=True) for part in logits], dim=1)  # (B, N)

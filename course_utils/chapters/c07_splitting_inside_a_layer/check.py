@@ -1,4 +1,4 @@
-"""Checks of chapter 07: linear layers by columns and by rows, a convolution by input channels, bytes, a split loss."""
+"""Checks of chapter 07: linear layers by columns and rows, missing sums, a convolution, bytes, a split loss."""
 
 import contextlib
 import warnings
@@ -17,6 +17,7 @@ from ...checks.expect import (
     expect_tensor,
     expect_whole,
     explain,
+    short,
     unchanged,
 )
 from ...checks.judge import run
@@ -250,6 +251,99 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
 
 # ---- 7.3 ----------------------------------------------------------------------------------------------------------
 
+_BOTH = ["forward", "backward"]
+_SPLITS = (  # devices, what the sums of the passes reach: every device, or those named; peculiarity; a question
+    (4, {}, "", ""),
+    (3, {"backward": ()}, "", "which result of the backward pass is a sum over devices, and what should it equal?"),
+    (2, {"forward": ()}, "", "which result of the forward pass is a sum over devices, and what should it equal?"),
+    (4, {"forward": (), "backward": ()}, "", "can more than one be missing?"),
+    (3, {}, "with numbers of about a millionth", ""),
+    (4, {"backward": (0,)}, "where the sum reached device 0 only", "whose copy did you compare?"),
+    (3, {"forward": (0,)}, "where the sum reached device 0 only", "whose copy did you compare?"),
+    (4, {"forward": (3,), "backward": (3,)}, "where the sums reached device 3 only", "whose copy did you compare?"),
+    (2, {"backward": ()}, "whose devices have equal shards",
+     "all devices hold the same numbers, and they are wrong: what did you compare them with?"),
+    (2, {"forward": ()}, "whose devices have equal shards",
+     "all devices hold the same numbers, and they are wrong: what did you compare them with?"),
+    (3, {"backward": ()}, "with numbers of about a millionth", "how large a difference is too large for such numbers?"),
+    (1, {"forward": (), "backward": ()}, "", ""),
+)  # fmt: skip
+
+
+def check_7_3(missing_sums):
+    """`missing_sums(split, whole, x, grad_y)` returns a list of the passes whose sum is missing."""
+    run(_judge_tests, missing_sums)
+    return f"{len(_SPLITS)} split layers on 1 to 4 devices: your test found each missing sum, and no other."
+
+
+def _judge_tests(missing_sums):
+    torch.manual_seed(73)
+    for N, reached, odd, question in _SPLITS:
+        d, num_own = 6, 5
+        up, down = _layer(nn.Linear, d, N * num_own), _layer(nn.Linear, N * num_own, d, bias=False)
+        if "shards" in odd:
+            with torch.no_grad():
+                up.weight.copy_(up.weight[:num_own].repeat(N, 1))
+                up.bias.copy_(up.bias[:num_own].repeat(N))
+                down.weight.copy_(down.weight[:, :num_own].repeat(1, N))
+        small = 1e-6 if "millionth" in odd else 1
+        if small < 1:
+            up.bias.data *= small
+        x, grad_y = small * _random(7, d), small * _random(7, d)
+        split, whole = _SplitPair(DeviceGroup(["cpu"] * N), up, down, reached), nn.Sequential(up, nn.ReLU(), down)
+        with case(f"on {N} device{'s' * (N > 1)}{odd and f', {odd}'}"):
+            with unchanged(x=x, grad_y=grad_y), unchanged(whole=whole, allow=("grad",)):
+                found = missing_sums(split, whole, x, grad_y)
+            _judge_test(found, [name for name in _BOTH if name in reached and N > 1], question)
+
+
+def _judge_test(found, truth, question):
+    is_row = isinstance(found, (list, tuple, set)) and all(name in _BOTH for name in found)
+    expect(is_row, f'{short(found)} came back, and a list is asked whose items are "forward" and "backward"')
+    found = [name for name in _BOTH if name in found]
+    alarms, missed = [n for n in found if n not in truth], [n for n in truth if n not in found]
+    told = f"your test returned {found}"
+    expect(
+        not (alarms and missed),
+        f"{told}, and it is the other pass whose sum is missing: which result is of which pass?",
+    )
+    expect(
+        not alarms,
+        f"{told}, and the sum of the {' and the '.join(alarms)} pass is right on every device: is grad_y the gradient "
+        "that both layers got, and do you allow for rounding?",
+    )
+    expect(not missed, f"{told}, and the sum of the {' and the '.join(missed)} pass is missing: {question}")
+
+
+class _SplitPair:
+    """The chapter's `SplitMLP`, whose sums may fail: `reached` is {pass: device numbers that get the sum}."""
+
+    def __init__(self, group, up, down, reached):
+        self.group, self.reached = group, reached
+        pieces = (group.scatter(up.weight), group.scatter(up.bias), group.scatter(down.weight, dim=1))
+        self.shards = [[piece.requires_grad_() for piece in shard] for shard in zip(*pieces)]
+
+    def forward(self, xs):
+        self.xs = [x.detach().requires_grad_() for x in xs]
+        self.summands = [
+            F.linear(F.relu(F.linear(x, up, bias)), down) for x, (up, bias, down) in zip(self.xs, self.shards)
+        ]
+        return self._sum("forward", [summand.detach().clone() for summand in self.summands])
+
+    def backward(self, grad_ys):
+        for summand, grad in zip(self.summands, grad_ys):
+            summand.backward(grad)
+        return self._sum("backward", [x.grad for x in self.xs])
+
+    def _sum(self, name, summands):
+        sums = [summand.clone() for summand in summands]
+        self.group.all_reduce(sums)
+        reached = self.reached.get(name, range(len(sums)))
+        return [total if i in reached else own for i, (total, own) in enumerate(zip(sums, summands))]
+
+
+# ---- 7.4 ----------------------------------------------------------------------------------------------------------
+
 _CONVOLUTIONS = (  # devices, channels in and out, settings, peculiarity
     (2, 26, 6, {"kernel_size": 3, "padding": 1}, ""),
     (1, 3, 4, {"kernel_size": 2}, ""),
@@ -259,14 +353,14 @@ _CONVOLUTIONS = (  # devices, channels in and out, settings, peculiarity
 )
 
 
-def check_7_3(conv_by_input_channels):
+def check_7_4(conv_by_input_channels):
     """`conv_by_input_channels(group, conv, x, grad_y)` returns y, grad_x, weight_grads, bias_grad."""
     run(_judge_convolutions, conv_by_input_channels)
     return "on 1 to 5 devices, with strides and paddings, output and gradients are the whole convolution's."
 
 
 def _judge_convolutions(by_channels):
-    torch.manual_seed(73)
+    torch.manual_seed(74)
     for N, num_in, num_out, settings, odd in _CONVOLUTIONS:
         conv, x = _layer(nn.Conv2d, num_in, num_out, odd, **settings), _random(2, num_in, 5, 6, odd=odd)
         with _on(N, f"{num_in} → {num_out} channels, {', '.join(f'{k} {v}' for k, v in settings.items())}", odd):
@@ -305,7 +399,7 @@ def _judge_convolution(by_channels, group, conv, x, grad_y, close):
             )
 
 
-# ---- 7.4 ----------------------------------------------------------------------------------------------------------
+# ---- 7.5 ----------------------------------------------------------------------------------------------------------
 
 _PAIRS = (  # six devices first: with 2, 4 or 5, different mistakes look alike
     (6, (3, 3, 12, 10), (3, 12, 5, {"stride": 2, "padding": 1}), (12, 7, (2, 3), {})),
@@ -318,7 +412,7 @@ _PAIRS = (  # six devices first: with 2, 4 or 5, different mistakes look alike
 )
 
 
-def check_7_4(bytes_moved):
+def check_7_5(bytes_moved):
     """`bytes_moved(conv1, conv2, x_shape, num_devices)` returns (by_channels, by_data) in bytes."""
     run(_judge_pairs, bytes_moved)
     return f"{len(_PAIRS)} pairs of convolutions on 1 to 8 devices: each agrees to the byte with what was counted."
@@ -378,7 +472,7 @@ def _explain_bytes(name, given, truth, N, suspects, otherwise):
     explain(given, truth, usual | suspects, said=told, otherwise=otherwise, close=0)
 
 
-# ---- 7.5 ----------------------------------------------------------------------------------------------------------
+# ---- 7.6 ----------------------------------------------------------------------------------------------------------
 
 _VOCABULARIES = (  # devices, tokens, words of a device, largest logit, dtype
     (3, 5, 30, 2, torch.float64),
@@ -389,14 +483,14 @@ _VOCABULARIES = (  # devices, tokens, words of a device, largest logit, dtype
 )
 
 
-def check_7_5(split_cross_entropy):
+def check_7_6(split_cross_entropy):
     """`split_cross_entropy(group, logits, targets)` returns losses, grad_logits."""
     run(_judge_losses, split_cross_entropy)
     return "on 1 to 5 devices, loss and gradient are those of all logits, and no device sent its logits."
 
 
 def _judge_losses(split_cross_entropy):
-    torch.manual_seed(75)
+    torch.manual_seed(76)
     for N, B, num_words, largest, dtype in _VOCABULARIES:
         logits = torch.randn(B, N * num_words, dtype=dtype)
         if largest < 0:  # all logits are far below zero

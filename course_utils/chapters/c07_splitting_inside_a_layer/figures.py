@@ -12,6 +12,7 @@ _GAP, _BETWEEN, _TITLE, _LABEL = 0.7, 2.5, 2.3, 3.3
 _WIDE = 38  # minimal width
 # Black, since colours stand for devices here; the dashes are short, so that an arrow between two lanes has some.
 _PASSES = {"forward": {"color": "0.1", "linestyle": "-"}, "backward": {"color": "0.1", "linestyle": (0, (2.2, 1.6))}}
+_BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 _INPUT = ("$X$", 3, 3, None, "backward", 1, "all-reduce\nof ∂L/∂X")
 
 
@@ -47,6 +48,39 @@ def split_tokens(alt):
             ("summand of $Y$", 4, 4, "partial", "forward", 1, "reduce-\nscatter"), "→",
             ("$Y$", 4, 4, "rows", "backward", 1, "all-\ngather")],
     }, alt)  # fmt: skip
+
+
+def transformer_layer(alt):
+    """Draw a transformer layer as a row of boxes: what is split, what is whole on every device, and the all-reduces."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Circle, Patch
+
+    boxes = {2.2: ("Layer-\nNorm", False), 5.6: ("attention", True), 11: ("Layer-\nNorm", False), 14.4: ("MLP", True)}
+    whole, split = {"facecolor": "0.92"}, {"facecolor": pale(COLOURS[0]), "hatch": HATCHES[0]}
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6.8, 2.0), layout="constrained")
+        draw_arrow(axes, (0.3, 0), (18.6, 0), {"color": "0.4"})
+        for left, (name, is_split) in boxes.items():
+            draw_part(axes, left - 1, -0.8, 2, 1.6, edgecolor="white", zorder=3, **(split if is_split else whole))
+            axes.text(left, 0, name, ha="center", va="center", fontsize=8, zorder=5, bbox=_BEHIND if is_split else None)
+        for begin, add in ((0.6, 8.3), (9.2, 17.1)):
+            axes.plot([begin, begin, add, add], [0, -1.7, -1.7, -0.35], color="0.4", linewidth=0.9)
+            axes.add_patch(Circle((add, 0), 0.32, facecolor="white", edgecolor="0.4", zorder=3))
+            axes.text(add, 0, "+", ha="center", va="center", fontsize=9, zorder=5)
+        for place, kind in ((3.9, "backward"), (7.2, "forward"), (12.7, "backward"), (16.0, "forward")):
+            axes.plot([place, place], [-0.55, 1.3], zorder=4, **_PASSES[kind], linewidth=1.6)
+            axes.text(place, 1.4, "all-reduce", ha="center", va="top", fontsize=7.5)
+        axes.text(0, 0, "$X$", ha="center", va="center", fontsize=10)
+        axes.text(19, 0, "$Y$", ha="center", va="center", fontsize=10)
+        handles = [Patch(edgecolor="0.5", label="whole on every device", **whole),
+                   Patch(edgecolor="white", label="split over the devices", **split)]  # fmt: skip
+        handles += arrow_keys("sum in the {} pass", _PASSES)
+        figure.legend(handles=handles, loc="outside lower left", ncols=4, columnspacing=1.2, handlelength=1.6,
+                      fontsize=8)  # fmt: skip
+        axes.set_xlim(-0.5, 19.5)
+        axes.set_ylim(2.1, -2)
+        axes.axis("off")
+        show(figure, alt)
 
 
 def channels(alt, num_devices=4):

@@ -1,41 +1,19 @@
-# %% wrong (remembers sizes, and not the layers): on 8 devices, x (1, 6, 8, 8)
-# return all_reduce → return bytes_moved.__dict__.setdefault(str((x_shape, num_devices)), (all_reduce
-# all_reduce * num_parameters → all_reduce * num_parameters))
-# %% wrong (exchanges the two): they are exchanged
-# (num_outputs + math.prod(x_shape)), all_reduce * num_parameters → num_parameters, all_reduce * (num_outputs + math.prod(x_shape))
-# %% wrong (in double precision): how many bytes has a float32
-# (num_devices - 1) * 4 → (num_devices - 1) * 8
-# %% wrong (counts numbers): is that the number of numbers
-# (num_devices - 1) * 4 → (num_devices - 1)
-# %% wrong (counts the tensors): an all-reduce moves more
-# 2 * (num_devices - 1) * 4 → 4
-# %% wrong (counts every device): how many devices have something to send
-# (num_devices - 1) → num_devices
-# %% wrong (counts one way): is each of the two counted
-# 2 * (num_devices - 1) → (num_devices - 1)
-# %% wrong (counts one device): one device's share
-# -     return all_reduce * (num_outputs + math.prod(x_shape)), all_reduce * num_parameters
-# +     return tuple(all_reduce * n // num_devices for n in (num_outputs + math.prod(x_shape), num_parameters))
-# %% wrong (knows what one device sends): what does a device alone send?
-# (num_devices - 1) → max(num_devices - 1, 1)
-# %% wrong (returns one number): not a list or tuple of by_channels
-# math.prod(x_shape)), all_reduce → math.prod(x_shape)) + all_reduce
-# %% wrong (forgets the backward pass): what does the backward pass add up
-# (num_outputs + math.prod(x_shape)) → num_outputs
-# %% wrong (forgets the forward pass): what does the forward pass add up
-# (num_outputs + math.prod(x_shape)) → math.prod(x_shape)
-# %% wrong (all reduces the hidden maps): what lies between the two layers
-# (num_outputs + math.prod(x_shape)) → (num_outputs + math.prod(x_shape) + conv1(torch.zeros(x_shape)).numel())
-# %% wrong (counts one layer): how many parameters
-# p.numel() for conv in (conv1, conv2) → p.numel() for conv in [conv2]
-# %% wrong (forgets the biases): are the biases' gradients in it
-# sum(p.numel() for conv in (conv1, conv2) for p in conv.parameters()) → conv1.weight.numel() + conv2.weight.numel()
-# %% right (by counting, as a tensor)
-def bytes_moved(conv1, conv2, x_shape, num_devices):
-    group, x, counted = DeviceGroup(["cpu"] * num_devices), torch.zeros(x_shape), []
-    for tensors in ([conv2(conv1(x)), x], [*conv1.parameters(), *conv2.parameters()]):
-        group.reset()
-        for tensor in tensors:
-            group.all_reduce([torch.zeros_like(tensor) for _ in range(num_devices)])
-        counted.append(group.total_bytes)
-    return torch.tensor(counted)
+# %% wrong (hands out all channels): of the 1560 numbers in x, and computes with
+# group.scatter(x, dim=1, equal=True) → [x_i.chunk(len(group), 1)[i] for i, x_i in enumerate(group.broadcast(x))]
+# %% wrong (sends the whole weight): numbers in the weight, and computes with
+# group.scatter(conv.weight, dim=1, equal=True) → [w.chunk(len(group), 1)[i] for i, w in enumerate(group.broadcast(conv.weight))]
+# %% wrong (adds the bias on every device): the bias is in it 2 times
+# conv.bias.detach().view(-1, 1, 1) + sum(group.send(s, i, 0) for i, s in enumerate(summands)) → sum(group.send(s + b.view(-1, 1, 1), i, 0) for i, (s, b) in enumerate(zip(summands, group.broadcast(conv.bias))))
+# %% wrong (sums the input gradient): whose gradient was added up?
+# return y, grad_x → return y, grad_x * len(group)
+# %% wrong (joins the input gradient in reverse): joined in order
+# for x_i in xs], dim=1 → for x_i in xs[::-1]], dim=1
+# %% right (by hand)
+def conv_by_input_channels(group, conv, x, grad_y):
+    weights = group.scatter(conv.weight, dim=1, equal=True)
+    xs, grads = group.scatter(x, dim=1, equal=True), group.broadcast(grad_y)
+    summands = [F.conv2d(x_i, w, None, conv.stride, conv.padding) for x_i, w in zip(xs, weights)]
+    y = sum(group.send(s, i, 0) for i, s in enumerate(summands)) + conv.bias.detach()[:, None, None]
+    grad_ws = [nn.grad.conv2d_weight(x_i, w.shape, g, conv.stride, conv.padding) for x_i, w, g in zip(xs, weights, grads)]
+    grad_xs = [nn.grad.conv2d_input(x_i.shape, w, g, conv.stride, conv.padding) for x_i, w, g in zip(xs, weights, grads)]
+    return [y, group.gather(grad_xs, dim=1), tuple(grad_ws), grad_y.flatten(2).sum((0, 2))]
