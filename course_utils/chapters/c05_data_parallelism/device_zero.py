@@ -5,6 +5,8 @@ import torch.nn.functional as F
 
 from ...measure import memory
 
+GATHERED, STATE = "all outputs, their gradient, the loss", "optimizer state"
+
 
 def count(make_net, batch_size, num_devices, numbers_kept):
     """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass.
@@ -21,46 +23,43 @@ def count(make_net, batch_size, num_devices, numbers_kept):
         with memory.Activations(net) as loss:
             F.cross_entropy(outputs, torch.empty(batch_size, dtype=torch.long))
     weights = memory.weight_bytes(net)
-    own_outputs = outputs.nbytes // num_devices  # later replaced by their gradient
-    every = {"weights": weights, "gradients": weights, "activations": own.num_bytes, "outputs, loss": own_outputs}
-    gathered = {"outputs, loss": own_outputs + 2 * outputs.nbytes + loss.num_bytes}
-    return every | gathered | {"optimizer state": numbers_kept * weights}, every
+    own = {"own activations, outputs": own.num_bytes + outputs.nbytes // num_devices}
+    every = {"weights": weights, "gradients": weights} | own
+    of_loss = {GATHERED: 2 * outputs.nbytes + loss.num_bytes}  # the outputs, their gradient, what the loss keeps
+    return every | of_loss | {STATE: numbers_kept * weights}, every
 
 
 def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
     """Return {case: `count`'s result} as it is and with each of three remedies; the default counts Adam's state."""
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
-    of_part = other["outputs, loss"]  # a part's outputs, whose place their gradient takes, beside what its loss keeps
-    own = {"outputs, loss": (zero["outputs, loss"] - of_part) // num_devices - of_part}
+    state = {STATE: zero[STATE]}
+    own = "own activations, outputs"
+    outputs = zero[GATHERED] // 3 // num_devices  # cross-entropy keeps as many numbers as there are outputs
+    inside = other | {own: other[own] + 2 * outputs}  # and their gradient, and what the part's loss keeps
     return {
         name: (zero, other),
         "  half the batch": count(make_net, batch_size // 2, num_devices, numbers_kept),
-        "  the loss inside forward": (zero | own, other | own),
-        "  an optimizer each, too": (zero | own, zero | own),
+        "  the loss inside forward": (inside | state, inside),
+        "  an optimizer each, too": (inside | state, inside | state),
     }
 
 
 def table(cases):
     """Return the table of {case: (parts of device 0, parts of each other device)} as text."""
-    rows = [f"{'MB held by':28s}device 0  each other   device 0, for outputs and loss  for optimizer state"]
+    rows = [f"{'MB held by':28s}device 0  each other   device 0 alone: outputs and loss  optimizer state"]
     for name, (zero, other) in cases.items():
-        held = sum(zero.values()), sum(other.values()), zero["outputs, loss"], zero["optimizer state"]
-        whole, others, outputs, state = (num_bytes / 1e6 for num_bytes in held)
-        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:33.1f}{state:21.1f}")
+        more = zero.get(GATHERED, 0), zero[STATE] - other.get(STATE, 0)
+        whole, others, outputs, state = (
+            num_bytes / 1e6 for num_bytes in (sum(zero.values()), sum(other.values()), *more)
+        )
+        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:35.1f}{state:17.1f}")
     return "\n".join(rows)
 
 
 def by_device(zero, other, num_devices):
-    """Return {device: {part: MB}}, with the activations, which may be too few to be seen, among the outputs."""
+    """Return {device: {part: MB}}."""
     held = [zero] + [other] * (num_devices - 1)
-    return {f"device {i}": _merged(parts) for i, parts in enumerate(held)}
-
-
-def _merged(parts):
-    merged = {part: num_bytes / 1e6 for part, num_bytes in parts.items()}
-    outputs = merged.pop("activations") + merged.pop("outputs, loss")
-    state = {"optimizer state": merged.pop("optimizer state")} if "optimizer state" in merged else {}
-    return merged | {"activations, outputs, loss": outputs} | state
+    return {f"device {i}": {part: size / 1e6 for part, size in parts.items()} for i, parts in enumerate(held)}
 
 
 def measured(make_step, make_net, batch_size, num_gpus, numbers_kept=2):
