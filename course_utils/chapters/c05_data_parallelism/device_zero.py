@@ -5,7 +5,11 @@ import torch.nn.functional as F
 
 from ...measure import memory
 
-GATHERED, STATE = "all outputs, their gradient, the loss", "optimizer state"
+OWN, GATHERED, STATE = (
+    "activations; outputs and their gradient",
+    "all outputs and their gradient; loss",
+    "optimizer state",
+)
 
 
 def count(make_net, batch_size, num_devices, numbers_kept):
@@ -23,9 +27,10 @@ def count(make_net, batch_size, num_devices, numbers_kept):
         with memory.Activations(net) as loss:
             F.cross_entropy(outputs, torch.empty(batch_size, dtype=torch.long))
     weights = memory.weight_bytes(net)
-    own = {"own activations, outputs": own.num_bytes + outputs.nbytes // num_devices}
-    every = {"weights": weights, "gradients": weights} | own
-    of_loss = {GATHERED: 2 * outputs.nbytes + loss.num_bytes}  # the outputs, their gradient, what the loss keeps
+    part = outputs.nbytes // num_devices
+    every = {"weights": weights, "gradients": weights, OWN: own.num_bytes + 2 * part}  # its outputs and their gradient
+    # All outputs, what the loss keeps, and the gradients of the other parts' outputs: the own part's is counted above.
+    of_loss = {GATHERED: 2 * outputs.nbytes - part + loss.num_bytes}
     return every | of_loss | {STATE: numbers_kept * weights}, every
 
 
@@ -33,9 +38,8 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
     """Return {case: `count`'s result} as it is and with each of three remedies; the default counts Adam's state."""
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
     state = {STATE: zero[STATE]}
-    own = "own activations, outputs"
-    outputs = zero[GATHERED] // 3 // num_devices  # cross-entropy keeps as many numbers as there are outputs
-    inside = other | {own: other[own] + 2 * outputs}  # and their gradient, and what the part's loss keeps
+    kept = zero[GATHERED] // (3 * num_devices - 1)  # by a part's loss: as many numbers as the part has outputs
+    inside = other | {OWN: other[OWN] + kept}
     return {
         name: (zero, other),
         "  half the batch": count(make_net, batch_size // 2, num_devices, numbers_kept),
