@@ -7,7 +7,7 @@ from ...measure import memory
 
 OWN, GATHERED, STATE = (
     "activations; outputs and their gradient",
-    "all outputs and their gradient; loss",
+    "all outputs; other gradients; loss",
     "optimizer state",
 )
 

@@ -94,7 +94,8 @@ def channels(alt, num_devices=4):
         for i in reversed(range(8)):  # the input's channels, one behind the other
             draw_part(axes, 0.25 * i, 6.2 - 0.25 * i, 4, 4, **maps)
         _draw_window(axes, 0.8, 7.6)
-        axes.text(2.5, 11.9, "x: 8 channels,\non every device", ha="center", fontsize=8)
+        told = "x: 8 channels,\non every device\n\nbackward: all-reduce\nof ∂L/∂x"
+        axes.text(2.5, 10.8, told, ha="center", va="top", fontsize=8)
         for device in range(num_devices):
             top, look = 0.6 + 4.2 * device, {"facecolor": pale(COLOURS[device]), "hatch": HATCHES[device]}
             for i in reversed(range(4)):

@@ -20,6 +20,9 @@
 # [w.grad for w in weights] → [w.grad / len(group) for w in weights]
 # %% wrong (moves the output twice): is the output sent twice
 # return ys, → return group.broadcast(ys[0]),
+# %% right (broadcasts the bias, and adds it after the sum)
+# ys[0] += linear.bias.detach() → pass
+# group.all_reduce(ys) → group.all_reduce(ys); ys = [y + b for y, b in zip(ys, group.broadcast(linear.bias.detach()))]
 # %% right (shares the bias out, and sums on the last device)
 def row_parallel(group, linear, xs, grad_ys):
     weights, n, last = group.scatter(linear.weight, dim=1), len(group), len(group) - 1

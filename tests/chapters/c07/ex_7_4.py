@@ -8,6 +8,18 @@
 # return y, grad_x → return y, grad_x * len(group)
 # %% wrong (joins the input gradient in reverse): joined in order
 # for x_i in xs], dim=1 → for x_i in xs[::-1]], dim=1
+# %% wrong (forgets the bias): without the bias
+# conv.bias.detach().view(-1, 1, 1) + sum( → sum(
+# %% wrong (keeps device 0's summand): summands added up
+# sum(group.send(s, i, 0) for i, s in enumerate(summands)) → summands[0].detach()
+# %% wrong (averages the bias gradient): over which dims
+# grad_y.sum(dim=(0, 2, 3)) → grad_y.mean(dim=(0, 2, 3))
+# %% right (all-reduces the summands)
+# sum(group.send(s, i, 0) for i, s in enumerate(summands)) → (ys := [s.detach() for s in summands], group.all_reduce(ys))[0][0]
+# %% right (adds the bias to device 0's summand)
+# conv.bias.detach().view(-1, 1, 1) + sum( → sum(
+# F.conv2d(x_i, w, stride → F.conv2d(x_i, w, None if i else conv.bias.detach(), stride
+# for x_i, w in zip(xs, weights) → for i, (x_i, w) in enumerate(zip(xs, weights))
 # %% right (by hand)
 def conv_by_input_channels(group, conv, x, grad_y):
     weights = group.scatter(conv.weight, dim=1, equal=True)
