@@ -32,11 +32,11 @@ def the_claim(chapter, words, names):
          "below 1.2."),
         # A Python without the lock.
         ("05", "small operations from Python", {"gains": [1.9] * 4},
-         "Kept threads against one by one: sum × 1.90, below 1.2; small operations from Python × 1.90, less than larger "
-         "ones, × 1.90, and than small ones from C++, × 1.90."),
+         "Kept threads against one by one: sum × 1.90, below 1.2; small operations from Python × 1.90, less than "
+         "larger ones, × 1.90, and than small ones from C++, × 1.90."),
         ("05", "kept threads are", {"heavy": 2.0, "small": 2.0, "apart": 2.0},
-         "Against one by one, kept threads are 2.00 times as fast with heavy layers, over 1.5, and 2.00 times with small "
-         "layers, below 1.4; processes 2.00 times, over 1.5."),
+         "Against one by one, kept threads are 2.00 times as fast with heavy layers, over 1.5, and 2.00 times with "
+         "small layers, below 1.4; processes 2.00 times, over 1.5."),
         ("03", "over a tenth faster", {"kept": 100.0, "returned": 100.0, "before": 100.0},
          "With batch 256, keeping memory is over a tenth faster: 100 images/s, not 100."),
         # A copy that takes half as long as the layers: the claim is true, and nothing is denied.
