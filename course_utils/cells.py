@@ -46,7 +46,7 @@ def is_own(name):
     """Return whether `name`, the file name of a code object, is a cell or a file of the student's own."""
     if _is_file_of_a_library(name):
         return False
-    if name in _TIMED:
+    if name in _TIMED or name == "<stdin>":  # what is typed into `python -i` before 3.13, which keeps its text
         return True
     if name in linecache.cache and not os.path.exists(name):
         return not name.startswith("<frozen")  # a cell

@@ -17,9 +17,18 @@ def is_watched():
 
 def is_typed_into():
     """Return whether the front end that runs this cell lets its reader type: papermill, nbclient and nbval do not."""
+    return bool(_request().get("content", {}).get("allow_stdin"))
+
+
+def cell():
+    """Return an id of this run of the cell that runs, "" outside a kernel."""
+    return _request().get("header", {}).get("msg_id", "")
+
+
+def _request():
+    """Return the front end's message that asked for what runs, {} outside a kernel."""
     shell = sys.modules["IPython"].get_ipython() if is_kernel() else None
-    request = shell.kernel.get_parent("shell") if shell is not None else {}
-    return bool((request or {}).get("content", {}).get("allow_stdin"))
+    return (shell.kernel.get_parent("shell") if shell is not None else None) or {}
 
 
 def is_in_cell():

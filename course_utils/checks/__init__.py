@@ -11,20 +11,21 @@ import html
 import importlib
 import os
 import signal
-import threading
 import types
 from collections.abc import Iterator
 
 from ..kernels import KernelError
-from ..launch import WorkerError
-from ..notebook import is_watched, shows_values
+from ..launch import Interrupted, WorkerError
+from ..launch.watch.errors import briefly_interrupted
+from ..launch.watch.explain import interrupted
+from ..notebook import shows_values
 from .expect import Wrong
+from .waiting import waiting
 
 __all__ = ["CheckFailed", "Result", "Wrong", "check", "evaluate"]
 
 _SIGNS = {"passed": "✓", "wrong": "✗", "open": "○"}
-_FIRST_S = 3  # a first check that takes longer is explained; later ones take less than 1 s
-_MOMENT = "The first check after a kernel's start takes a moment: its workers have PyTorch to import."
+_WHOLE_WORDS = "word-break: normal; overflow-wrap: anywhere"  # JupyterLab breaks lines of a <pre> within words
 _TINTS = {"passed": "#009E73", "wrong": "#D55E00", "open": "#888888"}
 
 
@@ -45,7 +46,7 @@ class Result:
 
     def _repr_html_(self):
         tint, text = _TINTS[self.state], html.escape(repr(self).removesuffix(self._error).rstrip())
-        error = f'<pre style="margin: 4px 0 0; white-space: pre-wrap">{html.escape(self._error)}</pre>'
+        error = f'<pre style="margin: 4px 0 0; white-space: pre-wrap; {_WHOLE_WORDS}">{html.escape(self._error)}</pre>'
         return (
             f'<div style="border-left: 4px solid {tint}; padding: 4px 10px; white-space: pre-wrap">{text}'
             f"{error if self._error else ''}</div>"
@@ -56,9 +57,9 @@ def check(exercise: str, answer: object) -> Result:
     """Run the check of an exercise, for example `check("9.2", my_function)`, and return the result, which a cell shows.
 
     Where no value is shown, as in a script, it is printed. Raises ValueError if there is no such exercise, and
-    CheckFailed if COURSE_STRICT=1 and the check does not pass.
+    CheckFailed if COURSE_STRICT=1 and the check does not pass; an interrupt raises Interrupted, a KeyboardInterrupt.
     """
-    with _patience():
+    with waiting(exercise), _interruptible(exercise):
         result = evaluate(exercise, answer)
     if os.environ.get("COURSE_STRICT") == "1" and result.state != "passed":
         raise CheckFailed(repr(result))
@@ -67,22 +68,15 @@ def check(exercise: str, answer: object) -> Result:
     return result
 
 
-_has_checked = False
-
-
 @contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Print `_MOMENT` if this is the first check of a notebook that is looked at, and takes long."""
-    global _has_checked
-    timer = threading.Timer(_FIRST_S, print, [_MOMENT])
-    timer.daemon = True
-    if not _has_checked and is_watched():
-        timer.start()
-    _has_checked = True
+def _interruptible(exercise: str) -> Iterator[None]:
+    """Have an interrupt of this block say which check it has interrupted, and where the student's code was."""
+    what = f"the check of exercise {exercise} was interrupted"
     try:
-        yield
-    finally:
-        timer.cancel()
+        with briefly_interrupted(what):
+            yield
+    except Interrupted as error:
+        raise interrupted(what, error.ranks) from None
 
 
 def evaluate(exercise: str, answer: object) -> Result:

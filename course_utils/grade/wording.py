@@ -2,7 +2,14 @@
 
 import re
 
-_ENDLESS = re.compile(r"your code failed in a worker:\nno end after (\S+) s, so all workers were stopped\s*")
+_ENDLESS = re.compile(
+    r"your code failed in (?:a worker|the simulator):\nno end after (\S+) s(?:, not counting [^\n]*)?"
+    r", so (?:all workers were stopped\s*|(?=the kernel was stopped in ))"
+)
+# What is said of a rank, or of a kernel's thread, that was in the student's code or had come to its end.
+_IN_THE_ANSWER = re.compile(
+    r"\bat .+, line \d|had reached the end of your function|a thread is still running|the kernel was stopped in "
+)
 # A frame of a check, with the lines of code that Python shows of it; and a traceback of which nothing is left.
 _FRAME = r'^  File "[^"\n]*/course_utils/(?:checks|chapters)/[^"\n]*", line .*(?:\n    .*)*(?:\n|\Z)'
 _OF_A_CHECK = re.compile(_FRAME, re.MULTILINE)
@@ -10,6 +17,16 @@ _NO_FRAMES = re.compile(r"^Traceback of rank \d+ \(most recent call last\):(?:\n
 # What Python, torch and C++ say where a limit of memory is reached.
 _NO_MEMORY = re.compile(r"\bMemoryError\b|[Cc]an(?:'t|not) allocate memory|\bbad_alloc\b")
 _FOLDER = re.compile(r"/(?:[^\s\"':]*/)?course-grade-\w+/(?:course/)?")  # of marking.fresh_course
+
+
+def of_a_limit(reason):
+    """Return the state of an answer whose check says that its time was up, None for other reasons.
+
+    It is "endless" if a rank was in the student's code, or had come to its end; else "fault", since nothing is known
+    of the answer: the machine may have paused while a worker was starting.
+    """
+    match = _ENDLESS.match(reason)
+    return match and ("endless" if _IN_THE_ANSWER.search(reason, match.end()) else "fault")
 
 
 def for_student(reason, memory_bytes=None):

@@ -53,6 +53,8 @@ In a worker, which is a process of our own:
 - `torch.distributed.ProcessGroup.send`, `recv` and `recv_anysource`: note each message. Without: an error does not say
   which rank sends or awaits a message that another neither receives nor sends.
 - `torch.distributed.rendezvous._create_c10d_store`: finds the launch's store. Without: MASTER_PORT=12355 hangs.
+- `std::set_terminate` of C++: a rank that gloo aborts first says what it had called. Without: an error names only what
+  the other ranks had called.
 - `MPLBACKEND`, if the notebook's is inline: plt.show() says that a worker has no screen. Without: it prints the name of
   the figure.
 - `multiprocessing.spawn.get_preparation_data`: gives a process that a worker spawns the worker's names. Without:
@@ -90,7 +92,7 @@ from .persistent.ranks import Ranks
 from .place import Place, Start
 from .run import Run
 from .watch.errors import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted
-from .watch.explain import interrupted, lines_about
+from .watch.explain import about_debug, interrupted, lines_about
 from .watch.outcome import names_of
 from .worker import surroundings
 from .worker.worker import log
@@ -194,7 +196,7 @@ def _run(call, on, world_size, timeout, backend, debug, keep_going):
         supervisor = stack.enter_context(on.ranks(start))
         run = Run(call, on, placement, supervisor, started)
         _announce(placement)
-        _supervise(run, supervisor, on.limit_s if timeout is None else timeout)
+        _supervise(run, supervisor, on.limit_s if timeout is None else timeout, debug)
     return run
 
 
@@ -211,7 +213,7 @@ def _placed(call, on, world_size, timeout, backend):
     return world_size, on.place(world_size, backend)
 
 
-def _supervise(run, supervisor, timeout):
+def _supervise(run, supervisor, timeout, debug):
     """Start the workers of `run`, wait for them to end, and clean up in any case."""
     global _going_on, _latest
     _going_on, _latest, how = run, weakref.ref(run), "failed"
@@ -234,6 +236,7 @@ def _supervise(run, supervisor, timeout):
             raise _interrupted(run, what, others) from None
         _going_on = None
         error.run = run
+        error.add(about_debug(error) if debug else "")
         if isinstance(error, WorkerError):
             variables.show_below(error)
         raise
@@ -242,7 +245,7 @@ def _supervise(run, supervisor, timeout):
         try:
             has_ended = supervisor.stop()
         finally:
-            run.seconds = time.monotonic() - run.started
+            run.seconds, run.how = time.monotonic() - run.started, how
             supervisor.display = None  # breaks a cycle that would keep large results alive
         if not has_ended:
             shutdown()  # the forkserver does not answer: end it and every worker
@@ -268,8 +271,8 @@ def _interrupted_where(name, outcomes, begun):
 
 
 def _interrupted(run, what, outcomes):
-    kept = "course_utils.latest_run() holds what they had printed, logged and returned"
-    error = interrupted(f"{what}, and all workers were stopped; {kept}", outcomes)
+    error = interrupted(f"{what}, and all workers were stopped", outcomes)
+    error.add("What they had printed, logged and returned:  from course_utils import latest_run; latest_run()")
     error.run = run
     return error
 

@@ -18,7 +18,8 @@ class Run:
     """The outcome of a launch.
 
     `results` holds one value per rank (`run[2]` is rank 2's). `logs` holds what each rank printed, one string per rank
-    (of a very long one the beginning and end). `seconds` is how long the launch took, `placement` where it ran.
+    (of a very long one the beginning and end). `seconds` is how long the launch took, `placement` where it ran, and
+    `how` is "running", "finished", "failed", "interrupted" or "quit".
     `failures` is {rank: WorkerError} for ranks that failed while the others went on (`keep_going`); their results are
     None. `history` records the speed and memory of the ranks, and `show_history()` draws it.
     """
@@ -26,7 +27,7 @@ class Run:
     def __init__(self, call, on, placement, supervisor, started):
         self.name, self.placement, self.world_size = call.name, placement, supervisor.world_size
         self._supervisor, self._call, self._on = supervisor, call, on
-        self.started, self.seconds = started, None
+        self.started, self.seconds, self.how = started, None, "running"
         self.history = None
 
     def export(self, folder: str | os.PathLike[str]) -> list[Path]:
@@ -90,4 +91,6 @@ class Run:
 
     def __repr__(self):
         took = "running" if self.seconds is None else f"{self.seconds:.2f} s"
+        if self.how not in ("running", "finished"):  # "failed", "interrupted" or "quit"
+            took = f"{self.how} after {took}"
         return f"<Run of {self.name}: {self.world_size} rank{'s' * (self.world_size > 1)}, {took}>"

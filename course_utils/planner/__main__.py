@@ -8,6 +8,7 @@ python -m course_utils.planner --config config.json --sequence 4096 --gpus 8xH10
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -23,7 +24,11 @@ _COLUMNS = (
 )
 _LEGEND = """
 Seconds of a step; GB on the GPU that holds most; limit: what takes most of the step besides products and attention.
-data × context × tensor × pipeline GPUs; chunks of each in an interleaved pipeline; replicas of a sharded model."""
+data × context × tensor × pipeline GPUs; chunks of each in an interleaved pipeline; replicas of a sharded model.
+shard: what each GPU has a part of: nothing (none: DDP), the optimizer's state (ZeRO-1), the gradients, too (ZeRO-2), or
+the parameters, too (full: ZeRO-3, FSDP). recomputation: what the backward pass computes again, to hold less: nothing,
+attention's scores (selective), all but every second product (operations: torch's selective checkpointing), or whole
+blocks (full)."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -54,13 +59,21 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.json:
         print(json.dumps([_as_dict(each) for each, _ in found], indent=2))
         return
-    samples = f"sequences of {network.tokens:,} tokens" if network.tokens > 1 else "samples"
-    print(f"{_parameters(network)}, {asked.gpus}, {asked.batch:,} {samples} a step\n")
+    print(_title(asked, network, cluster, found[0][0].method))
     columns = _COLUMNS.format("tokens" if network.tokens > 1 else "samples").split()
     _print_table([columns, *([str(cell) for cell in _row(each, limit)] for each, limit in found)])
     print(_LEGEND)
     fastest, _ = found[0]
     print(f"\n{fastest if asked.method is not None or asked.lines else _price(fastest)}\n\n{seen(fastest)}")
+
+
+def _title(asked, network: Network, cluster: Cluster, method: Method) -> str:
+    samples = f"sequences of {network.tokens:,} tokens" if network.tokens > 1 else "samples"
+    title = f"{_parameters(network)}, {asked.gpus}, {asked.batch:,} {samples} a step, in {method.precision}\n"
+    there = cluster.gpus_per_node * (cluster.nodes or 1)
+    if method.world_size < there:
+        title += f"{there - method.world_size} of these {there} GPUs are idle: this method takes {method.world_size}.\n"
+    return title
 
 
 def _parser():
@@ -172,4 +185,8 @@ def _as_dict(found: Plan):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's end flushes to it again

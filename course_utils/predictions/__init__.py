@@ -30,7 +30,8 @@ def predict(question, answer=None, *, unit="", choices=(), chapter=None):
     front end says that it accepts input, which papermill, nbclient and nbval do not. Elsewhere this only returns
     `answer`, or what is remembered.
 
-    Raises TypeError or ValueError for an answer that is neither a finite number nor one of the choices.
+    Raises TypeError or ValueError for an answer that is neither a finite number nor one of the choices, or that has a
+    unit and is below 0.
     """
     name = name_on_the_left(sys._getframe(1)) or question
     made = _made[name] = Prediction(question, name, unit, tuple(choices), "" if chapter is None else f"{chapter:02d}")

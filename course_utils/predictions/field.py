@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ class Field:
     def __init__(self, prediction: Prediction):
         import ipywidgets
 
-        self._prediction, self._shown = prediction, []
+        self._prediction, self._shown, self._is_entered = prediction, [], False
         look = {"description": "Your prediction:", "style": {"description_width": "initial"}}
         if prediction.choices:
             options = [("choose one", ""), *((str(each), each) for each in prediction.choices)]
@@ -28,18 +29,20 @@ class Field:
             value = "" if prediction.value is None else f"{prediction.value:.12g}"
             hint = "a number, then Enter"
             self._input = ipywidgets.Text(value, placeholder=hint, continuous_update=False, **look)
+        self._input.on_msg(self._note_enter)
         self._input.observe(self._take, "value")
         skip = ipywidgets.Button(description="Skip", tooltip="no prediction", layout={"width": "max-content"})
         skip.on_click(lambda _: self._answer(None))
         question = ipywidgets.HTML(html.escape(prediction.question))
-        row = ipywidgets.HBox([self._input, ipywidgets.HTML(html.escape(prediction.unit)), skip])
+        self._unit = ipywidgets.Label(prediction.unit, tabbable=False)
+        row = ipywidgets.HBox([self._input, self._unit, skip])
         self._status = ipywidgets.HTML()
         self._box = ipywidgets.VBox([question, row, self._status])
         # A link that the browser keeps: as soon as it draws widgets, it copies True to `drawn`, and tells the kernel.
         source, self._drawn = ipywidgets.Checkbox(True), ipywidgets.Checkbox(False)
         self._link = ipywidgets.jsdlink((source, "value"), (self._drawn, "value"))
         if prediction.value is not None or prediction.is_skipped:
-            self._say("Remembered." if prediction.value is not None else "Skipped.")
+            self._say(self._taken(prediction.value))
 
     def show(self):
         """Display the field, once more if it is displayed already; nothing is left of it where widgets are unknown.
@@ -58,21 +61,30 @@ class Field:
         """Return whether a front end has drawn widgets."""
         return self._drawn.value
 
+    def _note_enter(self, _, content, __):
+        self._is_entered = content.get("event") == "submit"  # the browser sends the value after this
+
     def _take(self, change):
-        typed = change["new"]
+        typed, is_entered, self._is_entered = change["new"], self._is_entered, False
         if typed == "":
             return
         try:
-            value = typed if self._prediction.choices else self._prediction.understood(float(typed))
-        except ValueError:
-            self._say(f"“{html.escape(typed)}” is not a number: write it like 2.5, 1500 or 1e-3.")
+            value = typed if self._prediction.choices else self._prediction.understood(_number(typed))
+        except ValueError as error:
+            self._say(html.escape(str(error)))
             return
         self._answer(value)
+        # A field keeps keys from JupyterLab, Shift+Enter too; a text does not. Who has clicked elsewhere stays there.
+        if is_entered:
+            self._unit.focus()
 
     def _answer(self, value):
-        self._say("Skipped." if value is None else "Remembered.")
+        self._say(self._taken(value))
         self._prediction.answer(value, self._say)
         _open.add(self)
+
+    def _taken(self, value):
+        return "Skipped." if value is None else f"Remembered: {html.escape(self._prediction.said(value))}."
 
     def _settle(self):
         """Replace an answered field, wherever it is shown, by a line, which a saved notebook keeps."""
@@ -87,6 +99,16 @@ class Field:
 
     def _say(self, text):
         self._status.value = f'<span role="status">{text}</span>'
+
+
+def _number(typed):
+    """Return what was typed as a number; a comma is a decimal one. Raises ValueError, in words for the student."""
+    if re.fullmatch(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*", typed):
+        raise ValueError(f"“{typed}” may be two numbers: write {typed.replace(',', '')} or {typed.replace(',', '.')}.")
+    try:
+        return float(typed.replace(",", "."))
+    except ValueError:
+        raise ValueError(f"“{typed}” is not a number: write it like 2.5, 1500 or 1e-3.") from None
 
 
 _open = set()  # the fields that are shown, and not yet replaced by a line

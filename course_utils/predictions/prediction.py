@@ -48,6 +48,8 @@ class Prediction:
             raise TypeError(f"the answer is a number, such as 0.2, not {answer!r}")
         if not math.isfinite(answer):
             raise ValueError(f"the answer is a finite number, not {answer!r}")
+        if self.unit and answer < 0:  # what has a unit here is a time, a size or a share
+            raise ValueError(f"the answer is 0 {self.unit} or more, not {answer!r}")
         return answer if isinstance(answer, int) else float(answer)
 
     def remember(self):

@@ -16,8 +16,13 @@ _INSTEAD = {  # by name only: torch moves its classes between modules
 
 
 def require_unbound(obj):
-    """Raise TypeError, with what to send instead, if `obj` works only among the ranks that made it."""
+    """Raise TypeError, with what to send instead, if `obj` works only among the ranks that made it.
+
+    Accelerate's Accelerator can be sent, but would go on taking each rank for the one process that made it.
+    """
     for kind in type(obj).__mro__:
+        if kind.__name__ == "Accelerator" and kind.__module__.startswith("accelerate."):
+            raise TypeError("an Accelerator works only in the process that made it")
         if kind.__name__ in _INSTEAD and kind.__module__.startswith("torch."):
             raise TypeError(
                 f"{kind.__name__} works only among the ranks that made it; pass {_INSTEAD[kind.__name__]}, instead"

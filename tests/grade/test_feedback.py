@@ -7,7 +7,7 @@ import pytest
 
 from course_utils.grade import feedback, inbox, report, submissions
 from course_utils.grade.marking import Verdict
-from course_utils.grade.wording import for_student
+from course_utils.grade.wording import for_student, of_a_limit
 from tools import notebooks
 
 REASON = "your code failed in a worker:\nrank 0: ValueError: a\n\nTraceback of rank 0:\n  File\n    raise\x1b[2J"
@@ -99,7 +99,8 @@ COURSE = "/tmp/course-grade-1x_c4/course/course_utils"
     [
         ("your code failed in a worker:\nno end after 8 s, so all workers were stopped\n\nrank 0 was at <exercise 1.2>",
          "your code did not end within 8 s:\nrank 0 was at <exercise 1.2>"),
-        ("your code failed in a worker:\nno end after 20 s, so all workers were stopped",
+        ("your code failed in a worker:\nno end after 20 s, not counting 31 s in which other programs used the cores, "
+         "so all workers were stopped",
          "your code did not end within 20 s"),
         (f'rank 0: X\n\nTraceback of rank 0 (most recent call last):\n  File "{COURSE}/checks/judge.py", line 64, in f'
          "\n    raise X\n    ~~^^\n", "rank 0: X"),
@@ -113,6 +114,26 @@ COURSE = "/tmp/course-grade-1x_c4/course/course_utils"
 )  # fmt: skip
 def test_a_reason_has_nothing_of_the_markers_own(reason, told):
     assert for_student(reason) == told
+
+
+@pytest.mark.parametrize(
+    "said, state",
+    [
+        ("a worker:\nno end after 8 s, so all workers were stopped\n\nrank 0 was in _path_stat", "fault"),
+        ("a worker:\nno end after 8 s, so all workers were stopped\n\nrank 0 was running (it did not say where)",
+         "fault"),
+        ("a worker:\nno end after 8 s, so all workers were stopped\n\nrank 0 was at <exercise 1.2>, line 3", "endless"),
+        ("a worker:\nno end after 8 s, not counting 3 s in which other programs used the cores, so all workers were "
+         "stopped\n\nrank 0 had returned\nrank 1 was in all_reduce at <cell 4>, line 3:  all_reduce(x)", "endless"),
+        ("a worker:\nno end after 8 s, so all workers were stopped\n\nrank 0 had returned\n"
+         "rank 1 had reached the end of your function", "endless"),
+        ("the simulator:\nno end after 8 s, so the kernel was stopped in thread (0): does its loop come to an end?",
+         "endless"),
+        ("a worker:\nrank 0: ValueError: no end after 8 s, so all workers were stopped", None),
+    ],
+)  # fmt: skip
+def test_of_what_has_no_end_only_what_was_in_the_answer_is_the_answers(said, state):
+    assert of_a_limit(f"your code failed in {said}") == state
 
 
 def test_the_screen_keeps_the_lines_of_a_reason():
@@ -151,6 +172,24 @@ def test_submissions_are_in_the_order_of_their_names_and_a_lost_suffix_loses_not
         ("notes.txt", True),
         ("Zoe", False),
     ]
+
+
+@pytest.mark.parametrize(
+    "named, names",
+    [
+        (["inbox"], ["uma/00_start_here", "vera/00_start_here", "vera/01_devices (1)"]),
+        (["inbox/uma", "inbox/vera"], ["uma/00_start_here", "vera/00_start_here", "vera/01_devices (1)"]),
+        (["inbox/uma/00_start_here.ipynb"], ["00_start_here"]),
+        (["inbox/uma", "inbox/anna"], ["anna", "00_start_here"]),
+        (["inbox/uma/00_start_here.ipynb", "inbox/vera/01_devices (1).ipynb"], ["00_start_here", "01_devices (1)"]),
+    ],
+)
+def test_a_name_says_whose_a_notebook_is_and_no_more(named, names, tmp_path):
+    for name in ("uma/00_start_here.ipynb", "vera/00_start_here.ipynb", "vera/01_devices (1).ipynb", "anna"):
+        (tmp_path / "inbox" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "inbox" / name).write_text("{}")
+    found = [name for name, _, why in inbox.find([tmp_path / each for each in named]) if not why]
+    assert sorted(found) == sorted(names)
 
 
 def test_a_file_that_is_no_notebook_is_told_in_a_sentence(tmp_path):

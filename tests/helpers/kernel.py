@@ -119,8 +119,11 @@ class Notebook:
         """Run a cell; `answer(prompt)` is what is typed at each of its prompts, None for nothing."""
         return self.wait(self.start(source, can_type=True), timeout, answer=answer)
 
-    def wait(self, message_id, timeout=LIMIT_S, on_output=None, answer=None):
-        """Return the Outcome; `on_output(text)` is called as the cell prints. Raises TimeoutError."""
+    def wait(self, message_id, timeout=LIMIT_S, on_output=None, answer=None, on_display=None):
+        """Return the Outcome; `on_output(text)` is called as the cell prints, `on_display(text)` as it displays.
+
+        Raises TimeoutError.
+        """
         outcome, deadline = Outcome(started=self._sent), time.monotonic() + timeout
         while True:
             if answer is not None and self._client.stdin_channel.msg_ready():
@@ -148,6 +151,8 @@ class Notebook:
                     on_output(content["text"])
             elif kind in ("execute_result", "display_data"):
                 outcome.values.append(content["data"]["text/plain"])
+                if on_display is not None:
+                    on_display(content["data"]["text/plain"])
                 outcome.htmls += [content["data"]["text/html"]] if "text/html" in content["data"] else []
             elif kind == "update_display_data":
                 outcome.updates.append(content["data"]["text/plain"])

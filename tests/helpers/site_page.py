@@ -23,6 +23,7 @@ README = """# A course
 |---|---|
 | [On a cluster](docs/clusters.md) | |
 | [Contributing](CONTRIBUTING.md) | |
+| [For lecturers](docs/lecturers.md) | |
 """
 
 
@@ -39,7 +40,9 @@ def small_course(folder):
     (folder / "docs").mkdir()
     (folder / "README.md").write_text(README)
     (folder / "CONTRIBUTING.md").write_text("# Contributing\n")
-    (folder / "docs" / "clusters.md").write_text("# On a cluster\n\n[Plan a job](../tools/site/planner/plan.md)\n")
+    plan = "[Plan a job](../tools/site/planner/plan.md): see [for lecturers](lecturers.md)."
+    (folder / "docs" / "clusters.md").write_text(f"# On a cluster\n\n{plan}\n")
+    (folder / "docs" / "lecturers.md").write_text("# For lecturers\n\nAn exam question.\n")
     (folder / "notebooks" / "glossary.md").write_text("# Glossary\n")
     (folder / "notebooks" / "solutions" / "19_choosing.py").write_text("# %%\n1 + 1\n")
     (folder / "notebooks" / "programs" / "ddp.py").write_text("1 + 1\n")

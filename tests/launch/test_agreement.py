@@ -3,9 +3,12 @@
 Two pairs of ranks hang in one launch where they can, each pair in a group of its own.
 """
 
+import ctypes
 import dataclasses
 import os
+import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -15,7 +18,7 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed import all_reduce as imported_earlier
 
-from course_utils import WorkerError, launch, log
+from course_utils import WorkerError, cells, launch, log
 from course_utils.launch import patiently
 from course_utils.launch.forkserver.server import _WARM_UP
 from course_utils.launch.watch import agreement
@@ -209,12 +212,71 @@ def differ_in_shape(shape, dtype):
     ("shape", "dtype", "words"), [((5,), None, "(5,) float32"), ((3,), torch.float64, "(3,) float64")]
 )
 def test_another_shape_or_dtype(shape, dtype, words):
-    """Gloo aborts one of the ranks, which then says nothing; the others disagree still."""
+    """Gloo aborts one of the ranks, or garbage is what they get: the error begins with what they disagree on."""
     error = fail(differ_in_shape, shape, dtype)
     found = error.findings[0]
     assert isinstance(found, Differ) and found.number == 1
     assert f"all_reduce of {words} on rank 1" in str(error) and "all_reduce of (3,) float32 on rank" in str(error)
     assert "debug=True" not in str(error)  # it would say no more
+
+
+def differ_by(more):
+    dist.all_reduce(torch.ones(64 + more if dist.get_rank() == 1 else 64))
+
+
+@pytest.mark.parametrize("more", [1, -1])
+@pytest.mark.parametrize("debug", [False, True])
+def test_one_element_more_or_less_is_told_first_whoever_ends(more, debug):
+    """Gloo aborts rank 1 or innocent ones, which says where each was; with debug, torch raises in all of them."""
+    error = fail(differ_by, more, debug=debug)
+    head, _, rest = str(error).partition("\n\n")
+    assert head == (
+        "Collective 1 was all_reduce of (64,) float32 on ranks 0, 2 and 3 and "
+        f"all_reduce of ({64 + more},) float32 on rank 1."
+    )
+    (found,) = error.findings
+    assert found.group.is_default and found.calls[1].shape == (64 + more,)
+    assert error.ranks[1].collective == found.calls[1]
+    assert rest.startswith(f"rank {error.rank}: " + ("RuntimeError: Detected" if debug else "ended by its own abort"))
+    for rank in range(4):
+        assert any("dist.all_reduce" in cells.own_line([each]) for each in error.ranks[rank].frames), rank
+    assert "The last that" not in rest
+
+
+def differ_in_a_pair():
+    ranks = [1, 2]
+    pair = dist.new_group(ranks)
+    if dist.get_rank() == 1:
+        dist.broadcast(torch.ones(2), 1, group=pair)
+    elif dist.get_rank() == 2:
+        dist.barrier(pair)
+
+
+def test_debug_names_the_group_and_what_has_no_tensor():
+    error = fail(differ_in_a_pair, world_size=3, debug=True)
+    (found,) = error.findings
+    assert (found.number, found.group.ranks, found.group.is_default, set(found.calls)) == (1, (1, 2), False, {1, 2})
+    assert [found.calls[rank].kind for rank in (1, 2)] == ["broadcast", "barrier"] and found.calls[1].root == 1
+    assert str(error).startswith("Collective 1 of the group of ranks 1 and 2 was broadcast of (2,) float32 from rank 1")
+
+
+def give_up(abort):
+    """C++ gives up in a thread of its own, while this rank computes and others wait for it; or its abort is plain."""
+    dist.all_reduce(torch.ones(3))
+    if dist.get_rank() == 1:
+        give_up = ctypes.CDLL(None).abort if abort else ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev
+        threading.Thread(target=give_up).start()
+        time.sleep(FOREVER_S)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_rank_in_which_cpp_gives_up_says_where_it_was(abort):
+    error = fail(give_up, abort)
+    assert (error.rank, error.exitcode) == (1, -signal.SIGABRT)
+    if not abort:
+        assert error.ranks[1].collective.shape == (3,)
+        assert ", in give_up:  " in cells.own_line(error.frames) and cells.own_line(error.frames) in str(error)
 
 
 def leave_early(deed):
@@ -223,18 +285,27 @@ def leave_early(deed):
     if dist.get_rank() == 1:
         if deed == "raise":
             raise ValueError("no")
+        if deed == "leave":
+            sys.exit()
         return
     dist.all_reduce(x)
 
 
-@pytest.mark.parametrize(("deed", "way"), [("return", Way.RETURNED), ("raise", Way.FAILED)])
+WAYS = [("return", Way.RETURNED), ("leave", Way.LEFT), ("raise", Way.FAILED)]
+
+
+@pytest.mark.parametrize(("deed", "way"), WAYS)
 def test_a_rank_that_is_not_there_any_more(deed, way):
     error = fail(leave_early, deed, world_size=3)
     (found,) = error.findings
     assert isinstance(found, Behind) and (found.ranks, found.count, found.way) == ((1,), 1, way)
     assert set(found.ahead) <= {0, 2} and {each.number for each in found.ahead.values()} == {2}
-    told = "in collective 2, all_reduce of (2, 2) float32, which rank 1 had not called: it returned after 1 collective."
-    assert (told in str(error)) == (deed == "return")  # of one that failed, the lines above say it
+    told = "in collective 2, all_reduce of (2, 2) float32, which rank 1 had not called: "
+    told += f"it {'left by sys.exit()' if deed == 'leave' else 'returned'} after 1 collective."
+    assert (told in str(error)) == (deed != "raise")  # of one that failed, the lines above say it
+    if deed == "leave":
+        assert "rank 1 had left by sys.exit() at " in str(error) and "in leave_early:  sys.exit()" in str(error)
+        assert "returned" not in str(error)
     if deed == "raise":
         assert "which rank 1" not in str(error) and " were in all_reduce at " in str(error)
         assert str(error).startswith("rank 1: ValueError: no")

@@ -150,6 +150,22 @@ print(most, len(launch(lambda: None, world_size=most).results))
     assert most == served and int(most) > 4, done
 
 
+def test_an_accelerator_of_the_notebook_is_refused(notebook):
+    """Accelerate, which the tests do not have, says of it that it has to be made, or trains each rank alone."""
+    package = notebook.directory / "accelerate"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .accelerator import Accelerator\n")
+    (package / "accelerator.py").write_text("class Accelerator:\n    num_processes = 1\n")
+    notebook.run("from accelerate import Accelerator\naccelerator = Accelerator()")
+    outcome = notebook.fail("def train(): return accelerator.num_processes\nlaunch(train, world_size=2)")
+    assert outcome.shown.startswith(
+        "NotSendable: accelerator, which train uses, is an Accelerator, which cannot be sent to another process (an "
+        "Accelerator works only in the process that made it); make it inside the worker"
+    )
+    inside = "def train(): return Accelerator().num_processes\nlaunch(train, world_size=2).results"
+    assert notebook.run(inside).value == [1, 1]
+
+
 def test_an_async_worker_is_refused_with_what_to_do(cold_notebook):
     outcome = cold_notebook.fail("async def work(): pass\nlaunch(work, world_size=2)")
     assert (outcome.error, "such as lambda: asyncio.run(work(…))" in outcome.message) == ("TypeError", True)

@@ -131,6 +131,35 @@ launch(part, world_size=2)
     assert re.match(r"rank 0 lost its connection when it was (in \w+ )?at Cell", other), other
 
 
+KNOWN = {  # what one rank does and the other does not → what is said of it
+    "all_reduce(dist, x)": "Rank 0 was in collective 1, all_reduce of (1,) float32, which rank 1 had not called",
+    "all_reduce(dist, torch.ones(2 + dist.get_rank()))": "Collective 1 was all_reduce of (2,) float32 on rank 0 and",
+}
+
+
+@pytest.mark.parametrize("call", KNOWN)
+def test_where_the_cause_is_known_torch_adds_no_guess(prepared, call):
+    """The traceback ends at the student's own line, and of torch's message its first sentence is left."""
+    condition = "if dist.get_rank() == 0: " if "x)" in call else ""
+    outcome = prepared.fail(f"""
+def all_reduce(dist, x):
+    dist.all_reduce(x)
+def unequal(x=torch.ones(1)):
+    {condition}{call}
+launch(unequal, world_size=2)""")
+    assert KNOWN[call] in outcome.message, outcome.message
+    *_, trace, torchs = outcome.message.split("\n\n")
+    assert re.fullmatch(
+        r"Traceback of rank [01] \(most recent call last\):\n  Cell In\[\d+\], line 4, in unequal\n    .*\n"
+        r"  Cell In\[\d+\], line 2, in all_reduce\n    dist.all_reduce\(x\)",
+        trace,
+    ), trace
+    assert re.fullmatch(r"RuntimeError: .*Connection .*(closed|reset).* …", torchs), torchs
+    assert "typically" not in outcome.message
+    kept = prepared.run("import sys; sys.last_value.traceback").value
+    assert "distributed_c10d.py" in kept
+
+
 def test_a_partner_of_the_courses_own_that_has_gone_is_named_first(prepared):
     outcome = prepared.fail("""
 from course_utils.parallel.parameter_server.client import ServerGone

@@ -413,6 +413,18 @@ def test_a_worker_of_any_form_runs_without_the_notebook(notebook, as_launched, f
     assert text in as_launched(call)
 
 
+@pytest.mark.parametrize("call", ["tuned, 2, scale=3", "module.tuned, double(2)"])
+def test_a_function_of_a_file_is_imported_in_plain_text(notebook, as_launched, call):
+    (notebook.directory / "tuned.py").write_text("def tuned(x, scale=1):\n    return x * scale\n")
+    notebook.run("import tuned as module\nfrom tuned import tuned\ndef double(x): return 2 * x")
+    text = as_launched(call)  # the program is run_tuned.py
+    assert "from tuned import tuned\n" in text and "returned = tuned(*given" in text
+    assert "are not copied" in text and "a notebook" not in text
+    notebook.run("def tuned(x): return -x")  # another one of that name
+    program = notebook.run("str(launch(module.tuned, 5, world_size=2).export('another')[0])").value
+    assert "returned = given[" in (notebook.directory / program).read_text()
+
+
 def test_a_cell_that_was_changed_and_run_again_counts(notebook, tmp_path):
     for rate in (1, 2, 1):
         notebook.run(f"class Setting:\n    def rate(self):\n        return {rate}\n"

@@ -95,7 +95,8 @@ def worker():
         debug=True,
     )
     head = first_lines(outcome)[0]
-    assert re.match(r"WorkerError: rank \d: RuntimeError: Detected mismatch between collectives on ranks", head), head
+    assert re.match(r"WorkerError: Collective 1 was .* and .*\.", head), head
+    assert re.search(r"\nrank \d: RuntimeError: Detected mismatch between collectives on ranks", outcome.shown)
     assert re.search(r"at Cell In\[\d+\], line 3, in worker", outcome.shown)
 
 
@@ -122,9 +123,17 @@ def worker():
         world_size,
     )
     assert re.match(f"WorkerError: rank 1: {words}", first_lines(outcome)[0]), outcome.shown
+    assert "debug" not in outcome.shown
     assert notebook.run("sys.last_value.rank, sys.last_value.exitcode").value == (1, exitcode)
     if exitcode == -11:  # the only one of these that can say where it was
         assert re.search(r"at Cell In\[\d+\], line 4, in worker:  ctypes", outcome.shown), outcome.shown
+
+
+def test_with_debug_a_segmentation_fault_may_be_its_doing(notebook, world_size):
+    """It is one that any worker may have: the sentence is of a possible cause."""
+    source = "def worker():\n    if dist.get_rank() == 1: ctypes.string_at(0)\n    dist.barrier()"
+    outcome = fail(notebook, source, world_size, debug=True)
+    assert "debug=True was on, with which DDP on the CPU makes torch" in " ".join(outcome.shown.split())
 
 
 @pytest.fixture

@@ -64,3 +64,28 @@ def test_an_error_shows_the_line_as_it_is_now(notebook):
     shown = notebook.fail("launch(worker, world_size=2)").shown
     assert "edited.py, line 3, in fails:  raise ValueError('second')" in shown
     assert "first" not in shown
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("raise RuntimeError('oops')", "RuntimeError: oops"),
+        ("nn.Linear(2, 'two')", "TypeError: "),
+        ("from torch import nothing", "ImportError: "),
+        ("torch.nothing", "AttributeError: "),
+    ],
+)
+def test_an_error_while_a_module_is_imported_names_its_line(notebook, statement, message):
+    """The notebook has imported it; in the workers, where it is imported again, it fails."""
+    path = notebook.directory / "only_here.py"
+    begin = "import os\nimport torch\nfrom torch import nn\n\n"
+    body = f"if 'RANK' in os.environ:\n    {statement}\n\ndef train(): pass\n"
+    (notebook.directory / "through.py").write_text("from only_here import train\n")
+    path.write_text(begin + body)
+    notebook.run("for name in ('through', 'only_here'): sys.modules.pop(name, None)\nfrom through import train")
+    outcome = notebook.fail("import through\ndef worker(): through.train()\nlaunch(worker, world_size=2)")
+    lines = outcome.shown.splitlines()
+    assert lines[0].startswith(f"WorkerError: rank {notebook.run('sys.last_value.rank').value}: {message}")
+    assert "  while loading the worker function and its arguments" in lines
+    assert f"  at only_here.py, line 6:  {statement}" in lines
+    assert "  through.py, line 1, in <module>" in lines

@@ -1,6 +1,7 @@
 """What is seen of a launch while it runs: the panel in a notebook, the bar in a terminal, and where neither is."""
 
 import contextlib
+import math
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from course_utils.launch.display.history import History, Moment
 from course_utils.launch.display.over_time import Curves
+from course_utils.launch.display.plot import Plot
 from course_utils.launch.forkserver.protocol import Logged
 from course_utils.launch.watch.rows import Rows
 from tests.helpers.kernel import REPOSITORY
@@ -40,17 +42,28 @@ def watched(seen_notebook):
 def test_a_long_launch_is_seen_and_leaves_a_summary(watched):
     outcome = watched.run("run = launch(steps, world_size=2)")
     first, last = outcome.values[0], outcome.updates[-1]
-    assert re.match(r"steps on 2 ranks: running, \d s \(\d\d:\d\d:\d\d\)\nrank 0: ", first)
+    assert re.match(r"steps on 2 ranks: running at \d\d:\d\d:\d\d \(\d s\)\nrank 0: ", first)
     assert "<table" in outcome.htmls[0]
     assert re.match(r"steps on 2 ranks: finished, \d+ s\nrank 0: returned, 100 of 100, loss", last)
     tables = [value for _, value in outcome.moved]
     assert 1 <= len(tables) <= 5 * outcome.seconds
     row = re.compile(r"running.*? \d+ of 100.*?loss 0\.\d+.*?[\d.]+e?\+?\d* samples/s.*?\d+ MiB")
     assert any(row.search(re.sub("<[^>]*>", " ", table)) for table in tables)
-    assert any('<img alt="How fast' in value for _, value in outcome.moved[:-1])
+    assert any('<img alt="loss of each rank, and how much memory it holds' in value for _, value in outcome.moved[:-1])
     assert "<img" not in outcome.moved[-1][1]
     outcome = watched.run("1")  # and no later cell sees any of it
     assert not outcome.updates + outcome.moved
+
+
+def test_launches_of_a_cell_that_say_nothing_share_a_panel(watched):
+    watched.run("def quiet(): time.sleep(1.4)\ndef loud():\n    quiet()\n    print('hello')")
+    outcome = watched.run("launch(quiet, world_size=2); launch(quiet, world_size=1); launch(loud, world_size=1)\nNone")
+    assert len(outcome.values) == 1
+    ends = [title.partition("\n")[0] for title in outcome.updates if "finished" in title]
+    assert [end.partition(":")[0] for end in ends] == ["quiet on 2 ranks", "quiet on 1 rank", "loud on 1 rank"]
+    outcome = watched.run("launch(loud, world_size=1); launch(quiet, world_size=1)\nNone")
+    assert len(outcome.values) == 2  # what was printed keeps its own
+    assert len(watched.run("launch(quiet, world_size=1)\nNone").values) == 1  # and so does another cell
 
 
 def test_a_short_launch_is_not(watched):
@@ -163,6 +176,11 @@ def printing():
     outcome = watched.wait(watched.start("launch(printing, world_size=2)"), 20, interrupt)
     assert outcome.error == "Interrupted"
     assert outcome.updates[-1].startswith("printing on 2 ranks: interrupted")
+    said = "What they had printed, logged and returned:  "
+    assert said in outcome.message
+    typed = outcome.message.splitlines()[-1].removeprefix(said)
+    (told,) = watched.run(f"del latest_run\n{typed}").values  # as it can be typed
+    assert re.fullmatch(r"<Run of printing: 2 ranks, interrupted after \d+\.\d\d s>", told)
 
 
 def test_tqdm_is_understood(watched):
@@ -220,13 +238,15 @@ import os, sys, time
 from course_utils import launch, log
 def steps():
     for step in range(80):
-        time.sleep(0.02)
+        if step > 20:  # the first are there before the bar
+            time.sleep(0.02)
         log(loss=0.5, total=80)
         if step == 70: print("a line")
 def debugged():
     breakpoint()
     return 1
 if __name__ == "__main__":
+    launch(time.time, world_size=2)  # the next one starts at once
     launch(steps, world_size=2)
     print("after the bar", flush=True)
     terminal = [os.dup(1), os.dup(2)]
@@ -258,6 +278,8 @@ def test_a_bar_and_a_prompt_in_a_terminal_and_silence_where_the_output_is_none(t
     os.close(ours)
     bar, _, shown = shown.partition(b"after the bar")
     assert re.search(rb"steps: +\d+%\|.*\| \d+/80 \[.*, loss 0\.5\]", bar), bar
+    rates = [float(rate) for rate in re.findall(rb"([\d.]+) steps/s", bar)]
+    assert rates and max(rates) < 1000, bar
     assert b"| 80/80 [" in bar.rstrip().splitlines()[-1], bar
     assert len(re.findall(rb"[\r\n]\[rank [01]\] a line\r\n", bar)) == 2, bar  # the bar has made way
     assert sorted((tmp_path / "stdout").read_text().splitlines()) == ["[rank 0] a line", "[rank 1] a line"]
@@ -292,6 +314,58 @@ len(run.metrics), len(run.metrics.text[0]), int(run.metrics.step.max())
     length, characters, last = outcome.value
     assert (length, last) == (60_000, 119_998)
     assert characters < 1_100
+
+
+def history_of(*rows):
+    """A History of one rank that has logged the values of `rows` in turn, with a Moment after each."""
+    history, logged = History(0.0), Rows(1)
+    for step, values in enumerate(rows):
+        history._next = 0.0  # no need to wait
+        logged.add(0, Logged(float(step), step, values))
+        history.sample(logged, {})
+    return history
+
+
+@pytest.mark.parametrize(
+    "rows, name, values",
+    [
+        ([{"samples": 4, "text": "a", "speed": 2.0, "other": 1}, {"other": 7}], "speed", [2, 2]),
+        ([{"lr": 0.1}, {"lr": 0.1, "loss": 3.0}, {"lr": 0.1}], "loss", [math.nan, 3, 3]),
+        ([{"loss": 3}, {"loss": math.inf}, {"loss": 10**400}], "loss", [3, math.inf, math.nan]),
+        ([{"samples": 4, "total": 10}], "", [math.nan]),
+    ],
+)
+def test_the_loss_or_else_the_first_number_is_kept_for_the_plot(rows, name, values):
+    history = history_of(*rows)
+    assert history.logged_name == name
+    assert [moment.logged[0] for moment in history.moments] == pytest.approx(values, nan_ok=True)
+
+
+def test_the_panels_plot_moves_in_its_frame_and_widens_it_when_a_curve_has_left_it():
+    def moment(seconds, loss):
+        return Moment(seconds, [seconds], [0], [2**29], [None], [loss])
+
+    history, plot = History(0.0), Plot(1)
+    history.logged_name = "loss"
+    history.moments = [moment(0.0, 2.0), moment(2.0, 1.0)]
+    images = [plot.draw(history)]
+    assert images[0].startswith('<img alt="loss of each rank, and how much memory it holds, over time')
+    frame = plot._frame
+    history.moments.append(moment(4.0, 0.5))
+    images.append(plot.draw(history))
+    assert plot._frame is frame  # which is most of the cost
+    history.moments.append(moment(9.0, 50.0))
+    images.append(plot.draw(history))
+    assert plot._frame is not frame
+    history.logged_name = ""
+    images.append(plot.draw(history))
+    assert 'alt="steps/s of each rank' in images[-1]
+    history.moments = [moment._replace(rows=[0]) for moment in history.moments]
+    images.append(plot.draw(history))
+    assert 'alt="How much memory each rank holds, over' in images[-1]
+    assert len(set(images)) == len(images)
+    left, right = plot._curves.axes
+    assert left.get_xlim()[1] >= 9 and right.get_ylim()[1] > 0.5
 
 
 def test_the_plot_goes_on_scaling():

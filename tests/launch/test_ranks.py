@@ -187,6 +187,8 @@ def test_ranks_that_wait_for_one_that_failed_are_started_again(ranks):
     assert "Ranks 0 and 2 have been restarted, and their variables are gone." in outcome.shown
     assert "ranks 0 and 2 did not finish: last seen at" in outcome.updates[-1]
     assert outcome.seconds < 2
+    outcome = ranks.fail("%%ranks 0,1\nif rank == 0:\n    mark")
+    assert "Rank 0 was started again after an earlier failure, and what it held was lost" in outcome.shown
     assert kept(ranks) == [False, True, False]
 
 
@@ -434,6 +436,13 @@ def test_a_name_that_only_the_notebook_has(ranks):
     ranks.run("lr = 0.1")
     outcome = ranks.fail("%%ranks\nlr")
     assert 'lr is defined in the notebook, and the ranks have variables of their own: ranks["lr"] = lr' in outcome.shown
+
+
+@pytest.mark.parametrize("statement", ["import json", "from json import dumps as json"])
+def test_an_import_that_only_the_notebook_has(ranks, statement):
+    ranks.run(statement)
+    outcome = ranks.fail("%%ranks\njson")
+    assert "repeat its import in a %%ranks cell." in " ".join(outcome.shown.split())
 
 
 def test_before_there_are_ranks(notebook):

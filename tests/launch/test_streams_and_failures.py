@@ -17,7 +17,7 @@ import torch
 from course_utils.launch import LauncherError, WorkerError
 from course_utils.launch.forkserver.protocol import Report
 from course_utils.launch.watch.explain import explain
-from course_utils.launch.watch.outcome import Outcome, frames_of_dump
+from course_utils.launch.watch.outcome import Outcome, frames_of_dump, names_of
 from course_utils.launch.watch.streams import Output
 from course_utils.launch.worker.consequence import Consequence
 from course_utils.processes import payload
@@ -160,6 +160,19 @@ def test_a_program_without_stdout_gets_its_results(tmp_path):
     assert (tmp_path / "out").read_text() == "['1\\n', '1\\n']", done.stderr
 
 
+def test_lines_typed_into_python_have_numbers():
+    """Before Python 3.13 nobody has their text."""
+    typed = "from course_utils import launch\nimport torch.distributed as dist\n"
+    typed += "def f():\n    if dist.get_rank() == 1:\n        raise ValueError('no')\n    dist.barrier()\n\n"
+    typed += "launch(f, world_size=3)\n"
+    command = [sys.executable, "-i", "-q"]
+    environment = dict(os.environ, PYTHONPATH=str(REPOSITORY))
+    ended = subprocess.run(command, input=typed, env=environment, capture_output=True, text=True, timeout=120)
+    place = r"at <(stdin|python-input-\d+)>, line \d, in f"
+    assert re.search(rf"rank 1: ValueError: no\n  {place}", ended.stderr), ended.stderr
+    assert re.search(rf"ranks 0 and 2 were in barrier {place}", ended.stderr), ended.stderr
+
+
 def test_of_a_progress_bar_the_last_state_is_shown(pipe):
     output, stream = shown()
     pipe(output, b"\r 0%\r 50%\r100%\nwindows\r\n\r1%\r2%")
@@ -210,6 +223,13 @@ def test_the_last_line_of_a_traceback_is_the_heading_whole(notebook):
     for made in ("__import__('pickle').PicklingError('no')", "__import__('queue').Empty()", "KeyError('k')"):
         outcome = notebook.fail(f"def leave(): raise {made}\nlaunch(leave, world_size=1)")
         assert outcome.message.splitlines()[-1].strip(" ^~") == "", outcome.shown  # marks below the line that raised
+
+
+def test_three_or_more_ranks_in_a_row_are_a_range():
+    told = {(3,): "rank 3", (0, 2): "ranks 0 and 2", (0, 1): "ranks 0 and 1", (1, 2, 3): "ranks 1–3"}
+    told |= {(0, 1, 3, 4, 5, 6, 7): "ranks 0, 1 and 3–7", (0, 1, 2, 4): "ranks 0–2 and 4"}
+    told |= {(0, 2, 3, 4, 6, 8, 9, 10): "ranks 0, 2–4, 6 and 8–10"}
+    assert {ranks: names_of(list(ranks)) for ranks in told} == told
 
 
 def test_several_ranks_are_spoken_of_in_the_plural():

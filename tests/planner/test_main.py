@@ -1,6 +1,9 @@
 """The planner on the command line: a table, one method, JSON, a model of one's own, and errors of one sentence."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +18,8 @@ def test_the_fastest_methods_are_a_table_with_what_the_error_was(capsys):
     title, _, header, *rows = said.splitlines()
     assert title.startswith("8.03 billion parameters, 64xA100-80") and header.split()[0] == "data"
     assert [row.split()[0].isdecimal() for row in rows[:10]] == [True] * 10
+    assert title.endswith(" a step, in bf16") and "idle" not in said
+    assert "(full: ZeRO-3, FSDP)" in said and "recomputation: what the backward pass computes again" in said
     assert "dollars" in said and "published rows like this plan" in said
 
 
@@ -22,6 +27,21 @@ def test_one_method_is_planned_line_by_line(capsys):
     main(["--model", "llama-3-8b", "--gpus", "8xH100", "--batch", "16", "--method", "shard=full,micro_batch=2"])
     said = capsys.readouterr().out
     assert "does not fit" in said and "forward products" in said and "shards' messages" in said
+
+
+def test_gpus_that_a_method_leaves_idle_are_counted(capsys):
+    main(["--model", "llama-2-7b", "--gpus", "8xH100", "--batch", "64", "--method", "data=4,shard=full,precision=fp8"])
+    title, idle, *_ = capsys.readouterr().out.splitlines()
+    assert title.endswith(", in fp8") and idle == "4 of these 8 GPUs are idle: this method takes 4."
+
+
+def test_a_reader_that_has_read_enough_ends_it_quietly():
+    command = [sys.executable, "-m", "course_utils.planner", *JOB, "--lines"]
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does once it has its lines
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_json_has_every_plan(capsys):

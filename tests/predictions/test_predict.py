@@ -59,7 +59,7 @@ def status(notebook, name="my_times"):
 def test_what_is_typed_is_the_variables_value_and_is_compared(notebook):
     assert show(notebook).values == [""]  # a widget, of which nothing is left where widgets are unknown
     enter(notebook, "1.5")
-    assert "Remembered." in status(notebook)
+    assert "Remembered: 1.5 times." in status(notebook)
     said = notebook.run(MEASURE).stdout
     assert said == "You predicted 1.5 times, and here it is 2 times: off by a factor of 1.33.\nthe result, 1.5\n"
     assert on_disk(notebook) == {"09": {"my_times": kept(1.5, measured=2.0)}}
@@ -72,8 +72,8 @@ def test_an_answered_field_becomes_a_line_that_a_saved_notebook_keeps(notebook):
     line = "How many times as fast? Your prediction: 1.5 times. Run the cell above again to change it."
     assert notebook.run("1").updates == [line]
     assert notebook.run("1").updates == []
-    enter(notebook, "2,5")
-    assert "“2,5” is not a number: write it like 2.5" in status(notebook)
+    enter(notebook, "2 5")
+    assert "“2 5” is not a number: write it like 2.5" in status(notebook)
     show(notebook)
     notebook.run("_made['my_times'].field._answer(None)")
     assert notebook.run("1").updates[-1].startswith("How many times as fast? No prediction. Run the cell")
@@ -91,7 +91,7 @@ def test_it_is_remembered_after_a_restart(notebook):
     (notebook.directory / "predictions.json").write_text(json.dumps({"09": {"my_times": kept(1.5, measured=2.0)}}))
     outcome = show(notebook, f"{ASK}\nprint(my_times)")
     assert outcome.stdout == "1.5\n"
-    assert "Remembered." in status(notebook)
+    assert "Remembered: 1.5 times." in status(notebook)
     assert notebook.run("print(_made['my_times'].field._input.value)").stdout == "1.5\n"
     assert "the result, 1.5" in notebook.run(MEASURE).stdout
 
@@ -184,13 +184,22 @@ def test_another_answer_is_measured_anew(notebook):
 
 def test_what_is_typed_and_is_no_number(notebook):
     show(notebook)
-    for text in ("about 3", "1,5", "nan", "<b>"):
+    refused = {
+        "about 3": "is not a number",
+        "nan": "finite",
+        "-2": "the answer is 0 times or more, not -2",
+        "1,500": "may be two numbers: write 1500 or 1.500",
+        "1,5,2": "is not a number",
+        "<b>": "is not a number",
+    }
+    for text, why in refused.items():
         enter(notebook, text)
-        assert "not a number" in status(notebook) or "finite" in status(notebook)
+        assert why in status(notebook)
     assert on_disk(notebook) is None
     assert "&lt;b&gt;" in status(notebook)
-    enter(notebook, "1e3")
-    assert on_disk(notebook)["09"]["my_times"]["predicted"] == 1000
+    for text, number in {"1e3": 1000, "0,8": 0.8, "0,125": 0.125}.items():
+        enter(notebook, text)
+        assert on_disk(notebook)["09"]["my_times"]["predicted"] == number
 
 
 def test_a_folder_that_cannot_be_written(notebook):
@@ -210,6 +219,12 @@ def test_a_folder_that_cannot_be_written(notebook):
 def test_an_answer_that_is_none(answer):
     with pytest.raises((TypeError, ValueError), match="the answer is a"):
         predict("How many?", answer)
+
+
+def test_what_has_a_unit_is_not_below_0():
+    with pytest.raises(ValueError, match="the answer is 0 ms or more, not -1"):
+        predict("How long?", -1, unit="ms")
+    assert predict("What does it end on?", -1) == -1
 
 
 def test_an_answer_that_is_no_choice():

@@ -24,7 +24,7 @@ from . import source
 if TYPE_CHECKING:
     from ..call import Call
 
-_PROGRAM = '''"""{title}, as it was launched from a notebook.
+_PROGRAM = '''"""{title}, as it was launched.
 
     torchrun --standalone --nproc-per-node {per_node} {name}.py                 on one machine
     sbatch {name}.sbatch                                     on a cluster; read it first
@@ -37,7 +37,8 @@ from __future__ import annotations
 
 import sys
 
-sys.path += {folders}  # where the notebook found modules
+# Modules of your own are not copied: they stay in these folders, which every node must see.
+sys.path += {folders}
 
 {body}
 
@@ -143,6 +144,7 @@ class _Written:
         self.names_of = {}  # id of a function or class written as text → its name
         self._notebook = {name: value for name, value in vars(sys.modules["__main__"]).items() if name[:2] != "__"}
         self._is_ready, self._wanted = {}, []
+        self._import(given[0])
         for value in given:
             self._want_parts(value)
         while self._wanted:
@@ -150,6 +152,15 @@ class _Written:
             if name in self._notebook and name not in self.kept and not self._defines(name):
                 self.kept[name] = self._notebook[name]
                 self._want_parts(self._notebook[name])
+
+    def _import(self, worker):
+        """Have the program import a worker function that is defined in a module, as a reader expects."""
+        name = getattr(worker, "__name__", "run_as_launched")
+        is_free = name != "run_as_launched" and self._notebook.get(name, worker) is worker
+        if isinstance(worker, types.FunctionType) and is_free and not source.is_of_a_cell(worker):
+            if worker.__module__ and (line := _import_line(name, worker)) is not None:
+                self.imports.add(line)
+                self.names_of[id(worker)] = name
 
     def _want_parts(self, value):
         """Add to the wanted names what cells define of `value`: the function or class itself, or an object's class."""

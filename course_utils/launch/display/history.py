@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,16 +19,18 @@ _PAUSE_S = 0.25
 _MOST = 1_000
 _WINDOWS_S = 2.0, 10.0, 50.0  # over which a rate is computed: the first in which each rank has logged so many rows
 _FEWEST = 20
+NO_VALUES = ("samples", "total")  # names of what is logged to tell the rate and progress
 
 
-# `seconds` since the launch began. Each other field has a value per rank: rows logged, samples in them, and bytes of
-# memory on the host and on GPUs (None if unknown).
+# `seconds` since the launch began. Each other field has a value per rank: rows logged, samples in them, bytes of memory
+# on the host and on GPUs (None if unknown), and the latest number logged as `History.logged_name` (NaN if none).
 class Moment(NamedTuple):
     seconds: float
     rows: list[int]
     samples: list[float]
     host_bytes: list[int | None]
     gpu_bytes: list[int | None]
+    logged: Sequence[float] = ()
 
 
 class History:
@@ -38,6 +41,7 @@ class History:
         self.started, self._on_gpus = started, on_gpus
         self._pause_s, self._next = _PAUSE_S, 0.0
         self._processes = {}
+        self.logged_name = ""  # "loss" if a number is logged under that name, else the first name of a number
 
     def sample(self, rows: Rows, pids: Mapping[int, int]) -> None:
         """Add a Moment if it is time for one; `pids` is {rank: pid} of the ranks still alive."""
@@ -49,10 +53,24 @@ class History:
         on_gpus = nvml.memory_of_processes() if self._on_gpus else {}
         host = [self._resident_bytes(rank, pids.get(rank)) for rank in ranks]
         gpu = [on_gpus.get(pids.get(rank, -1)) for rank in ranks]
-        self.moments.append(Moment(now - self.started, list(rows.counts), list(rows.samples), host, gpu))
+        logged = self._logged(rows)
+        self.moments.append(Moment(now - self.started, list(rows.counts), list(rows.samples), host, gpu, logged))
         if len(self.moments) > _MOST:
             del self.moments[1::2]
             self._pause_s *= 2
+
+    def _logged(self, rows):
+        values = [{} if logged is None else logged.values for logged in rows.latest]
+        if self.logged_name != "loss":
+            numbers = [[name for name in each if math.isfinite(_number(each[name]))] for each in values]
+            found = [name for names in numbers for name in names if name not in NO_VALUES]
+            name = "loss" if "loss" in found else self.logged_name or next(iter(found), "")
+            if name != self.logged_name:  # what was kept has another name
+                self.logged_name = name
+                self.moments = [moment._replace(logged=[math.nan] * len(values)) for moment in self.moments]
+        # A rank's latest row may have other names: then what it was before.
+        before = self.moments[-1].logged if self.moments else [math.nan] * len(values)
+        return [_number(each.get(self.logged_name, old)) for each, old in zip(values, before, strict=True)]
 
     def _resident_bytes(self, rank, pid):
         if pid is None:
@@ -92,3 +110,11 @@ class History:
     @property
     def _counted(self):
         return "samples" if self.unit == "samples" else "rows"
+
+
+def _number(value):
+    """Return a logged value as a float, NaN if it is none."""
+    try:
+        return float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:
+        return math.nan

@@ -24,35 +24,43 @@ def over_time(run: Run, alt: str = "Throughput and memory of each rank over the 
 
 
 class Curves:
-    """Two plots in a figure, with a line for each rank, redrawn as more data arrives."""
+    """Two plots in a figure, with a line for each rank, redrawn as more data arrives.
 
-    def __init__(self, figure, world_size):
-        self._axes = figure.subplots(1, 2)
-        self._lines = [
-            [axes.plot([], [], color=COLOURS[rank % 7], linestyle=DASHES[rank % 7])[0] for rank in range(world_size)]
-            for axes in self._axes
-        ]
-        for axes in self._axes:
+    `animated` lines are not drawn with the figure.
+    """
+
+    def __init__(self, figure, world_size, animated=False):
+        self.axes = figure.subplots(1, 2)
+        looks = [{"color": COLOURS[rank % 7], "linestyle": DASHES[rank % 7]} for rank in range(world_size)]
+        self.lines = [[axes.plot([], [], animated=animated, **look)[0] for look in looks] for axes in self.axes]
+        for axes in self.axes:
             axes.set_xlabel("seconds since the launch")
         if world_size <= 8:
             figure.legend(
-                self._lines[0], [f"rank {rank}" for rank in range(world_size)], loc="outside upper center", ncols=8
+                self.lines[0], [f"rank {rank}" for rank in range(world_size)], loc="outside upper center", ncols=8
             )
 
-    def draw(self, history: History) -> None:
-        """Draw a History as it is now."""
+    def put(self, history: History, of_logged: bool = False) -> None:
+        """Give the lines the data of a History as it is now: its rates, or `of_logged` what was logged if it can."""
         moments = history.moments
-        on_gpus = any(any(moment.gpu_bytes) for moment in moments)
-        rates = history.rates()
         seconds = [moment.seconds for moment in moments]
+        on_gpus = any(any(moment.gpu_bytes) for moment in moments)
         held = [[(size or 0) / _GIBIBYTE for size in (m.gpu_bytes if on_gpus else m.host_bytes)] for m in moments]
-        self._axes[0].set_title(f"{history.unit}/s", loc="left")
-        self._axes[1].set_title(f"{'GPU' if on_gpus else 'host'} memory (GiB)", loc="left")
-        self._axes[0].set_visible(any(moments[-1].rows))  # no rate where nothing is logged
-        for rank, (fast, large) in enumerate(zip(*self._lines, strict=True)):
-            fast.set_data(seconds[1:], [each[rank] for each in rates])
-            large.set_data(seconds, [each[rank] for each in held])
-        for axes in self._axes:
+        if of_logged and history.logged_name:
+            title, begin, values = history.logged_name, 0, [moment.logged for moment in moments]
+        else:
+            title, begin, values = f"{history.unit}/s", 1, history.rates()
+        self.axes[0].set_title(title, loc="left")
+        self.axes[1].set_title(f"{'GPU' if on_gpus else 'host'} memory (GiB)", loc="left")
+        self.axes[0].set_visible(any(moments[-1].rows))  # nothing to draw where nothing is logged
+        for rank, (left, right) in enumerate(zip(*self.lines, strict=True)):
+            left.set_data(seconds[begin:], [each[rank] for each in values])
+            right.set_data(seconds, [each[rank] for each in held])
+
+    def draw(self, history: History) -> None:
+        """Draw the rates and memory of a History as it is now."""
+        self.put(history)
+        for axes in self.axes:
             axes.relim()
             axes.autoscale_view()
             axes.set_ylim(0, 1.15 * axes.dataLim.ymax or 1)  # room above a curve that is level

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import notebook
 from ...extras import is_installed
@@ -23,7 +22,11 @@ _PATIENCE_S = 1.0  # a shorter launch has no panel
 _PAUSE_S = 0.2
 _PLOT_PAUSE_S = 1.0
 _SHARE = 1 / 250  # of a core that drawing may take; workers need the cores
-_DPI = 80
+_LONGEST_PAUSE_S = 5.0  # on a slow machine, too: what stands still seems to have ended
+
+# The cell → the place of a panel whose launch ended well, and logged and printed nothing: the next one of that cell
+# takes it, so that a cell with twenty launches does not leave twenty tables.
+_vacated: dict[str, Any] = {}
 
 
 def of(watch: Watch, name: str, started: float, device_type: str, is_quiet: bool) -> Hidden:
@@ -63,6 +66,8 @@ class Bar(Hidden):
             from tqdm import tqdm
 
             self._bar = tqdm(desc=self._name, unit=" steps")
+            # It would divide the steps so far by the moment since it was made.
+            self._bar.start_t -= time.monotonic() - self.history.started
             self._watch.output.make_way = self._bar.clear
         found = statuses(self._watch, self.history)
         slowest = min(found, key=lambda status: self._watch.rows.counts[status.rank])
@@ -89,7 +94,7 @@ class Panel(Hidden):
     def __init__(self, watch, history, name):
         super().__init__(watch, history)
         self._name, started = name, history.started
-        self._handle = self._figure = None
+        self._handle = self._drawn = None
         self._image = ""
         self._silences = [Silence(watch, rank) for rank in range(watch.world_size)]
         self._table_due, self._plot_due = started + _PATIENCE_S, started + _PATIENCE_S + _PLOT_PAUSE_S
@@ -101,23 +106,27 @@ class Panel(Hidden):
         if now >= self._table_due:
             self._table_due = _timed(self._show, self._handle is None, _PAUSE_S)
         elif now >= self._plot_due:
-            self._plot_due = _timed(self._plot, self._figure is None, _PLOT_PAUSE_S)
+            self._plot_due = _timed(self._plot, self._drawn is None, _PLOT_PAUSE_S)
         self.due = min(self.due, self._table_due, self._plot_due)
 
     def _hurry(self):
         if self._handle is not None:
             self._table_due = self.due = 0.0
 
-    def _title(self, how):
-        n = self._watch.world_size
-        return f"{self._name} on {n} rank{'s' * (n > 1)}: {how}, {time.monotonic() - self.history.started:.0f} s"
+    def _title(self, how=None):
+        """Say how it ended, or that it was running, and when: a page that was loaded again is not told what follows."""
+        n, seconds = self._watch.world_size, f"{time.monotonic() - self.history.started:.0f} s"
+        told = f"running at {time.strftime('%H:%M:%S')} ({seconds})" if how is None else f"{how}, {seconds}"
+        return f"{self._name} on {n} rank{'s' * (n > 1)}: {told}"
 
     def _show(self):
         found = statuses(self._watch, self.history, self._silences)
-        # With the time: a page that was loaded again is not told what follows.
-        title = f"{self._title('running')} ({time.strftime('%H:%M:%S')})"
+        title = self._title()
         notes = agreement.sentences(agreement.findings(self._watch.outcomes), agreement.NOW)
         bundle = {"text/html": as_html(found, title, notes) + self._image, "text/plain": as_text(found, title, notes)}
+        if self._handle is None:
+            self._handle = _vacated.pop(notebook.cell(), None)  # of an earlier launch of this cell
+            _vacated.clear()
         if self._handle is not None:
             self._handle.update(bundle, raw=True)
             return
@@ -128,25 +137,20 @@ class Panel(Hidden):
     def _plot(self):
         if not is_installed("matplotlib") or len(self.history.moments) < 2:
             return
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from .plot import Plot
 
-        from . import over_time
-
-        if self._figure is None:
-            self._figure = Figure(figsize=(6.8, 1.9), dpi=_DPI, layout="constrained")
-            FigureCanvasAgg(self._figure)
-            self._curves = over_time.Curves(self._figure, self._watch.world_size)
-        self._curves.draw(self.history)
-        png = io.BytesIO()
-        self._figure.savefig(png, format="png")
-        self._image = _as_element(png.getvalue(), *self._figure.get_size_inches() * _DPI)
+        if self._drawn is None:
+            self._drawn = Plot(self._watch.world_size)
+        self._image = self._drawn.draw(self.history)
 
     def _finish(self, how):
         if self._handle is None:
             return
         shown = statuses(self._watch, self.history), self._title(how)  # the error says what ranks disagree on
         self._handle.update({"text/html": as_html(*shown), "text/plain": as_text(*shown)}, raw=True)
+        watch = self._watch
+        if all(outcome.returned for outcome in watch.outcomes) and not any(watch.rows.counts + watch.output.counts):
+            _vacated[notebook.cell()] = self._handle
 
 
 def _timed(draw, is_first, pause_s):
@@ -154,13 +158,4 @@ def _timed(draw, is_first, pause_s):
     began = time.thread_time()
     draw()
     took = 0 if is_first else time.thread_time() - began
-    return time.monotonic() + max(pause_s, took / _SHARE)
-
-
-def _as_element(png, width, height):
-    import base64
-
-    what = "How fast the ranks go, and how much memory they hold, over time; the table above has the latest numbers."
-    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    # With its size, so that nothing below moves while the browser reads the next image.
-    return f'<img alt="{what}" width="{width:.0f}" height="{height:.0f}" src="{source}">'
+    return time.monotonic() + max(pause_s, min(took / _SHARE, _LONGEST_PAUSE_S))

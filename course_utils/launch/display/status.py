@@ -12,6 +12,7 @@ from ..forkserver.protocol import Phase
 from ..watch.agreement import in_words, of_group
 from ..watch.explain import how_it_failed, in_one_line, lines_about, place_of
 from ..watch.outcome import is_in_torch_distributed
+from .history import NO_VALUES
 
 if TYPE_CHECKING:
     from ..forkserver.protocol import Logged
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _BAR = re.compile(r"\|\s*(\d+)/(\d+)\s+\[")  # as tqdm writes it:  45%|####5     | 45/100 [00:04<00:05,  9.94it/s]
 _LINE_CHARS = 80
 _VALUES = 3
-_KINDS = ("samples", "total")  # not shown as values: rate and progress use them
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _last(collective):
 
 def latest_values(logged: Logged) -> str:
     """Return the first values of a Logged, as `loss 0.31, accuracy 0.9`."""
-    values = [(name, value) for name, value in logged.values.items() if name not in _KINDS]
+    values = [(name, value) for name, value in logged.values.items() if name not in NO_VALUES]
     return ", ".join(f"{name} {in_short(value)}" for name, value in values[:_VALUES])
 
 

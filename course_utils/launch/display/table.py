@@ -20,10 +20,15 @@ def as_html(statuses: Sequence[Status], title: str, notes: Sequence[str] = ()) -
     head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in columns)
     rows = "".join(_row(status, [cells[i] for cells in columns.values()]) for i, status in enumerate(statuses))
     return (
-        f'<table style="width: auto; margin: 0.3em 0"><caption style="text-align: left">{html.escape(title)}</caption>'
+        f'<table style="width: auto; margin: 0.3em 0">{caption(title)}'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         + "".join(f'<p style="margin: 0.3em 0">{html.escape(note)}</p>' for note in notes)
     )
+
+
+def caption(text: str) -> str:
+    """Return a table's <caption>, in one line even where the table is narrow."""
+    return f'<caption style="text-align: left; white-space: nowrap">{html.escape(text)}</caption>'
 
 
 def _row(status, cells):

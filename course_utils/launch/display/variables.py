@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from ... import cells, notebook
+from .table import caption
 
 if TYPE_CHECKING:
     from ..watch.errors import WorkerError
@@ -51,7 +52,4 @@ def _frame(rank, frame):
         f'<td style="text-align: left"><code>{html.escape(text)}</code></td></tr>'
         for name, text in frame.locals.items()
     )
-    return (
-        f'<table style="margin: 0.5em 0 0.5em 1em"><caption style="text-align: left">{html.escape(place)}</caption>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+    return f'<table style="margin: 0.5em 0 0.5em 1em">{caption(place)}<tbody>{rows}</tbody></table>'

@@ -106,10 +106,11 @@ class Returned(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The rank has ended by sys.exit(0): it is done, and has no result."""
+    """The rank has ended by sys.exit(0), at `frames`: it is done, and has no result."""
 
     time: float
     calls: Record | None = None
+    frames: tuple["Frame", ...] = ()
 
 
 class Raised(NamedTuple):

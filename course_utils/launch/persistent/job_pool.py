@@ -73,5 +73,6 @@ class JobPool(Pool):
 
     def _renew(self, supervisor, lost):
         self._ranks.close()
+        self.restarted.update(range(self.world_size))
         self._begin(is_first=False)
         return "All ranks have been started anew in the same job, and their variables are gone."

@@ -5,6 +5,7 @@ import itertools
 import re
 import sys
 import traceback
+import types
 
 from ... import cells
 from ..call import Call
@@ -107,7 +108,14 @@ def _advice(error, shell):
         return "A rank has no IPython, and so no display: print there, or display the value in the notebook."
     if name not in shell.user_ns or name in shell.user_ns_hidden:
         return ""
-    return (
-        f"{name} is defined in the notebook, and the ranks have variables of their own: "
-        f'ranks["{name}"] = {name} copies it to them.'
+    return f"{name} is defined in the notebook, and the ranks have variables of their own: " + (
+        "repeat its import in a %%ranks cell."
+        if _is_imported(shell.user_ns[name])
+        else f'ranks["{name}"] = {name} copies it to them.'
     )
+
+
+def _is_imported(value):
+    """Return whether `value` is a module, or a function or class of one, which an import brings."""
+    module = getattr(value, "__module__", None) if callable(value) else None
+    return isinstance(value, types.ModuleType) or module not in (None, "__main__") and hasattr(value, "__name__")

@@ -34,6 +34,7 @@ class Pool:
         self.world_size, self._placement, self._debug = world_size, placement, debug
         self.supervisor, self._handle = None, None
         self.turn = threading.RLock()  # held by the thread whose request is served
+        self.restarted = set()  # ranks that have lost the variables of earlier requests
         self._gpus = {}  # environment variables that select the reserved GPUs
         self._stack, self._closing = contextlib.ExitStack(), threading.Lock()
 
@@ -144,6 +145,7 @@ class Pool:
         port, inherited_fd = self._meeting_anew()
         rejoin = (request_loop.rejoin, (port, self._placement.backend))
         supervisor.collectives.clear()
+        self.restarted.update(lost)
         supervisor.restart(lost, inherited_fd, self._call_fd)
         self._wait_for_answers(
             supervisor, dict.fromkeys(range(self.world_size), rejoin) | dict.fromkeys(lost, _NOTHING)

@@ -26,7 +26,7 @@ from ..display.columns import Columns
 from ..here import Here
 from ..watch.common import Quiet
 from ..watch.errors import LauncherError, RanksError, WorkerError, briefly_interrupted
-from ..watch.explain import explain, interrupted, lines_about
+from ..watch.explain import about_debug, explain, interrupted, lines_about
 from ..watch.outcome import Outcome
 from ..watch.streams import Output
 from . import request_loop
@@ -72,7 +72,7 @@ class Ranks:
             self.world_size = place.world_size(world_size)
             self.placement = place.place(self.world_size, backend)
         require_notebook("Ranks")
-        self._timeout = timeout
+        self._timeout, self._debug = timeout, debug
         self._output: Output | None = None  # of the latest request
         self._owner = os.getpid()
         where = (self.world_size, self.placement, debug)
@@ -174,6 +174,12 @@ class Ranks:
         if isinstance(error, WorkerError) and error.has_quit:
             others = [outcome for outcome in error.ranks if outcome.rank != error.rank]
             error, is_interrupted = interrupted(f"{name} was quit at the prompt of rank {error.rank}", others), True
+        if isinstance(error, WorkerError) and error.is_a(NameError) and error.rank in self._pool.restarted:
+            error.add(
+                f"Rank {error.rank} was started again after an earlier failure, and what it held was lost then: run "
+                "the cell that makes this name once more."
+            )
+        error.add(about_debug(error) if self._debug else "")
         error.add(self._recover(is_interrupted))
         if isinstance(error, WorkerError):
             variables.show_below(error)

@@ -136,7 +136,8 @@ class Requests(Watch):
     def account(self) -> list[Outcome]:
         """Return copies of this request's outcomes as they are now, since recovery changes `outcomes`."""
         for outcome in self.outcomes:  # ranks that have answered can be asked, too
-            outcome.told = None
+            if outcome.died is None:
+                outcome.told = None
         self.whereabouts()
         return [copy.copy(outcome) for outcome in self.asked]
 

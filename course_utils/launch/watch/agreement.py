@@ -39,6 +39,7 @@ class Way(enum.Enum):
     RUNS = "runs, or waits for what is not known"
     WAITS = "waits in another collective"
     RETURNED = "returned"
+    LEFT = "left by sys.exit()"
     FAILED = "failed"
 
 
@@ -210,7 +211,7 @@ def _first_unfinished(outcome, group):
 
 def _way(outcome):
     if outcome.returned:
-        return Way.RETURNED
+        return Way.RETURNED if outcome.left is None else Way.LEFT
     if outcome.report is not None:
         return Way.FAILED
     last = outcome.collective

@@ -113,7 +113,7 @@ class Watch:
             self._take_result(rank, *fds)
         elif isinstance(message, Left):
             outcome.returned = True
-            outcome.time, outcome.told = message
+            outcome.time, outcome.told, outcome.left = message
         elif isinstance(message, Raised):
             if self.is_stopping:  # a result of our interrupt, or of the end of other ranks
                 self.interrupted.add(rank)

@@ -7,6 +7,7 @@ is no other error.
 import bdb
 import re
 import signal
+import traceback
 from collections.abc import Iterable, Sequence
 
 from ... import cells
@@ -20,6 +21,7 @@ _LOG_OF_CALLS = "/torch/distributed/c10d_logger.py"  # a wrapper around each col
 _ALL_CALL_THE_SAME = (
     "Every rank must call the same collectives, in the same order, equally often, and with the same shape and dtype."
 )
+_WHY_ABORT = "gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
 _NO_SHARED_MEMORY = re.compile("shared memory.*(No space left|shared memory limit)|out of shared memory", re.DOTALL)
 _MORE_SHARED_MEMORY = (
     "/dev/shm is full, through which a DataLoader's processes hand over batches: start the container with "
@@ -37,15 +39,17 @@ _SIGNALS = {
 
 
 def explain(
-    outcomes: Sequence[Outcome], timeout: float | None = None, killed_for_memory: bool = False, asked_by: str = "launch"
-) -> WorkerError | LauncherError:
+    outcomes: Sequence[Outcome], timeout: float | None = None, killed_for_memory: bool = False,
+    asked_by: str = "launch", held_up_s: float = 0.0,
+) -> WorkerError | LauncherError:  # fmt: skip
     """Return the WorkerError for `outcomes`; `timeout`, in seconds, is given if it ended the ranks.
 
+    `held_up_s` is what it did not count: for how long the ranks waited for cores that other programs used.
     `asked_by`, "launch" or "Ranks", is named in the advice. If the first rank to fail never reached the student's code,
     return a LauncherError.
     """
     if timeout is not None:
-        return _explain_timeout(outcomes, timeout, asked_by)
+        return _explain_timeout(outcomes, timeout, asked_by, held_up_s)
     failed = sorted((outcome for outcome in outcomes if outcome.has_failed), key=lambda outcome: outcome.time)
     cause = next((outcome for outcome in failed if not outcome.blames_another), failed[0])
     if cause.report is not None and cause.report.is_ours and not cause.has_lost_connection:
@@ -54,6 +58,8 @@ def explain(
     if cause.has_lost_connection:
         return _explain_lost_connection(cause, others, outcomes, asked_by)
     advice, report, found = "", cause.report, agreement.findings(outcomes)
+    was_refused = cause.calls is not None and cause.calls.was_refused
+    disagreed, first = was_refused or cause.died == -signal.SIGABRT, ""
     if report is not None:
         head = f"rank {cause.rank}: {_raised(report)}"
         if _NO_SHARED_MEMORY.search(report.message):
@@ -66,29 +72,55 @@ def explain(
         head = f"rank {cause.rank}: {_died(cause.died, killed_for_memory)}"
         # gloo aborts in a thread of its own, so this rank's main thread may have been outside any collective.
         if cause.died == -signal.SIGABRT and any(is_in_torch_distributed(outcome.frames) for outcome in outcomes):
-            head += "\n  gloo aborts when ranks disagree on shape, dtype or order, NCCL when a collective never ends"
+            head += "" if found else f"\n  {_WHY_ABORT}"
             advice = _advice(found, asked_by)
     if place := cells.own_line(cause.frames):
         head += f"\n  at {place}"
     # That others wait in what a failed rank did not call is no disagreement, and the lines above say so.
     told = [each for each in found if not (isinstance(each, agreement.Behind) and each.ranks == (cause.rank,))]
-    parts = [head, "\n".join(lines_about(others)), _disagreement(told, outcomes, report is None), _trace_of(cause)]
+    if disagreed and told and isinstance(told[0], agreement.Differ):
+        first, told = told[0].sentence(), told[1:]  # the rank that gave up may be an innocent one
+    more = _disagreement(told, outcomes, report is None and not first)
+    parts = [first, head, "\n".join(lines_about(others)), more, _trace_of(cause)]
     return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
 
 
 def _explain_lost_connection(cause, others, outcomes, asked_by):
-    returned = [outcome.rank for outcome in others if outcome.returned]
+    returned = [outcome for outcome in others if outcome.returned]
+    found = agreement.findings(outcomes)
+    is_known = bool(returned or found)  # then what torch guesses, and where in its own code it noticed, only distract
     if returned:
-        head = f"{names_of(returned)} had returned while rank {cause.rank} {_at(cause)}"
+        head = f"{_ended(returned)} while rank {cause.rank} {_at(cause)}"
+    elif found:
+        head = f"rank {cause.rank} {_story(cause, too='')}"
     else:
         head = f"rank {cause.rank}: {_raised(cause.report)}\n  when it {_at(cause)}"
     rule = _rule(outcomes)
     lines = lines_about([outcome for outcome in others if not outcome.returned])
-    found = agreement.findings(outcomes)
     parts = [head, "\n".join([rule, *lines]), _disagreement(found, outcomes)]
-    parts += [_trace_of(cause), _raised(cause.report) if returned else ""]
+    parts += [_trace_of(cause, to_own_line=is_known), _first_sentence(_raised(cause.report)) if is_known else ""]
     advice = _advice(found, asked_by) if rule is _ALL_CALL_THE_SAME else ""
     return WorkerError(_joined(parts), cause, outcomes, advice=advice, findings=found)
+
+
+def _first_sentence(text):
+    line = text.partition("\n")[0].partition(". ")[0]
+    return line if line == text else f"{line} …"
+
+
+def _ended(returned):
+    """Return how ranks that did not fail have ended, as in `rank 1 had returned and rank 2 had left by sys.exit()`."""
+    ranks = {}
+    for outcome in returned:
+        ranks.setdefault(_how_it_ended(outcome), []).append(outcome.rank)
+    return " and ".join(f"{names_of(each)} {how}" for how, each in ranks.items())
+
+
+def _how_it_ended(outcome):
+    if outcome.left is None:
+        return "had returned"
+    place = cells.own_line(outcome.left)
+    return f"had left by sys.exit(){f' at {place}' if place else ''}"
 
 
 def _advice(found, asked_by):
@@ -96,6 +128,13 @@ def _advice(found, asked_by):
     if found:
         return ""
     return f"{asked_by}(…, debug=True) says which ranks disagree, but with DDP on the CPU it makes torch 2.15 crash."
+
+
+def about_debug(error: Exception) -> str:
+    """Return a possible cause of an error of a launch with `debug=True`, "" if debug is none."""
+    if isinstance(error, WorkerError) and error.exitcode == -signal.SIGSEGV:
+        return "debug=True was on, with which DDP on the CPU makes torch 2.15 crash in this way: try without."
+    return ""
 
 
 def _disagreement(found, outcomes, else_last_calls=True):
@@ -118,12 +157,14 @@ def _rule(outcomes):
     return _ALL_CALL_THE_SAME
 
 
-def _explain_timeout(outcomes, timeout, asked_by):
+def _explain_timeout(outcomes, timeout, asked_by, held_up_s):
     running = [outcome for outcome in outcomes if not outcome.returned and not outcome.has_failed]
     apart = [outcome for outcome in running if not is_in_torch_distributed(outcome.frames)]
     stopped = "all workers were" if asked_by == "launch" else "what was still running has been"
     why = "no rank has logged or printed anything for" if isinstance(timeout, Quiet) else "no end after"
-    head = f"{why} {timeout:g} s, so {stopped} stopped"
+    held_up = f"{held_up_s:.0f}" if held_up_s >= 10 else f"{held_up_s:.1f}"
+    but = f", not counting {held_up} s in which other programs used the cores" if held_up_s > 0.1 * timeout else ""
+    head = f"{why} {timeout:g} s{but}, so {stopped} stopped"
     lines = lines_about(outcomes)
     rule = _rule(outcomes) if running and not apart else ""
     if rule is _ALL_CALL_THE_SAME and len(lines) == 1:  # all are at the same line: not broken
@@ -183,7 +224,7 @@ def _story(outcome, too, of_many=False):
     if outcome.phase is Phase.WAITS_FOR_THREADS:
         return "had returned, but a thread is still running: join it, or make it a daemon thread"
     if outcome.returned:
-        return "had returned"
+        return _how_it_ended(outcome)
     if outcome.phase is Phase.WAITS_FOR_GPU:
         its = "their GPUs are still waiting" if of_many else "its GPU is still waiting"
         return f"had reached the end of the worker function, but {its} for a message from ranks that sent none"
@@ -196,8 +237,8 @@ def _story(outcome, too, of_many=False):
         place = cells.own_line(outcome.frames)
         return f"failed{too}: {in_one_line(_raised(report))}" + (f"\n  at {place}" if place else "")
     if outcome.died is not None:
-        was = "" if outcome.died >= 0 else "were " if of_many else "was "
-        return was + _died(outcome.died)
+        was, place = "" if outcome.died >= 0 else "were " if of_many else "was ", cells.own_line(outcome.frames)
+        return was + _died(outcome.died) + (f"\n  at {place}" if place else "")
     return _at(outcome, of_many)
 
 
@@ -227,16 +268,24 @@ def place_of(frames: Sequence[Frame]) -> str:
     return f"{f'in {called[0]} ' if called else ''}at {cells.own_line(frames)}"
 
 
-def _trace_of(outcome):
-    """Return a rank's traceback without its last line, which is in the heading; "" if there is none."""
+def _trace_of(outcome, to_own_line=False):
+    """Return a rank's traceback without its last line, which the caller says elsewhere; "" if there is none.
+
+    `to_own_line`: without the frames below the student's innermost line.
+    """
     report = outcome.report
     if report is None or not report.frames:
         return ""
-    text = cells.with_cell_names(report.traceback).rstrip()
-    last = f"{report.type_name}: {report.message}".rstrip() if report.message else report.type_name
-    for shown in (f"{report.type_module}.{last}", last):
-        text = text.removesuffix(shown).rstrip()
-    lines = text.removeprefix("Traceback (most recent call last):\n")
+    own = cells.innermost(report.frames)
+    if to_own_line and own is not None:
+        frames = [(frame.file, frame.line, frame.function, None) for frame in report.frames[: own + 1]]
+        lines = cells.with_cell_names("".join(traceback.format_list(frames))).rstrip()
+    else:
+        text = cells.with_cell_names(report.traceback).rstrip()
+        last = f"{report.type_name}: {report.message}".rstrip() if report.message else report.type_name
+        for shown in (f"{report.type_module}.{last}", last):
+            text = text.removesuffix(shown).rstrip()
+        lines = text.removeprefix("Traceback (most recent call last):\n")
     return f"Traceback of rank {outcome.rank} (most recent call last):\n{lines}"
 
 

@@ -21,6 +21,7 @@ class Outcome:
 
     rank: int
     returned: bool = False
+    left: tuple[Frame, ...] | None = None  # where sys.exit() ended it without an error; it then counts as returned
     report: Report | None = None  # its exception
     died: int | None = None  # exit code, or minus the signal's number, if it ended without a message
     time: float = 0.0  # time.monotonic() of its return, exception or death
@@ -84,9 +85,14 @@ def is_in_torch_distributed(frames: Sequence[Frame]) -> bool:
 
 
 def names_of(ranks: Sequence[int]) -> str:
-    """Return `rank 3`, `ranks 0 and 2` or `ranks 1–3`."""
+    """Return `rank 3`, `ranks 0 and 2`, `ranks 1–3` or `ranks 0, 1 and 3–7`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
-        return f"ranks {ranks[0]}–{ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [part for run in runs for part in ([f"{run[0]}–{run[-1]}"] if len(run) > 2 else map(str, run))]
+    return f"ranks {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}"

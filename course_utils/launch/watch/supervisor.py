@@ -57,6 +57,7 @@ class Supervisor(Watch):
         self.deaf_until = 0.0  # interrupts are delayed until then, during a recovery
         self._refused = None  # the first NotForked
         self._turns = None  # Turns, if the timeout does not count waiting for cores
+        self.held_up_s = 0.0  # what it has not counted
         self.forget_memory_kills()
 
     def start(self) -> None:
@@ -106,7 +107,7 @@ class Supervisor(Watch):
         if counts(outcome.has_failed for outcome in self.outcomes):
             raise explain(self.whereabouts(), killed_for_memory=self.killed_for_memory)
         if self.alive:
-            error = explain(self.whereabouts(), timeout=seconds)
+            error = explain(self.whereabouts(), timeout=seconds, held_up_s=self.held_up_s)
             self.interrupt_ranks()
             raise error
 
@@ -126,7 +127,8 @@ class Supervisor(Watch):
         until = min(until, self._turns.asked + _TURNS_S)
         self._look(until)
         if time.monotonic() >= until:
-            self.paused_s += self._turns.held_up_s(self.pids.values())
+            held_up_s = self._turns.held_up_s(self.pids.values())
+            self.held_up_s, self.paused_s = self.held_up_s + held_up_s, self.paused_s + held_up_s
 
     def _look(self, until):
         if self.prompting:

@@ -69,7 +69,8 @@ class Calls:
     `epoch` is of the default group: names and numbers of another epoch are of other groups; None if nothing is known.
     `collectives` are the latest, in order. `members` is {name: ranks} of the groups that this rank is in. `is_whole`
     says whether the recorder still has all, so that a group without an entry has had none. `messages` are those not
-    done; `counts` is {(kind, peer, name of the group, tag): number of messages}.
+    done; `counts` is {(kind, peer, name of the group, tag): number of messages}. `was_refused` says whether torch's
+    debug mode refused the last collective, since another rank called a different one.
     """
 
     at: float
@@ -79,6 +80,7 @@ class Calls:
     is_whole: bool = False
     messages: tuple[Message, ...] = ()
     counts: dict[tuple[str, int | None, str, int], int] = field(default_factory=dict)
+    was_refused: bool = False
 
     def of(self, group: Group) -> dict[int, Collective]:
         """Return {number: Collective} of the latest collectives of a group."""

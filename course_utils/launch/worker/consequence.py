@@ -11,7 +11,9 @@ import re
 _FRAMEWORKS = {"torch", "tensorflow", "horovod"}
 _LOST_CONNECTION = re.compile(
     "connection (was )?(closed|reset|refused)|broken pipe|socket closed|closed by peer|remote process exit(ed|ing)"
-    "|ncclRemoteError|failed to recv, got 0 bytes|recv(Value|Vector|Bytes)? failed|connectFullMesh failed",
+    "|ncclRemoteError|failed to recv, got 0 bytes|recv(Value|Vector|Bytes)? failed|connectFullMesh failed"
+    # Of debug mode, which awaits all ranks before each collective.
+    "|failed to pass monitoredBarrier",
     re.IGNORECASE,
 )
 _RAISES = {opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE")}

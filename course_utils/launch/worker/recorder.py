@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 import pickle
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,11 @@ _MOST_AT_END = 100  # recorded, of which a rank that returns tells: reading more
 _MOST_MESSAGES = 256
 _DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "ComplexFloat": "complex64"}  # by the recorder's
 _DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"}
+# In the message of debug mode, a rank's own collective comes first; a barrier has no tensor.
+_FINGERPRINT = re.compile(
+    r"^Detected mismatch between collectives on ranks.*?CollectiveFingerPrint\(SequenceNumber=(\d+)(?:, )?OpType=(\w+)"
+    r"(?:, TensorShape=\[([\d, ]*)\], TensorDtypes=(\w*))?"
+)
 # Kinds by what is in the backend's name for them, in this order: nccl:all_reduce_barrier is a barrier.
 _KINDS = "barrier all_reduce all_gather all_to_all reduce_scatter broadcast reduce gather scatter".split()
 
@@ -127,9 +133,26 @@ def at_end() -> Record | None:
 def now(error: BaseException | None = None) -> Calls:
     """Return what this process has called so far, or by when it raised `error`; may be called from any thread."""
     try:
-        return read(_record(), _called(_innermost(error)))
+        called = _called(_innermost(error))
+        return _with_refused(read(_record(), called), called, error)
     except Exception:  # no torch.distributed, or a newer one; without it an error only says less
         return Calls(time.time())
+
+
+def _with_refused(calls, called, error):
+    """Add the collective that debug mode refused with `error`: it has not begun, so the recorder does not have it."""
+    print_of_own = called and _FINGERPRINT.search(str(error))
+    if not print_of_own:
+        return calls
+    number, title, shape, dtype = print_of_own.groups(default="")
+    members = calls.members.get(called.group, ())
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    group = Group(called.group, "", members, world.pg_names.get(world.default_pg) == called.group)
+    ran, shapes = _kind(title), (tuple(map(int, shape.split(","))),) if dtype else ()
+    dtype = _DTYPES.get(dtype, dtype.lower())
+    refused = Collective(ran, group, int(number) + 1, shapes, dtype, False, calls.at, ran)
+    (refused,) = _with_names([refused], calls.members, called)
+    return dataclasses.replace(calls, collectives=(*calls.collectives, refused), was_refused=True)
 
 
 def read(record: Record, called: _Called | None = None) -> Calls:
@@ -179,7 +202,7 @@ def _collective(entry, members):
     """Return the Collective of a recorder's entry."""
     backend, _, title = entry["profiling_name"].partition(":")
     name, description = entry["process_group"]
-    ran = next((kind for kind in _KINDS if kind.replace("_", "") in title.lower().replace("_", "")), title)
+    ran = _kind(title)
     side = "output" if ran == "scatter" else "input"  # only the root of a scatter has an input
     dtypes = entry[f"{side}_dtypes"]
     return Collective(
@@ -192,6 +215,10 @@ def _collective(entry, members):
         began=entry["time_created_ns"] / 1e9,
         ran=ran,
     )
+
+
+def _kind(title):
+    return next((kind for kind in _KINDS if kind.replace("_", "") in title.lower().replace("_", "")), title)
 
 
 def _with_names(found, members, called):

@@ -23,7 +23,7 @@ from ... import cells, hardware
 from ...processes import ending, linux, payload
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Began, Channel, Left, Logged, Phase, Raised, Reached, Report, Returned, WorkerFds
-from . import consequence, frames, interpreter, prompt, recorder, settings, surroundings, unsendable
+from . import consequence, frames, interpreter, last_words, prompt, recorder, settings, surroundings, unsendable
 from .listener import Listener
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def serve(
         join = surround()
         listener = Listener(channel, send) if hasattr(channel, "receive") else None
         prompt.take_over(listener if isinstance(channel, Channel) else None, send)
+        last_words.before_an_abort(send)
         doing, is_ours = "loading the worker function and its arguments", False
         worker, args, kwargs = payload.load(fds.call, sys.modules["__main__"].__dict__)
         doing, is_ours = "joining the process group", True
@@ -171,7 +172,7 @@ def serve(
         if os.getpid() != pid:
             leave_fork(error)
         if isinstance(error, SystemExit) and not error.code:
-            send(Left(now(), recorder.at_end()))
+            send(Left(now(), recorder.at_end(), frames.of_traceback(error.__traceback__)))
         else:
             send(Raised(now(), report_of(error, doing, is_ours), recorder.now(error)))
             ending.flush()
@@ -240,7 +241,9 @@ def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: boo
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(cells.LAUNCHER):
         trace = trace.tb_next
-    trace = None if doing else cells.from_own(trace)  # without frames of the launcher or a check
+    trace = cells.from_own(trace)  # without frames of the launcher or a check
+    if doing and not (trace is not None and cells.is_own(trace.tb_frame.f_code.co_filename)):
+        trace = None  # what the launcher was doing says more than its frames; an imported module's say where
     described = traceback.TracebackException(type(error), error, trace)
     text = message = _text_of(error)
     if len(text) > _MESSAGE_CHARS:
