@@ -40,11 +40,11 @@ doctor: install ## check this machine before class
 student: install ## write the course without answers, outputs and history into a folder, or update it: make student DIR=../handed_out
 	@$(python) -m tools.student_tree "$(DIR)" $(if $(COLAB),--colab "$(COLAB)") $(ARGS)
 
-site: install ## render the course with its outputs to pages in build/site; ARGS=--without-solutions leaves solutions out
+site: install ## render the course with its outputs to pages in build/site; ARGS=--without-solutions makes it for students
 	@$(python) -m tools.site $(ARGS)
 
-slides: install ## render questions, figures and key points to slides in build/slides
-	@$(python) -m tools.site slides
+slides: install ## render questions, figures and key points to slides in build/slides; ARGS=09 those of a chapter
+	@$(python) -m tools.site slides $(ARGS)
 
 test: install ## install, and run everything that CI runs; FULL=1 lets the notebooks measure at full length
 	@$(python) -m tools.suite $(if $(FULL),--full)

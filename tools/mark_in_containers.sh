@@ -1,5 +1,8 @@
 #!/bin/sh
-# Mark each notebook of a folder in a container of its own: sh tools/mark_in_containers.sh inbox
+# Mark each notebook of a folder in a container of its own:
+#     sh tools/mark_in_containers.sh inbox [--csv marks.csv] [--feedback feedback]
+# The files are those of `python -m course_utils.grade`; names of files are taken from the course's folder on.
+# The exit code is 1 if something in the folder was not judged, and the last line names it.
 # podman is taken, else docker, else apptainer (untried); ENGINE="podman --runtime=runc" names another, and
 # OPTIONS="--memory=8g" adds options of its `run`, or of apptainer's `exec`. Python and its libraries are this machine's,
 # read only, so any image of a system with glibc will do: IMAGE=debian:stable; for apptainer docker://debian:stable or a file.
@@ -7,6 +10,7 @@ inbox=$([ -d "$1" ] && cd "$1" && pwd) || {
     echo "mark_in_containers: there is no folder '$1': name the one that holds what was handed in." >&2
     exit 2
 }
+shift
 cd "$(dirname "$0")/.." || exit 2
 if ! [ -x .venv/bin/python ]; then
     echo "mark_in_containers: the course is not installed here: run \`make install\` first." >&2
@@ -26,7 +30,7 @@ esac
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 trap 'exit 130' INT TERM
-mkdir "$here/empty" "$here/handed_in" "$here/tmp"
+mkdir "$here/empty" "$here/handed_in" "$here/tmp" "$here/said"
 python=$(.venv/bin/python -c 'import sys; print(sys.base_prefix)')
 [ "$python" = /usr ] && python=
 answers="from course_utils.grade.marking import PACKAGE, answers; print(*answers(PACKAGE))"
@@ -48,22 +52,21 @@ contained() {
 }
 
 [ $volume = --bind ] && : "${IMAGE:=docker://debian:stable}"
-failed=0
 for file in "$inbox"/*.ipynb; do
     if ! [ -e "$file" ]; then
         echo "mark_in_containers: there is no notebook in $inbox." >&2
         exit 2
     fi
+    echo "${file##*/}" >&2
     rm -rf "$here/handed_in/"*
     cp -P "$file" "$here/handed_in/"  # a link stays one, and leads nowhere in the container
     # An empty folder hides what holds answers. A --tmpfs would not: podman copies into it what it should hide.
     # shellcheck disable=SC2086  # hidden is words
     contained $volume /usr:/usr:ro ${python:+$volume "$python:$python:ro"} $volume "$PWD:$PWD:ro" \
         $hidden $volume "$here/empty:$inbox:ro" $volume "$here/handed_in:/handed_in:ro" \
-        "${IMAGE:-debian:stable}" .venv/bin/python -m course_utils.grade /handed_in || failed=1
+        "${IMAGE:-debian:stable}" .venv/bin/python -m course_utils.grade /handed_in --json - >"$here/said/${file##*/}.json"
+    [ -s "$here/said/${file##*/}.json" ] ||
+        echo "mark_in_containers: where $ENGINE could not start a container, its own line says why," \
+            "and OPTIONS adds what it asks for, as in OPTIONS=\"--ulimit=nofile=1024\"." >&2
 done
-if [ $failed = 1 ]; then
-    echo "mark_in_containers: not everything was marked; where $ENGINE could not start a container, its own line says why," \
-        "and OPTIONS adds what it asks for, as in OPTIONS=\"--ulimit=nofile=1024\"." >&2
-fi
-exit $failed
+.venv/bin/python -m course_utils.grade.collected "$inbox" "$here/said" "$@"

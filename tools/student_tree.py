@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import re
-import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +27,21 @@ from tools.lab import working_copy
 ROOT = Path(__file__).resolve().parent.parent
 # Not handed out: solutions, tests (which hold right and wrong answers), exam questions, and internal files.
 FOR_ASSISTANTS = "tools/for_assistants.md"  # becomes AGENTS.md
-LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github", "docs/lecturers.md", "CONTRIBUTING.md"}
+LEFT_OUT = {"notebooks/solutions", "tests", ".ci", ".github", "docs/lecturers.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 TOOLS = {"tools/__init__.py", "tools/notebooks.py", "tools/install", "tools/lab"}  # handed out; no others are
 COMMANDS_LEFT_OUT = "bench|browser|gpu|lock|record|site|slides|student|test"  # of `make`: they need what is left out
 WRITTEN = ".course_files.json"  # in the folder: the names of the files that it was written with
+CLONED = "git clone ADDRESS-OF-THIS-PAGE course && cd course\n"  # as README's first command
+# What stands in its place: the tree lies on a server, or on a student's own computer.
+THERE = """If this folder is on a server, type the first line there, and the second on your own computer, with the port
+of the address that the first prints; then open that address. On a computer of your own, `make lab` is enough.
+
+```
+make lab LAB_ARGS=--no-browser                # prints an address, such as http://127.0.0.1:8888/lab?token=…
+ssh -N -L 8888:127.0.0.1:8888 name@server     # on your own computer
+```
+
+"""
 LINK = re.compile(r"(?P<see>[:,;]? see )?!?\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
 COLAB = """# On Colab each notebook has a machine of its own: fetch the course there and install it, once.
 import os
@@ -74,6 +85,8 @@ def main(argv=None):
 def write(folder, colab=None, with_agents=True):
     """Write the tree, or update the one in `folder`; return {"new": number of files, "changed": …}.
 
+    All may read it, whatever this user's umask is.
+
     Raises ValueError for a folder in the course, and for one that holds something and was not written by this.
     """
     if folder.is_relative_to(ROOT):
@@ -83,7 +96,7 @@ def write(folder, colab=None, with_agents=True):
         raise ValueError(f"{folder} is not empty, and `make student` did not write it: name a new folder")
     files = contents([name for name in of_the_course() if is_handed_out(name)], colab, with_agents)
     count = dict.fromkeys(("new", "changed", "unchanged", "removed"), 0)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_open(folder)
     note(folder, files.keys() | (before or set()))  # all of them, so that a run that is cut short can be repeated
     for name, content in files.items():
         target = folder / name
@@ -91,13 +104,22 @@ def write(folder, colab=None, with_agents=True):
         kind = "new" if not is_there else "unchanged" if target.read_bytes() == content else "changed"
         count[kind] += 1
         if kind != "unchanged":
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_open(target.parent)
             target.write_bytes(content)
-            shutil.copymode(ROOT / (name if name != "AGENTS.md" else FOR_ASSISTANTS), target)
+        source = ROOT / (name if name != "AGENTS.md" else FOR_ASSISTANTS)
+        target.chmod(0o755 if source.stat().st_mode & stat.S_IXUSR else 0o644)
     for name in (before or set()) - files.keys():
         count["removed"] += remove(folder, name)
     note(folder, files)
     return count
+
+
+def make_open(folder):
+    """Make a folder and those above it, which all may read whatever the umask is; those that are there stay."""
+    if not folder.is_dir():
+        make_open(folder.parent)
+        folder.mkdir()
+        folder.chmod(0o755)
 
 
 def written_before(folder):
@@ -167,6 +189,7 @@ def page(text, name, there):
     Rows of tables, badges and lines of commands are left out, and sentences that begin with such a command; of other
     links only the text is kept, and nothing of `see [text](page)`.
     """
+    text = text.replace(f"```\n{CLONED}", f"{THERE}```\n")
     command = rf"make (?:{COMMANDS_LEFT_OUT})\b"
 
     def leads_nowhere(link):

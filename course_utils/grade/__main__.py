@@ -25,6 +25,8 @@ from ..processes.terminal import say
 from . import feedback, inbox, isolation, marking, report, submissions
 from .process import Stopped
 
+TO_STDOUT = Path("-")
+
 
 def main(argv=None):
     options, parser = _options(argv)
@@ -38,12 +40,12 @@ def main(argv=None):
         sys.exit(f"grade: {error}")
     files = {}
     for kind in ("csv", "json"):
-        if path := getattr(options, kind):
-            files[kind] = _open_new(path, parser, kind == "csv")
+        if (path := getattr(options, kind)) and path != TO_STDOUT:
+            files[kind] = open_new(path, parser, kind == "csv")
     if options.feedback:
-        _make_new(options.feedback, parser)
+        make_new(options.feedback, parser)
     for _, path, why in (each for each in found if not each[0]):
-        say(f"{inbox.legible(str(path))}: not looked at, {why}")
+        say(f"{inbox.legible(str(path))}: not looked at, {why}", _beside(options))
     named = [path for path in (*options.submissions, options.csv, options.json, options.feedback) if path is not None]
     options.hidden = [*named, *(path for _, path, _ in found if not os.path.islink(path))]
     if "COURSE_CONTAINED" not in os.environ and not isolation.can_leave_files():  # set by tools/mark_in_containers.sh
@@ -54,16 +56,31 @@ def main(argv=None):
         files["json"].write(report.as_json(marked))
     for file in files.values():
         file.flush()
-    say(f"\n{report.tables(marked, report.signs_for(sys.stdout.encoding))}\n\n{report.reasons(marked)}".rstrip())
-    if options.feedback:
-        feedback.write(options.feedback, marked)
-        say(f"\n{options.feedback} has a text for each submission, and {feedback.TOTALS}.")
-    not_judged = report.not_judged(marked)
-    if not_judged:
-        say(f"\nNot judged, so that the exit code is not 0: {', '.join(not_judged)}")
+    if options.json == TO_STDOUT:
+        print(report.as_json(marked), flush=True)
+        not_judged = report.not_judged(marked)
+    else:
+        not_judged = tell(marked, options.feedback)
     if is_interrupted:
         say(f"grade: interrupted; {len(marked)} submissions were marked before; exit code 130", sys.stderr)
     os._exit(130 if is_interrupted else bool(not_judged))
+
+
+def tell(marked, folder=None):
+    """Print what was found, and write the feedback into `folder`; return the names of what was not judged."""
+    say(f"\n{report.tables(marked, report.signs_for(sys.stdout.encoding))}\n\n{report.reasons(marked)}".rstrip())
+    if folder:
+        feedback.write(folder, marked)
+        say(f"\n{folder} has a text for each submission, and {feedback.TOTALS}.")
+    not_judged = report.not_judged(marked)
+    if not_judged:
+        say(f"\nNot judged, so that the exit code is not 0: {', '.join(not_judged)}")
+    return not_judged
+
+
+def _beside(options):
+    """Return the stream for what is said while submissions are marked."""
+    return sys.stderr if options.json == TO_STDOUT else sys.stdout
 
 
 def _options(argv):
@@ -75,11 +92,17 @@ def _options(argv):
     )
     parser.add_argument("--chapter", metavar="09", help="refuse notebooks of other chapters")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="a line for each exercise, written as they are judged")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the same for programs, written at the end")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the same for programs; - prints it, and no table")
     parser.add_argument(
         "--feedback", type=Path, metavar="FOLDER", help="a text for each submission to give back, and totals.csv"
     )
-    parser.add_argument("--limit", type=_seconds, default=60, metavar="S", help="seconds for an exercise (%(default)s)")
+    parser.add_argument(
+        "--limit",
+        type=_seconds,
+        default=60,
+        metavar="S",
+        help="seconds for an exercise (%(default)s); each launch of its check gets a third of them, and at least 8",
+    )
     parser.add_argument(
         "--jobs", type=_count, default=max(1, num_cores() // 2), metavar="N", help="submissions at a time (%(default)s)"
     )
@@ -120,7 +143,7 @@ def _count(text):
     return int(text)
 
 
-def _open_new(path, parser, is_for_excel):
+def open_new(path, parser, is_for_excel):
     try:
         # Excel reads UTF-8 only after a byte order mark; the readers of JSON do not expect one.
         encoding = "utf-8-sig" if is_for_excel else "utf-8"
@@ -131,7 +154,7 @@ def _open_new(path, parser, is_for_excel):
         parser.error(f"{path} cannot be written ({error.strerror}): name a file in a folder that is there")
 
 
-def _make_new(folder, parser):
+def make_new(folder, parser):
     try:
         folder.mkdir(exist_ok=True)
         is_empty = not any(folder.iterdir())
@@ -144,7 +167,8 @@ def _make_new(folder, parser):
 def mark_all(found, options, file=None):
     """Mark all submissions; return (whether it was interrupted, {name: [Verdict] or why it cannot be read}).
 
-    The names are in the order of `found`. When a submission is marked, prints a line and writes its rows to `file`.
+    The names are in the order of `found`. When a submission is marked, prints a line, which begins with how many are,
+    and writes its rows to `file`.
     """
     linux.adopt_orphans()
     stop, stopping = os.pipe()
@@ -166,7 +190,7 @@ def mark_all(found, options, file=None):
                 if file:
                     writer.writerows(report.rows(name, verdicts))
                     file.flush()
-                say(f"{name}: {_in_short(verdicts)}")
+                say(f"{len(marked)} of {len(found)}  {name}: {_in_short(verdicts)}", _beside(options))
             except OSError as error:  # a full disk: the table at the end shows it
                 with contextlib.suppress(OSError):
                     say(f"grade: {name} cannot be written ({error.strerror}): see the table", sys.stderr)

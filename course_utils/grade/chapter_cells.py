@@ -7,6 +7,7 @@ import re
 UNCOMPILABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 EXERCISE = re.compile(r"# Exercise (\d+\.\d+)\s*(?:\n|$)")
 IN_RANKS = "%%ranks"  # the beginning of a cell that runs in persistent ranks
+_A_CHECK = re.compile(r"course_utils\.chapters\.\w+\.check")
 _IN_PLACE = re.compile(r"\s*%%(?:time|capture|prun)\b")  # cell magics that run their Python in the notebook
 
 
@@ -100,3 +101,18 @@ def is_definition(node, assigned=()):
     except (*UNCOMPILABLE, TypeError):
         return False
     return True
+
+
+def check_imported(nodes):
+    """Return the name of a module with checks that these statements import or name, or ""."""
+    for node in nodes:
+        for part in ast.walk(node):
+            names = [getattr(part, "value", None)] if isinstance(part, ast.Constant) else []
+            if isinstance(part, ast.Import):
+                names = [each.name for each in part.names]
+            elif isinstance(part, ast.ImportFrom):
+                names = [part.module, *(f"{part.module}.{each.name}" for each in part.names)]
+            for name in names:
+                if isinstance(name, str) and _A_CHECK.fullmatch(name):
+                    return name
+    return ""

@@ -15,14 +15,16 @@ def find(paths):
 
     They are in the order of their names, without regard to case.
 
-    Names are unique: if two files would have the same name, all are named by their paths. Hidden files in a folder,
-    which an operating system or editor makes, have the name "". In names, characters that are not printed, such as line
-    breaks and marks for writing from right to left, and bytes that are no UTF-8 are written as \\n or \\u202e.
+    Names are unique: if two files would have the same name, all are named by what their paths do not have in common.
+    Hidden files in a folder, which an operating system or editor makes, have the name "". In names, characters that are
+    not printed, such as line breaks and marks for writing from right to left, and bytes that are no UTF-8 are written
+    as \\n or \\u202e.
 
     Raises FileNotFoundError for a path that does not exist, or a folder without notebooks.
     """
+    paths = [Path(path) for path in paths]
     found = {}  # {absolute path: (folder, path, why not)}
-    for path in map(Path, paths):
+    for path in paths:
         if path.is_dir():
             inside = list(_files_in(path))
             if not any(not why for _, why in inside):
@@ -34,7 +36,10 @@ def find(paths):
         for file, why in inside:
             found.setdefault(os.path.abspath(file), (path, file, why))
     seen = [each for each in found.values() if not _is_hidden(each[0], each[1])]
-    for naming in (_inside, lambda _, file: _stem(file), lambda _, file: file.as_posix()):
+    # Where each student has a folder, its name says whose the notebook is.
+    is_each_a_folder = len(paths) > 1 and all(map(os.path.isdir, paths))
+    namings = (_from_their_common_folder(seen), lambda _, file: _stem(file), lambda _, file: file.as_posix())
+    for naming in namings if is_each_a_folder else (_inside, *namings):
         names = [legible(naming(folder, file)) for folder, file, _ in seen]
         if len(set(names)) == len(names):
             break
@@ -96,7 +101,14 @@ def _is_hidden(folder, file):
 
 
 def _inside(folder, file):
-    return _stem(file if file == folder else file.relative_to(folder))
+    return _stem(Path(file.name) if file == folder else file.relative_to(folder))
+
+
+def _from_their_common_folder(seen):
+    """Return a naming by the part of a file's path below the last folder in which all files and named folders are."""
+    places = [os.path.dirname(os.path.abspath(folder)) for folder, *_ in seen]
+    common = os.path.commonpath(places) if places else os.sep
+    return lambda _, file: _stem(Path(os.path.relpath(os.path.abspath(file), common)))
 
 
 def _stem(file):

@@ -106,7 +106,7 @@ def judge(number, cell, name, course, sources):
     before = intact.functions()
     try:
         result = evaluate(number, answer_of(number, cell, name, course, sources))
-        state, reason = result.state, result.reason
+        state, reason = wording.of_a_limit(result.reason) or result.state, result.reason
     except LauncherError as error:
         state, reason = "fault", str(error)
     except NotImplementedError as error:
@@ -124,7 +124,7 @@ def judge(number, cell, name, course, sources):
 
 
 class NoAnswer(Exception):
-    """Raised if the exercise's cell has run and does not define the answer."""
+    """Raised if the exercise's cell has run and does not define the answer, or takes it from a check."""
 
 
 def answer_of(number, cell, name, course, sources):
@@ -140,7 +140,15 @@ def answer_of(number, cell, name, course, sources):
     of_course = [each for source in course for each in needs.statements_of(source, "the chapter")]
     own = chapter_cells.answer_and_check(sources[cell])[0]
     above, below = sum(texts[:cell], []), sum(texts[cell + 1 :], [])
-    for each in needs.needed(own, above, below, of_course):
+    needed = needs.needed(own, above, below, of_course)
+    try:
+        body = chapter_cells.statements(own, f"<exercise {number}>")
+        nodes = [*body, *(each.node for each in needs.used(own, needed))]
+    except chapter_cells.UNCOMPILABLE:
+        nodes = []  # running the cell says so
+    if module := chapter_cells.check_imported(nodes):
+        raise NoAnswer(f"its code uses {module}, the module that judges it: write the answer without it")
+    for each in needed:
         with contextlib.suppress(Exception, SystemExit):  # if it is needed, the cell will fail
             run([each.node], each.source, each.file, names)
     names["check"] = lambda *_: None

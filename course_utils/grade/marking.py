@@ -29,7 +29,7 @@ class Verdict:
     """The verdict on an exercise.
 
     `state` is "passed"; "wrong", with the check's reason; "open", still the stub; "missing", no cell has it; "endless",
-    it exceeded the time limit; "ended", the code ended its process; "tampered", it replaced functions that verdicts
+    it exceeded a time limit; "ended", the code ended its process; "tampered", it replaced functions that verdicts
     depend on; or "fault", the marking itself failed, which says nothing about the answer.
     """
 
@@ -40,14 +40,17 @@ class Verdict:
 
 
 def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=(), memory_bytes=None):
-    """Return the Verdicts of the notebook at `path`, one per exercise of its chapter; a fault is tried a second time.
+    """Return the Verdicts of the notebook at `path`, one per exercise of its chapter.
+
+    A fault is tried a second time, and what did not end, too: the machine may have paused, as one does whose lid is
+    closed. If it has paused the second time, too, that is a fault.
 
     `limit_s` is the time limit per exercise in seconds, `memory_bytes` the limit per process. Of the files and folders
     `hidden`, and of the course's answers, the student's code sees nothing, if the system allows that.
 
     Raises submissions.Unreadable, and process.Stopped once the descriptor `stop` is readable.
     """
-    verdicts, faults = {}, set()
+    verdicts, tried = {}, set()
     numbers = None
     while numbers is None or len(verdicts) < len(numbers):
         with fresh_course() as folder:
@@ -67,10 +70,10 @@ def mark(path, chapter=None, limit_s=60, offline=True, stop=None, hidden=(), mem
             }
             with JudgeProcess(task, folder / "home", _environment(folder), stop) as process:
                 numbers, verdict = _listen(process, limit_s, verdicts, folder / "course")
-        if verdict is not None and (verdict.state != "fault" or verdict.exercise in faults):
+        if verdict is not None and (verdict.state not in ("fault", "endless") or verdict.exercise in tried):
             verdicts[verdict.exercise] = verdict
         elif verdict is not None:
-            faults.add(verdict.exercise)
+            tried.add(verdict.exercise)
     return [verdicts[number] for number in numbers]
 
 
@@ -155,7 +158,9 @@ def _listen(process, limit_s, verdicts, course):
             if _stamps(course) != before:
                 reason = "its code writes into the course's own files"
                 verdict = Verdict(current, "tampered", reason, verdict.seconds)
-            if verdict.state in ("fault", "tampered"):
+            if verdict.state == "endless" and process.paused_s:
+                verdict = Verdict(current, "fault", _paused(process), verdict.seconds)
+            if verdict.state in ("fault", "endless", "tampered"):
                 return numbers, verdict
             verdicts[current], current, begun = verdict, None, now
     return numbers, None
@@ -181,12 +186,18 @@ def _of_an_early_end(number, current, process, seconds, limit_s):
     if current is None:
         return Verdict(number, "fault", f"the process that judges did not go on: {tail or 'it said nothing'}", seconds)
     if process.exitcode is None and process.is_watched:
+        if process.paused_s:
+            return Verdict(number, "fault", _paused(process), seconds)
         why = f"your code did not end within {limit_s:g} s"
         why = "its code stopped its own process" if process.is_stopped() else why
         why += "" if process.is_heard else ", and it closed the file on which it is heard"
         return Verdict(number, "endless", why, seconds)
     said = f": {tail}" if tail and process.exitcode else ""
     return Verdict(number, "ended", f"its code ended the process ({_how_it_ended(process)}){said}", seconds)
+
+
+def _paused(process):
+    return f"no end within its time, in which this machine paused for {process.paused_s:.0f} s"
 
 
 def _how_it_ended(process):

@@ -95,6 +95,18 @@ def needed(own, before, after, course):
     return first + [each for each in after if id(each) in chosen]
 
 
+def used(own, statements):
+    """Return those of the Statements whose names the cell `own` reads, or a statement that it uses so."""
+    wanted, found, size = chapter_cells.names_read(own), [], None
+    while size != len(found):
+        size = len(found)
+        for each in statements:
+            if each not in found and each.bound & wanted:
+                found.append(each)
+                wanted |= each.read
+    return found
+
+
 def _imported(source):
     trees = [node for node in chapter_cells.statements(source) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return set().union(*(chapter_cells.names_bound(ast.Module([node], type_ignores=[])) for node in trees))

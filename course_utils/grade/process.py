@@ -23,6 +23,7 @@ from . import judging
 
 MARK = "COURSE_GRADE"  # environment variable that marks all processes of one submission
 _TURNS_S = 1  # between two measurements of waiting for cores
+_PAUSE_S = 5  # later than it asked for, the marker is woken only after a pause: of a laptop whose lid was closed, a VM
 _END_S = 10  # for killing all that a submission has started
 _TAIL_BYTES = 5000  # kept of its output
 _MOST_BYTES = 10_000_000  # of a line on the pipe
@@ -37,11 +38,12 @@ class JudgeProcess:
 
     `task` is sent to `judging.main`; the descriptor `stop` becomes readable at an interrupt. `exitcode` is None until
     the process has ended. `is_watched` is False once its watching process has ended, `is_heard` once its pipe is
-    closed.
+    closed. `paused_s` is for how long the machine has paused.
     """
 
     def __init__(self, task, folder, env, stop=None):
         self.exitcode, self.is_watched, self.is_heard = None, True, True
+        self.paused_s = 0.0
         self._mark, self._key, self._tail, self._pid = secrets.token_hex(8), secrets.token_bytes(16), b"", None
         self._stop, self._said, self._rest = stop, deque(), {}
         self._fds, writing = zip(os.pipe(), os.pipe(), strict=True)
@@ -93,7 +95,8 @@ class JudgeProcess:
     def next(self, deadline_s):
         """Return the next message, or None once time.monotonic() is past `deadline_s` or the process has ended.
 
-        The deadline moves by the time in which the process waited for cores that other programs used. Raises Stopped.
+        The deadline moves by the time in which the process waited for cores that other programs used, or the machine
+        paused. Raises Stopped.
         """
         turns = Turns(num_cores())
         turns.held_up_s([self._process.pid])  # start measuring
@@ -104,7 +107,11 @@ class JudgeProcess:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not has_ended:
                 return None
-            events = self._selector.select(0 if has_ended else min(left_s, _TURNS_S))
+            wait_s, asked = 0 if has_ended else min(left_s, _TURNS_S), time.monotonic()
+            events = self._selector.select(wait_s)
+            late_s = time.monotonic() - asked - wait_s
+            if late_s > _PAUSE_S:
+                self.paused_s, deadline_s = self.paused_s + late_s, deadline_s + late_s
             if any(key.fd == self._stop for key, _ in events):
                 raise Stopped
             for key, _ in events:

@@ -149,7 +149,9 @@ TABLE = {}
 TABLE["a"] = 1
 def helper(x):
     return x * int(ONE) * SIZE * TABLE["a"] + int(ROWS[0])"""
-EMPTIED = "import course_utils.chapters.c01_devices.check as c\nopen(c.__file__, 'w').close()\n"
+EMPTIED = "from course_utils import checks\nopen(checks.of_chapter(1).__file__, 'w').close()\n"
+CHECK_01 = "course_utils.chapters.c01_devices.check"
+BORROWED = f"from {CHECK_01} import _count"
 
 
 def written():
@@ -209,6 +211,18 @@ def written():
             ),
             ("wrong",) * 4,
         ),
+        "takes the answer from its check": (  # in the answer, by a helper in another cell, by name; not beside it
+            submission(
+                {
+                    "1.1": first,
+                    "1.2": f"import importlib\nimportlib.import_module('{CHECK_01}')\n{second}",
+                    "1.3": third.replace("    return", "    helper\n    return", 1),
+                    "1.4": CALLED.format(f"{BORROWED}\n    return _count(model, dtype)"),
+                },
+                before=f"{BORROWED} as theirs\ndef helper(*given):\n    return theirs(*given)",
+            ),
+            ("passed", *("wrong",) * 3),
+        ),
         "no Python, and a check of its own": (
             submission(
                 {
@@ -257,7 +271,7 @@ def lived():
                     "1.4": PATCHED + RIGHT,
                 }
             ),
-            ("wrong", "wrong", "tampered", "tampered"),
+            ("wrong", "endless", "tampered", "tampered"),
         ),
     }
 
@@ -294,6 +308,8 @@ def test_answers_are_judged_however_they_are_written(tmp_path):
     for name, (_, states) in plan.items():
         assert tuple(found[name][number]["state"] for number in NUMBERS) == states, found[name]
         assert all(said["reason"] for said in found[name].values())
+    for said in [*found["takes the answer from its check"].values()][1:]:
+        assert said["reason"] == f"its code uses {CHECK_01}, the module that judges it: write the answer without it"
     exits = "sys.exit(), exit() or quit() ended the"
     assert found["fails"]["1.3"]["reason"] == f"{exits} cell, in line 2 of exercise 1.3: sys.exit(0)"
     said = found["no Python, and a check of its own"]["1.2"]["reason"]  # none of the check's own lines
@@ -415,6 +431,43 @@ def test_what_never_ends_is_ended(tmp_path):
     assert done.returncode == 0 and not done.stderr
     rows = [*csv.DictReader((tmp_path / "marks.csv").open())]
     assert {(row["state"], row["reason"]) for row in rows} == {("endless", reason) for reason in endless}
+
+
+# Right, but in the first calls of ranks 0 and 1 it sleeps, and no frame is a cell's.
+HALTED = """import functools
+whoami = functools.partial(eval, '''(
+    lambda dist, os, time: (dist.get_rank(), dist.get_world_size()) if SLEPT else (
+        open(f"FLAG{dist.get_rank()}", "w").close() or time.sleep(4242)
+    )
+)(*(__import__(name, fromlist=["*"]) for name in ("torch.distributed", "os", "time")))''')
+"""
+
+
+def test_time_that_is_up_outside_of_the_answer_is_no_wrong_answer(tmp_path):
+    """As when a machine pauses while a worker imports: once, and always; and a sleep of the answer's own."""
+    (chapter,) = notebooks.notebook_paths(["00"])
+    (right,) = notebooks.read_solutions(chapter).values()
+    flag = Path("/dev/shm") / f"course-test-{os.getpid()}-"
+    answers = {
+        "once": HALTED.replace("SLEPT", 'dist.get_rank() > 1 or os.path.exists(f"FLAG{dist.get_rank()}")').replace(
+            "FLAG", str(flag)
+        ),
+        "always": HALTED.replace("SLEPT", "False").replace("FLAG", str(flag)),
+        "sleeps": right.replace("    return", ASLEEP),
+    }
+    for name, source in answers.items():
+        nbformat.write(notebooks.put_in(notebooks.read(chapter), {"0.1": source}), tmp_path / f"{name}.ipynb")
+    try:
+        done = grade(tmp_path, "--limit", 24, "--jobs", 3, "--csv", tmp_path / "marks.csv")
+    finally:
+        for path in flag.parent.glob(f"{flag.name}*"):
+            path.unlink()
+    rows = {row["submission"]: row for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8-sig"))}
+    states = {name: row["state"] for name, row in rows.items()}
+    assert states == {"once": "passed", "always": "fault", "sleeps": "endless"}, rows
+    assert rows["sleeps"]["reason"].startswith("your code did not end within 8 s:\nrank")
+    last = "Not judged, so that the exit code is not 0: always (0.1)"
+    assert done.returncode == 1 and done.stdout.splitlines()[-1] == last, done
 
 
 def test_what_allocates_without_end_fails_alone_and_says_why(tmp_path):

@@ -144,6 +144,7 @@ def test_columns_of_ranks_and_the_error_in_a_check(page):
     assert len({columns.nth(i).bounding_box()["y"] for i in range(3)}) == 1
     error = page.output(2).locator("pre").last  # a worker's, in the box of a check
     assert "mono" in error.evaluate("node => getComputedStyle(node).fontFamily")
+    assert error.evaluate("node => getComputedStyle(node).wordBreak") == "normal"  # no line ends within a word
     lines = error.inner_text().splitlines()
     assert re.match(r"rank \d: ", lines[0])
     assert "Cell In[" in lines[1]
@@ -171,6 +172,8 @@ def test_a_failing_rank_turns_red_and_fails_the_cell_with_its_line(page):
     page.cell(1).screenshot(path=chromium.SHOTS / "watching.png", animations="disabled")  # README's first picture
     page.output(1).locator("summary").click()
     assert "bad_step" in page.output(1).locator("details").inner_text()
+    for caption in page.output(1).locator("caption").all():  # also above a narrow table
+        assert caption.evaluate("node => getComputedStyle(node).whiteSpace") == "nowrap"
     for theme in ("Dark", "Light"):
         page.use_theme(theme)
         page.shot(f"failing_{theme.lower()}")
@@ -198,11 +201,19 @@ def test_a_prediction_is_typed_remembered_and_drawn(page):
     box.fill("about 2")
     box.press("Enter")
     expect(page.output(1)).to_contain_text("is not a number")
+    expect(box).to_be_focused()
+    box.fill("1,5")
+    page.cell(0).locator(".jp-InputArea-editor").click()  # to leave the field tells the value, too
+    expect(page.output(1)).to_contain_text("Remembered: 1.5 times.")
+    expect(page.cell(0).locator(".cm-content")).to_be_focused()
     box.fill("2")
     box.press("Enter")
-    expect(page.output(1)).to_contain_text("Remembered.")
-    page.run_cell(2)
-    expect(figure).to_contain_text("You predicted 2 times, and here it is 4 times: off by a factor of 2.00.")
+    expect(page.output(1)).to_contain_text("Remembered: 2 times.")
+    expect(box).not_to_be_focused()
+    for _ in range(2):  # the notebook has the keyboard again: the cell of the question runs, and the next one
+        page.page.keyboard.press("Shift+Enter")
+    told = "You predicted 2 times, and here it is 4 times: off by a factor of 2.00."
+    expect(figure).to_contain_text(told, timeout=SOON_MS)
     expect(figure.locator("img")).to_be_visible()
     assert star not in figure.inner_text()
     page.output(3).get_by_role("button", name="Skip").click()
@@ -213,7 +224,7 @@ def test_a_prediction_is_typed_remembered_and_drawn(page):
     expect(page.output(3)).to_contain_text("No prediction. Run the cell above again to change it.")
     page.run_cell(3)
     page.output(3).get_by_label("Your prediction:").select_option("tree")
-    expect(page.output(3)).to_contain_text("Remembered.")
+    expect(page.output(3)).to_contain_text("Remembered: “tree”.")
     for theme in ("Dark", "Light"):
         page.use_theme(theme)
         page.shot(f"predict_{theme.lower()}")

@@ -1,5 +1,6 @@
 """The script that marks each submission in a container: with a real engine where one runs, and what it refuses."""
 
+import csv
 import os
 import re
 import subprocess
@@ -67,22 +68,55 @@ def test_a_submission_sees_nothing_but_itself_and_writes_nothing(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+# In the place of an engine, which is not everywhere: it runs the command here, on the folder that was to be mounted.
+ENGINE_HERE = """#!/bin/sh
+for word in "$@"; do
+    case "$word" in *:/handed_in:ro) handed_in=${word%:/handed_in:ro} ;; esac
+done
+while [ "$1" != .venv/bin/python ]; do shift; done
+case "$(ls "$handed_in")" in broken*) echo "no container today" >&2; exit 125 ;; esac
+exec "$1" "$2" "$3" "$handed_in" "$5" "$6"
+"""
+
+
+def test_all_are_collected_and_what_was_left_out_is_named(tmp_path):
+    engine, inbox = tmp_path / "podman", tmp_path / "inbox"
+    engine.write_text(ENGINE_HERE)
+    engine.chmod(0o755)
+    chapter = notebooks.notebook_paths(["00"])[0]
+    (inbox / "group").mkdir(parents=True)
+    nb = notebooks.put_in(notebooks.read(chapter), notebooks.read_solutions(chapter))
+    nbformat.write(nb, inbox / "anna (1).ipynb")
+    for name in ("empty.ipynb", "broken.ipynb", "group/bert.ipynb", "carl.zip"):
+        (inbox / name).touch()
+    files = ["--csv", tmp_path / "marks.csv", "--feedback", tmp_path / "feedback"]
+    done = run(str(inbox), *map(str, files), ENGINE=str(engine))
+    assert done.returncode == 1 and "OPTIONS=" in done.stderr, done
+    last = done.stdout.splitlines()[-1]
+    assert last == "Not judged, so that the exit code is not 0: broken, carl.zip, empty, group/bert", done
+    rows = {row["submission"]: row for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8-sig"))}
+    assert (rows["anna (1)"]["exercise"], rows["anna (1)"]["passed"]) == ("0.1", "1") and len(rows) == 5
+    said = {"empty": "is empty", "broken": "no fault", "group/bert": "lies in a folder", "carl.zip": "is an archive"}
+    assert not [name for name, words in said.items() if words not in rows[name]["reason"]], rows
+    totals = [*csv.DictReader((tmp_path / "feedback/totals.csv").open(encoding="utf-8-sig"))]
+    assert len(totals) == 5 and all((tmp_path / "feedback" / row["file"]).exists() for row in totals)
+
+
 def test_apptainer_is_called_with_its_own_options(tmp_path):
     """By a stand-in, which shows its arguments: apptainer itself is untried."""
     engine, inbox = tmp_path / "apptainer", tmp_path / "inbox"
-    engine.write_text('#!/bin/sh\nprintf "<%s>" "$@"\necho\n')
+    engine.write_text('#!/bin/sh\nprintf "<%s>" "$@" >&2\n')
     engine.chmod(0o755)
     inbox.mkdir()
     (inbox / "name.ipynb").touch()
     done = run(str(inbox), ENGINE=str(engine), OPTIONS="--nv", IMAGE="")
-    assert done.returncode == 0 and not done.stderr, done
-    given = re.findall("<(.*?)>", done.stdout)
+    given = re.findall("<(.*?)>", done.stderr)
     assert given[:6] == ["exec", "--containall", "--net", "--network", "none", "--env"] and "--nv" in given
     assert "--volume" not in given and given[given.index("--pwd") + 1] == str(ROOT)
     bound = [b for a, b in zip(given, given[1:], strict=False) if a == "--bind"]
     assert {"/usr:/usr:ro", f"{ROOT}:{ROOT}:ro"} <= set(bound) and any(b.endswith(":/handed_in:ro") for b in bound)
     assert any(b.endswith(f"/empty:{ROOT}/notebooks/solutions:ro") for b in bound)
-    command = [".venv/bin/python", "-m", "course_utils.grade", "/handed_in"]
+    command = [".venv/bin/python", "-m", "course_utils.grade", "/handed_in", "--json", "-"]
     assert given[given.index("docker://debian:stable") + 1 :] == command
 
 

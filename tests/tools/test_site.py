@@ -6,12 +6,13 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tests.helpers.site_page import build, printed_by_build, served, small_course
 from tools import browser as chromium
 from tools import notebooks
 from tools.site import __main__ as site
-from tools.site import links, pages
+from tools.site import links, pages, slides
 
 ROOT = notebooks.ROOT
 STEMS = [path.stem for path in notebooks.notebook_paths()]
@@ -179,18 +180,43 @@ def test_solutions_are_left_out_on_request_and_each_chapter_is_said(tmp_path):
         texts = [path.read_text() for path in site_folder.rglob("*") if path.suffix in (".html", ".js")]
         assert any("solutions/19_choosing" in text for text in texts) == are_in
         assert any("num_secrets" in text for text in texts) == are_in
+        assert any("exam question" in text for text in texts) == are_in  # the lecturers' page
+        assert any("lecturers" in text.lower() for text in texts) == are_in
 
 
 def test_the_last_lines_say_how_to_open_what_was_built(monkeypatch, capsys):
     built = []
-    monkeypatch.setattr(site, "build", lambda *arguments, solutions: built.append((arguments[0], solutions)))
+    monkeypatch.setattr(site, "build", lambda *arguments: built.append((arguments[0], *arguments[-2:])))
     site.main(["--without-solutions"])
     command = capsys.readouterr().out.split("  ")[1]
     python, *arguments = shlex.split(command)
     assert (ROOT / python).exists() and arguments == ["-m", "http.server", "-b", "127.0.0.1", "-d", "build/site"]
-    site.main(["slides"])
+    site.main(["slides", "09"])
     assert "open build/slides/index.html" in capsys.readouterr().out
-    assert built == [("site", False), ("slides", True)]
+    assert built == [("site", False, []), ("slides", True, ["09"])]
+    with pytest.raises(SystemExit):
+        site.main(["site", "09"])
+    assert "name some for slides alone" in capsys.readouterr().err
+
+
+def test_slides_are_of_the_chapters_named(tmp_path):
+    slides.write(ROOT, tmp_path / "slides", ["00"])
+    (chapter,) = tmp_path.glob("slides/[0-9]*.md")
+    assert chapter.name == "00_start_here.md"
+    with pytest.raises(ValueError, match="no notebook is called '99'"):
+        slides.write(ROOT, tmp_path / "none", ["99"])
+
+
+def test_a_prediction_has_one_slide_whether_or_not_the_text_asks_for_it():
+    cells = [
+        new_markdown_cell("# 9. A chapter\n\nA question?"),
+        new_code_cell('mine = predict("How long?", unit="s", chapter=9)'),
+        new_markdown_cell("## Twice\n\n**Predict.** how many?"),
+        new_code_cell("%matplotlib inline"),
+        new_code_cell('many = predict("How many?", unit="times", chapter=9)'),
+    ]
+    made = [*slides.of_a_chapter(new_notebook(cells=cells), None)]
+    assert made[1:] == ["## Predict\n\nHow long?", "## Predict\n\nHow many?"]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_what_is_handed_out(tree):
     assert not names & {
         "docs/lecturers.md",
         "CONTRIBUTING.md",
+        "CHANGELOG.md",
         "tools/gpu",
         "tools/record",
         "tools/mark_in_containers.sh",
@@ -77,7 +78,8 @@ def test_no_link_leads_to_what_was_left_out(tree):
 def test_readme_says_all_that_is_left_and_names_no_command_that_is_not_there(tree):
     ours, theirs = ((folder / "README.md").read_text(encoding="utf-8") for folder in (ROOT, tree))
     lost = [line for line in ours.splitlines() if line not in theirs.splitlines()]
-    assert len(lost) == 6  # the badge, `make test`, rows about Colab, lecturers and contributing, and a sentence
+    assert len(lost) == 7  # the badge, two commands, rows about Colab, lecturers and contributing, and a sentence
+    assert "ADDRESS" not in theirs and "\nmake lab LAB_ARGS=--no-browser " in theirs and "\nssh -N -L 8888:" in theirs
     assert "`make help` lists the commands.\n\n## Licence" in theirs and "make lab" in theirs
     commands = set(re.findall(r"`make (\w+)", theirs)) | set(re.findall(r"^make (\w+)", theirs, re.MULTILINE))
     assert {"lab", "help"} <= commands <= commands_of(tree)
@@ -205,6 +207,16 @@ def test_no_answer_is_in_any_file(tree):
             continue
         found += [(path.name, name, right[what]) for text in texts for name, what in functions(text) if what in right]
     assert not found
+
+
+def test_all_may_read_it_whatever_the_umask_is(tmp_path):
+    for times in range(2):  # the second brings what is there up to date
+        command = [sys.executable, "-m", "tools.student_tree", str(tmp_path / "for all" / "course")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, umask=0o077)
+        assert done.returncode == 0, done.stderr
+        modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+        assert set(modes.values()) == {0o644, 0o755} and all(modes[path] == 0o755 for path in modes if path.is_dir())
+        (tmp_path / "for all" / "course" / "README.md").chmod(0o600)
 
 
 def test_a_folder_with_something_in_it_is_not_written_into(tmp_path):

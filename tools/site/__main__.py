@@ -1,4 +1,4 @@
-"""Build the site in build/site, or the slides in build/slides: python -m tools.site [slides] [--without-solutions]."""
+"""Build the site in build/site: python -m tools.site [--without-solutions], or slides: … slides [09]."""
 
 import argparse
 import os
@@ -19,11 +19,14 @@ CONF = notebooks.ROOT / "tools" / "site"
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tools.site", description="Build the site, or the slides.")
     parser.add_argument("what", nargs="?", choices=["site", "slides"], default="site")
-    parser.add_argument("--without-solutions", action="store_true", help="leave the solutions out of the site")
+    parser.add_argument("chapters", nargs="*", metavar="09", help="make slides of these chapters alone")
+    parser.add_argument("--without-solutions", action="store_true", help="a site for students")
     options = parser.parse_args(argv)
+    if options.chapters and options.what == "site":
+        parser.error("a site has all chapters: name some for slides alone")
     source, out = BUILD / f"{options.what}_source", BUILD / options.what
     try:
-        build(options.what, notebooks.ROOT, source, out, solutions=not options.without_solutions)
+        build(options.what, notebooks.ROOT, source, out, not options.without_solutions, options.chapters)
     except ValueError as error:
         sys.exit(f"{options.what}: {error}")
     print(how_to_open(options.what, out.relative_to(notebooks.ROOT)))
@@ -43,8 +46,10 @@ def how_to_open(what, out):
     )
 
 
-def build(what, course, source, out, solutions=True):
-    """Write the pages of the course at `course` to `out`, and in a site its `solutions`, too, unless that is false.
+def build(what, course, source, out, solutions=True, chapters=()):
+    """Write the pages of the course at `course` to `out`; a site without `solutions` lacks the lecturers' page, too.
+
+    Slides are of all chapters, or of those called `chapters`, such as "09".
 
     Raises ValueError for a notebook that cannot be shown, a Sphinx warning, or a broken link; `out` then stays as it
     was.
@@ -52,7 +57,7 @@ def build(what, course, source, out, solutions=True):
     for folder in (source, fresh := out.with_name(f"{out.name}_new")):
         shutil.rmtree(folder, ignore_errors=True)
     if what == "slides":
-        slides.write(course, source)
+        slides.write(course, source, chapters)
     else:
         pages.write(course, source, solutions)
     builder = {"site": "html", "slides": "revealjs"}[what]

@@ -16,11 +16,18 @@ from . import planner_page
 TERM = re.compile(r"^- \*\*(?P<term>[^*]+)\*\* \((?P<chapter>\d\d)\)", re.MULTILINE)
 LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
 PAGE = re.compile(r"^\| \[[^\]]*\]\((?P<target>[^)]*\.md)\) \|", re.MULTILINE)  # a row of README's table of pages
+# The page with exam questions: a row of a table that leads to it, and a link, with the `see` before it.
+LECTURERS = "docs/lecturers.md"
+_TO_LECTURERS = r"\]\((?:docs/)?lecturers\.md(?:#[^)\s]*)?\)"
+ROW_TO_LECTURERS = re.compile(rf"^\|.*{_TO_LECTURERS}.*\n", re.MULTILINE)
+LINK_TO_LECTURERS = re.compile(rf"(?P<see>[:,;]? see )?\[(?P<text>[^\]]*){_TO_LECTURERS}")
 ROW = re.compile(r"^\| (?P<number>\d*) *\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^\]]*\]\((?P<file>[^)]*)\))", re.MULTILINE)
 
 
 def write(course, source, solutions=True):
-    """Write the pages of the course at `course` into the folder `source`, without its solutions if that is false.
+    """Write the pages of the course at `course` into the folder `source`.
+
+    If `solutions` is false, as for students, without its solutions, and without the lecturers' page.
 
     Raises ValueError for a notebook that was not run.
     """
@@ -42,10 +49,13 @@ def write(course, source, solutions=True):
         (source / "notebooks" / "programs" / f"{path.stem}.md").write_text(page, encoding="utf-8")
     (source / "notebooks" / "glossary.md").write_text(anchored(glossary, chapters), encoding="utf-8")
     (source / "docs").mkdir()
-    for path in [course / "CONTRIBUTING.md", *sorted((course / "docs").glob("*.md"))]:
-        text = to_pages(with_files(path, course, source))
+    pages = [course / "CONTRIBUTING.md", *sorted((course / "docs").glob("*.md"))]
+    for path in pages if solutions else [path for path in pages if path != course / LECTURERS]:
+        text = with_files(path, course, source)
+        text = to_pages(text if solutions else without_lecturers(text))
         (source / path.relative_to(course)).write_text(text, encoding="utf-8")
     readme = with_files(course / "README.md", course, source)
+    readme = readme if solutions else without_lecturers(readme)
     readme = re.sub(r"^\[!\[.*\n\n?", "", readme, flags=re.MULTILINE)  # badges, which are GitHub's
     (source / "index.md").write_text(to_pages(readme) + "\n" + contents(readme, solutions), encoding="utf-8")
     planner_page.write(source)
@@ -61,6 +71,12 @@ def with_files(path, course, source):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(target, copy)
     return text
+
+
+def without_lecturers(text):
+    """The text without what leads to the lecturers' page."""
+    text = ROW_TO_LECTURERS.sub("", text)
+    return LINK_TO_LECTURERS.sub(lambda link: "" if link["see"] else link["text"], text)
 
 
 def contents(readme, solutions):

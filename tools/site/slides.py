@@ -1,5 +1,6 @@
 """The sources of the slides: of each chapter its question, objectives, predictions, figures and key points."""
 
+import ast
 import base64
 import re
 import struct
@@ -15,11 +16,14 @@ KEYS = "→ next slide · Esc all slides · F full screen · Alt and a click (on
 SAID = re.compile(r"^\*\*(Predict|For discussion)[.:]\*\* (.*(?:\n\n?- .*)*)", re.MULTILINE)
 
 
-def write(course, source):
-    """Write a page of slides for each chapter of the course at `course`; raises ValueError as pages.write does."""
+def write(course, source, names=()):
+    """Write a page of slides for each chapter of the course at `course`, or for those called `names`, such as "09".
+
+    Raises ValueError as pages.write does, and for a name that no chapter has.
+    """
     source.mkdir(parents=True)
     titles = {}
-    for path in notebooks.notebook_paths(folder=course / "notebooks"):
+    for path in notebooks.notebook_paths(names, folder=course / "notebooks"):
         nb = read(path)
         titles[path.stem] = nb.cells[0].source.splitlines()[0].removeprefix("# ")
         slides = [*of_a_chapter(nb, Figures(source, path.stem))]
@@ -33,9 +37,11 @@ def of_a_chapter(nb, figures):
     """The Markdown of each slide in order."""
     title, *paragraphs = nb.cells[0].source.split("\n\n")
     yield f"{title}\n\n{plain(paragraphs[0])}"
-    section = None
+    section, is_asked = None, False  # whether a slide has the prediction that a cell's field is for
     for cell in nb.cells:
         if cell.cell_type == "code":
+            for question in questions(cell.source) if not is_asked else ():
+                yield f"## Predict\n\n{question}"
             pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
             for picture in pictures:
                 image, halves = figures.add(picture), style_of_halves(picture)
@@ -46,12 +52,23 @@ def of_a_chapter(nb, figures):
             continue
         for part in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if part.startswith("## "):
-                section = part.splitlines()[0].removeprefix("## ")
+                section, is_asked = part.splitlines()[0].removeprefix("## "), False
                 if section in ("Objectives", "Key points"):
                     bullets = re.findall(r"^- .*", part, re.MULTILINE)
                     yield f"## {section}\n\n{plain(chr(10).join(bullets))}"
             for head, words in SAID.findall(part):
+                is_asked = is_asked or head == "Predict"
                 yield f"## {head}\n\n{plain(words[0].upper() + words[1:])}"
+
+
+def questions(source):
+    """Return what the calls `predict("…")` of a cell ask."""
+    try:
+        calls = [part for part in ast.walk(ast.parse(source)) if isinstance(part, ast.Call) and part.args]
+    except SyntaxError:  # it begins with a magic
+        return []
+    asked = [call.args[0] for call in calls if getattr(call.func, "id", "") == "predict"]
+    return [each.value for each in asked if isinstance(each, ast.Constant) and isinstance(each.value, str)]
 
 
 def style_of_halves(output):
