@@ -50,7 +50,7 @@ try:
 except KeyboardInterrupt as error:
     names = [process.name() for process in psutil.Process().children(recursive=True)]
     print("LEFT", [name for name in names if name.startswith("rank")])
-    print("INTERRUPTED", str(error).splitlines()[-1])
+    print("INTERRUPTED", *str(error).split())
 """,
     """\
 check("0.1", whoami)

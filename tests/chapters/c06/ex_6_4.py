@@ -28,7 +28,7 @@ import numpy as np
 # +         return 1
 # %% wrong (leaves no sample free): the bubble is smallest there
 # <= max_samples: → < max_samples:
-# %% wrong (sorts the costs on the way): costs
+# %% wrong (sorts the costs on the way): belongs to the caller
 # -     steps = {}
 # +     steps, costs[1] = {}, 1e9
 # %% right (places every schedule)
