@@ -40,14 +40,14 @@ def watched(seen_notebook):
 
 @pytest.mark.alone
 def test_a_long_launch_is_seen_and_leaves_a_summary(watched):
-    outcome = watched.run("run = launch(steps, world_size=2)")
+    outcome = watched.run("run = launch(steps, seconds=4.0, world_size=2)")
     first, last = outcome.values[0], outcome.updates[-1]
     assert re.match(r"steps on 2 ranks: running at \d\d:\d\d:\d\d \(\d s\)\nrank 0: ", first)
     assert "<table" in outcome.htmls[0]
-    assert re.match(r"steps on 2 ranks: finished, \d+ s\nrank 0: returned, 100 of 100, loss", last)
+    assert re.match(r"steps on 2 ranks: finished, \d+ s\nrank 0: returned, 200 of 200, loss", last)
     tables = [value for _, value in outcome.moved]
     assert 1 <= len(tables) <= 5 * outcome.seconds
-    row = re.compile(r"running.*? \d+ of 100.*?loss 0\.\d+.*?[\d.]+e?\+?\d* samples/s.*?\d+ MiB")
+    row = re.compile(r"running.*? \d+ of 200.*?loss 0\.\d+.*?[\d.]+e?\+?\d* samples/s.*?\d+ MiB")
     assert any(row.search(re.sub("<[^>]*>", " ", table)) for table in tables)
     assert any('<img alt="loss of each rank, and how much memory it holds' in value for _, value in outcome.moved[:-1])
     assert "<img" not in outcome.moved[-1][1]
