@@ -47,16 +47,16 @@ def gpipe(num_stages, num_micro_batches):
     ]
 
 
-def one_forward_one_backward(num_stages, num_micro_batches):
+def one_forward_one_backward(num_stages, num_micro_batches, ahead_per_stage=1):
     """1F1B: backwards run as early as possible, so that K stages hold at most K, K − 1, … 1 micro-batches.
 
-    A stage begins with one forward per later stage, then alternates forward and backward, then runs the remaining
-    backwards.
+    A stage begins with one forward per later stage, or `ahead_per_stage` of them, then alternates forward and backward,
+    then runs the remaining backwards. So stage s holds at most `ahead_per_stage` (K − 1 − s) + 1 micro-batches.
     """
     expect_sizes(num_stages, num_micro_batches)
     waiting = []
     for stage in range(num_stages):
-        ahead = min(num_stages - 1 - stage, num_micro_batches)
+        ahead = min(ahead_per_stage * (num_stages - 1 - stage), num_micro_batches)
         forward = [Task(stage, micro_batch, "forward") for micro_batch in range(num_micro_batches)]
         backward = [Task(stage, micro_batch, "backward") for micro_batch in range(num_micro_batches)]
         in_turn = [task for pair in zip(forward[ahead:], backward) for task in pair]
