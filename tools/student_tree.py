@@ -10,7 +10,6 @@ AGENTS.md, which most programming assistants read, asks them to teach and not to
 
 import argparse
 import json
-import os
 import re
 import stat
 import subprocess
@@ -21,7 +20,7 @@ import nbformat
 from nbformat.v4 import new_code_cell
 
 from course_utils.whole_files import write_whole
-from tools import notebooks
+from tools import links, notebooks
 from tools.lab import working_copy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,7 +41,6 @@ ssh -N -L 8888:127.0.0.1:8888 name@server     # on your own computer
 ```
 
 """
-LINK = re.compile(r"(?P<see>[:,;]? see )?!?\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
 COLAB = """# On Colab each notebook has a machine of its own: fetch the course there and install it, once.
 import os
 import subprocess
@@ -186,27 +184,13 @@ def makefile(text):
 def page(text, name, there):
     """A Markdown file without what leads to files that are not `there`, and without the commands that are not.
 
-    Rows of tables, badges and lines of commands are left out, and sentences that begin with such a command; of other
-    links only the text is kept, and nothing of `see [text](page)`.
+    Beside what `without_links` leaves out: rows of tables and lines with such a command, and sentences that begin with
+    one.
     """
-    text = text.replace(f"```\n{CLONED}", f"{THERE}```\n")
+    text = links.without_links(text.replace(f"```\n{CLONED}", f"{THERE}```\n"), name, lambda path: path not in there)
     command = rf"make (?:{COMMANDS_LEFT_OUT})\b"
-
-    def leads_nowhere(link):
-        path = link["to"].partition("#")[0]
-        target = os.path.normpath(os.path.join(os.path.dirname(name), path))
-        return bool(path) and not re.match(r"\w+:", path) and target not in there
-
-    def without(link):
-        return "" if link["see"] else link["text"]
-
-    lines = []
-    for line in text.splitlines():
-        lost = [link for link in LINK.finditer(line) if leads_nowhere(link)]
-        is_row_left_out = line.startswith("|") and (lost or re.search(f"`{command}", line))
-        if not (is_row_left_out or re.match(command, line) or (line.startswith("[![") and lost)):
-            lines.append(LINK.sub(lambda link: without(link) if leads_nowhere(link) else link[0], line))
-    text = "\n".join(lines) + "\n"
+    left_out = rf"(?:\|.*`{command}|{command})"
+    text = "".join(line for line in text.splitlines(keepends=True) if not re.match(left_out, line))
     begins_with_it = rf"(?:^|(?<=\. ))`(?:{command}|python -m tools\.gpu)[^.]*\.(?: |(?=\n))"
     text = re.sub(begins_with_it, "", text, flags=re.MULTILINE)
     text = re.sub(r"^## .*\n+(?=## )", "", text, flags=re.MULTILINE)  # a section of which nothing is left

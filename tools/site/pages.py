@@ -9,18 +9,14 @@ import struct
 import jupytext
 from nbformat.v4 import new_markdown_cell, new_output
 
-from tools import notebooks
+from tools import links, notebooks
 
 from . import planner_page
 
 TERM = re.compile(r"^- \*\*(?P<term>[^*]+)\*\* \((?P<chapter>\d\d)\)", re.MULTILINE)
 LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
 PAGE = re.compile(r"^\| \[[^\]]*\]\((?P<target>[^)]*\.md)\) \|", re.MULTILINE)  # a row of README's table of pages
-# The page with exam questions: a row of a table that leads to it, and a link, with the `see` before it.
-LECTURERS = "docs/lecturers.md"
-_TO_LECTURERS = r"\]\((?:docs/)?lecturers\.md(?:#[^)\s]*)?\)"
-ROW_TO_LECTURERS = re.compile(rf"^\|.*{_TO_LECTURERS}.*\n", re.MULTILINE)
-LINK_TO_LECTURERS = re.compile(rf"(?P<see>[:,;]? see )?\[(?P<text>[^\]]*){_TO_LECTURERS}")
+LECTURERS = "docs/lecturers.md"  # the page with exam questions
 ROW = re.compile(r"^\| (?P<number>\d*) *\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^\]]*\]\((?P<file>[^)]*)\))", re.MULTILINE)
 
 
@@ -52,10 +48,10 @@ def write(course, source, solutions=True):
     pages = [course / "CONTRIBUTING.md", *sorted((course / "docs").glob("*.md"))]
     for path in pages if solutions else [path for path in pages if path != course / LECTURERS]:
         text = with_files(path, course, source)
-        text = to_pages(text if solutions else without_lecturers(text))
+        text = to_pages(text if solutions else without_lecturers(text, path.relative_to(course).as_posix()))
         (source / path.relative_to(course)).write_text(text, encoding="utf-8")
     readme = with_files(course / "README.md", course, source)
-    readme = readme if solutions else without_lecturers(readme)
+    readme = readme if solutions else without_lecturers(readme, "README.md")
     readme = re.sub(r"^\[!\[.*\n\n?", "", readme, flags=re.MULTILINE)  # badges, which are GitHub's
     (source / "index.md").write_text(to_pages(readme) + "\n" + contents(readme, solutions), encoding="utf-8")
     planner_page.write(source)
@@ -73,10 +69,9 @@ def with_files(path, course, source):
     return text
 
 
-def without_lecturers(text):
-    """The text without what leads to the lecturers' page."""
-    text = ROW_TO_LECTURERS.sub("", text)
-    return LINK_TO_LECTURERS.sub(lambda link: "" if link["see"] else link["text"], text)
+def without_lecturers(text, name):
+    """The text of the page `name` without what leads to the lecturers' page."""
+    return links.without_links(text, name, lambda path: path == LECTURERS)
 
 
 def contents(readme, solutions):
