@@ -10,6 +10,7 @@
       wording            says it without the marker's own paths
     report         a table, CSV, JSON
     feedback       a text for each student, and everybody's totals
+    written        the files that are made, and what is printed at the end
     collected      the same of what containers have marked
 
 A student's code runs as the lecturer's user, and in one process with the check that judges it. It cannot change a

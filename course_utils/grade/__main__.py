@@ -22,7 +22,7 @@ from pathlib import Path
 from ..hardware import gpus, num_cores
 from ..processes import linux
 from ..processes.terminal import say
-from . import feedback, inbox, isolation, marking, report, submissions
+from . import inbox, isolation, marking, report, submissions, written
 from .process import Stopped
 
 TO_STDOUT = Path("-")
@@ -41,9 +41,9 @@ def main(argv=None):
     files = {}
     for kind in ("csv", "json"):
         if (path := getattr(options, kind)) and path != TO_STDOUT:
-            files[kind] = open_new(path, parser, kind == "csv")
+            files[kind] = written.open_new(path, parser, kind == "csv")
     if options.feedback:
-        make_new(options.feedback, parser)
+        written.make_new(options.feedback, parser)
     for _, path, why in (each for each in found if not each[0]):
         say(f"{inbox.legible(str(path))}: not looked at, {why}", _beside(options))
     named = [path for path in (*options.submissions, options.csv, options.json, options.feedback) if path is not None]
@@ -60,22 +60,10 @@ def main(argv=None):
         print(report.as_json(marked), flush=True)
         not_judged = report.not_judged(marked)
     else:
-        not_judged = tell(marked, options.feedback)
+        not_judged = written.tell(marked, options.feedback)
     if is_interrupted:
         say(f"grade: interrupted; {len(marked)} submissions were marked before; exit code 130", sys.stderr)
     os._exit(130 if is_interrupted else bool(not_judged))
-
-
-def tell(marked, folder=None):
-    """Print what was found, and write the feedback into `folder`; return the names of what was not judged."""
-    say(f"\n{report.tables(marked, report.signs_for(sys.stdout.encoding))}\n\n{report.reasons(marked)}".rstrip())
-    if folder:
-        feedback.write(folder, marked)
-        say(f"\n{folder} has a text for each submission, and {feedback.TOTALS}.")
-    not_judged = report.not_judged(marked)
-    if not_judged:
-        say(f"\nNot judged, so that the exit code is not 0: {', '.join(not_judged)}")
-    return not_judged
 
 
 def _beside(options):
@@ -141,27 +129,6 @@ def _count(text):
     if not text.isdecimal() or not 0 < int(text) <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of submissions from 1 to 1000: take 2")
     return int(text)
-
-
-def open_new(path, parser, is_for_excel):
-    try:
-        # Excel reads UTF-8 only after a byte order mark; the readers of JSON do not expect one.
-        encoding = "utf-8-sig" if is_for_excel else "utf-8"
-        return path.open("x", encoding=encoding, errors="backslashreplace", newline="")
-    except FileExistsError:
-        parser.error(f"{path} is there already: name another file, or move it away")
-    except OSError as error:
-        parser.error(f"{path} cannot be written ({error.strerror}): name a file in a folder that is there")
-
-
-def make_new(folder, parser):
-    try:
-        folder.mkdir(exist_ok=True)
-        is_empty = not any(folder.iterdir())
-    except OSError as error:
-        parser.error(f"{folder} cannot be made ({error.strerror}): name a folder in one that is there")
-    if not is_empty:
-        parser.error(f"{folder} is not empty, and nothing is written over: name a new folder")
 
 
 def mark_all(found, options, file=None):

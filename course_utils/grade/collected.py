@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from . import __main__, inbox, report, submissions
+from . import inbox, report, submissions, written
 from .marking import Verdict
 
 _FIELDS = {"exercise": str, "state": str, "reason": str, "seconds": (int, float)}
@@ -26,16 +26,16 @@ def main(argv=None):
     parser.add_argument("--feedback", type=Path, metavar="FOLDER", help="a text for each submission, and totals.csv")
     options = parser.parse_args(argv)
     sys.stdout.reconfigure(errors="backslashreplace")
-    file = __main__.open_new(options.csv, parser, is_for_excel=True) if options.csv else None
+    file = written.open_new(options.csv, parser, is_for_excel=True) if options.csv else None
     if options.feedback:
-        __main__.make_new(options.feedback, parser)
+        written.make_new(options.feedback, parser)
     found = [(name, path, why) for name, path, why in inbox.find([options.inbox]) if name]
     marked = {name: why or of_container(path, options) for name, path, why in found}
     if file:
         rows = [row for name, verdicts in marked.items() for row in report.rows(name, verdicts)]
         csv.writer(file, lineterminator="\n").writerows([report.COLUMNS, *rows])
         file.close()
-    sys.exit(bool(__main__.tell(marked, options.feedback)))
+    sys.exit(bool(written.tell(marked, options.feedback)))
 
 
 def of_container(path, options):
