@@ -4,6 +4,8 @@ import os
 import sys
 import threading
 
+WHOLE_WORDS = "word-break: normal; overflow-wrap: anywhere"  # JupyterLab breaks lines of a <pre> within words
+
 
 def is_watched():
     """Return whether this is a notebook that is not being tested or recorded.

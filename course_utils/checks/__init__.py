@@ -18,14 +18,13 @@ from ..kernels import KernelError
 from ..launch import Interrupted, WorkerError
 from ..launch.watch.errors import briefly_interrupted
 from ..launch.watch.explain import interrupted
-from ..notebook import shows_values
+from ..notebook import WHOLE_WORDS, shows_values
 from .expect import Wrong
 from .waiting import waiting
 
 __all__ = ["CheckFailed", "Result", "Wrong", "check", "evaluate"]
 
 _SIGNS = {"passed": "✓", "wrong": "✗", "open": "○"}
-_WHOLE_WORDS = "word-break: normal; overflow-wrap: anywhere"  # JupyterLab breaks lines of a <pre> within words
 _TINTS = {"passed": "#009E73", "wrong": "#D55E00", "open": "#888888"}
 
 
@@ -46,7 +45,7 @@ class Result:
 
     def _repr_html_(self):
         tint, text = _TINTS[self.state], html.escape(repr(self).removesuffix(self._error).rstrip())
-        error = f'<pre style="margin: 4px 0 0; white-space: pre-wrap; {_WHOLE_WORDS}">{html.escape(self._error)}</pre>'
+        error = f'<pre style="margin: 4px 0 0; white-space: pre-wrap; {WHOLE_WORDS}">{html.escape(self._error)}</pre>'
         return (
             f'<div style="border-left: 4px solid {tint}; padding: 4px 10px; white-space: pre-wrap">{text}'
             f"{error if self._error else ''}</div>"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ... import cells
+from ... import cells, notebook
 from ..watch.explain import how_it_failed
 from ..watch.outcome import Outcome, names_of
 from ..watch.rows import Rows
@@ -141,8 +141,7 @@ def _section(column):
     color = "var(--jp-error-color1, #b71c1c)" if column.has_failed else "var(--jp-border-color1, #999)"
     title = f"rank {column.rank}{column.state}"
     body = "".join(
-        f'<pre style="white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; margin: 0.3em 0">'
-        f"{html.escape(part)}</pre>"
+        f'<pre style="white-space: pre-wrap; {notebook.WHOLE_WORDS}; margin: 0.3em 0">{html.escape(part)}</pre>'
         for part in (column.text, column.failure)
         if part
     )
