@@ -1,7 +1,8 @@
 """Save a training run, and continue it bit for bit: model, optimizer, other objects with a state, and random states.
 
-A checkpoint is written under another name, flushed, and renamed. Whenever a save is interrupted, even by a kill, `path`
-or `path` + ".previous" is complete. It is read with `weights_only=True`, which never runs code from the file.
+A checkpoint is written under another name, flushed, and renamed; then the folder is flushed. Whenever a save is
+interrupted, even by a kill, `path` or `path` + ".previous" is complete. It is read with `weights_only=True`, which
+never runs code from the file.
 """
 
 import contextlib
@@ -191,9 +192,20 @@ def _write(content, path):
                 )
             os.fsync(file.fileno())
             _rename(part, path)
+            _sync_folder(path.parent)
     except BaseException:  # an interrupt too
         part.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder):
+    """Put the new names in `folder` on the disk: otherwise a power failure may bring the old file back."""
+    with contextlib.suppress(OSError):  # not allowed, or not possible: the file is whole all the same
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _save_to(file, content):

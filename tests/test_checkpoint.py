@@ -211,6 +211,20 @@ def good_steps_small(path):
     return bool((model.weight == step).all())
 
 
+def test_the_folder_is_flushed_after_the_new_name_is_in_it(tmp_path, monkeypatch):
+    """Otherwise a power failure, which no test can cause, may bring the old file back."""
+    path, flushed, fsync = tmp_path / "run.pt", [], os.fsync
+
+    def noted(descriptor):
+        fsync(descriptor)
+        flushed.append((os.fstat(descriptor).st_ino, path.exists() and path.stat().st_ino))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for step in range(2):
+        checkpoint.save(path, step=step)
+        assert flushed[-1] == (tmp_path.stat().st_ino, path.stat().st_ino)
+
+
 def test_processes_that_save_to_the_same_path(forked, tmp_path):
     """As when every rank saves: useless, but neither fails nor damages anything."""
     assert forked(save_side_by_side, tmp_path) == [[0, 0, 0], ["last.pt", "last.pt.previous"], True]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,18 +19,10 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 
 from ..hardware import rank_device
+from ..paced import PacedFileSystem
 from . import throughput
 
-WAYS = ("synchronous", "asynchronous", "asynchronous, nice")
-LEAST_PRIORITY = 19  # the highest `nice` that Linux has
-
-
-class NiceWriter(dcp.FileSystemWriter):
-    """Writes in a thread that gets a core only while no other thread wants it; on Linux, `nice` is a thread's own."""
-
-    def write_data(self, plan: Any, planner: Any) -> Any:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_PRIORITY)
-        return super().write_data(plan, planner)
+WAYS = ("synchronous", "asynchronous", "asynchronous, paced")
 
 
 def step_times(
@@ -41,16 +32,18 @@ def step_times(
     after: int = 6,
     num_bytes: int = 200_000_000,
     batch_size: int = 16,
+    bytes_per_s: float = 25e6,
     ways: tuple[str, ...] = WAYS,
 ) -> dict[str, list[dict[str, Any]]]:
     """Time steps before and after `rounds` saves in each of the `ways`, in turn; every rank must call it.
 
     A checkpoint has about `num_bytes` over all ranks: a sharded network and AdamW's state. Each is written into
-    `folder` and removed. Returns {way: [{"before": [s], "save": s, "during": [s], "written": s, "after": [s]}]}: the
-    seconds of steps before the save; until the save returned; of the steps that began while it was being written; from
-    its beginning until it was complete; and of the steps after that.
+    `folder` and removed; paced, each rank writes at most `bytes_per_s`. Returns
+    {way: [{"before": [s], "save": s, "during": [s], "written": s, "after": [s]}]}: the seconds of steps before the
+    save; until the save returned; of the steps that began while it was being written; from its beginning until it was
+    complete; and of the steps after that.
     """
-    training = _Training(num_bytes, batch_size)
+    training = _Training(num_bytes, batch_size, bytes_per_s)
     training.step()
     found: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
     for number in range(rounds):
@@ -82,7 +75,7 @@ def lost_s(row: dict[str, Any]) -> float:
 class _Training:
     """A sharded network with AdamW, trained on random numbers, and what saving it needs."""
 
-    def __init__(self, num_bytes: int, batch_size: int) -> None:
+    def __init__(self, num_bytes: int, batch_size: int, bytes_per_s: float) -> None:
         # gloo has no reduce-scatter for ranks that share a GPU
         device = rank_device() if "nccl" in dist.get_backend_config() else torch.device("cpu")
         num_layers = 4
@@ -95,6 +88,7 @@ class _Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.x = torch.randn(batch_size, width, device=device)
         self.group = dist.new_group(backend="gloo")  # for the thread that writes
+        self.bytes_per_s = bytes_per_s
 
     def step(self) -> tuple[float, float]:
         """Train one step; return when it began and ended, in seconds of `time.perf_counter`."""
@@ -113,7 +107,9 @@ class _Training:
         if way == "synchronous":
             dcp.save(self.state(), checkpoint_id=path)
             return None
-        writer = NiceWriter(path) if way == "asynchronous, nice" else dcp.FileSystemWriter(path)
+        writer = dcp.FileSystemWriter(path)
+        if way == "asynchronous, paced":
+            writer.fs = PacedFileSystem(self.bytes_per_s)
         stager = DefaultStager(StagingOptions(*4 * [False]))  # for one save: torch 2.11 closes it afterwards
         return dcp.async_save(self.state(), storage_writer=writer, process_group=self.group, async_stager=stager)
 

@@ -205,6 +205,13 @@ def _add_files(about):
         help="with --sharded: how many complete checkpoints stay in DIR, older ones being removed (default: 2)",
     )
     about(
+        "--save-mb-per-s",
+        type=_number(0, True),
+        metavar="MB",
+        help="with --sharded: how fast each process writes while training goes on, so that it takes less of the cores, "
+        "the disk and the network (default: as fast as it can)",
+    )
+    about(
         "--resume",
         nargs="?",
         const="always",
@@ -268,6 +275,8 @@ def check(options, place):
         )
     if options.keep and not options.sharded:
         raise Refused("--keep is for --sharded; without it, DIR holds the newest checkpoint and the one before")
+    if options.save_mb_per_s and not options.sharded:
+        raise Refused("--save-mb-per-s is for --sharded; without it, training waits for every checkpoint")
     for name in ("resume", "save_every", "sharded"):
         if getattr(options, name) and not options.checkpoint:
             raise Refused(f"--{name.replace('_', '-')} needs --checkpoint DIR, the folder in which the state is kept")

@@ -79,7 +79,10 @@ class Run:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum, **at_once)
         self.epoch = self.step = 0  # completed: epochs, and steps of the current one
         self.loss_sum, self.figures = 0.0, None  # of those steps' images; of the last completed epoch
-        self.writer = Writer(options.checkpoint, options.keep or 2) if options.sharded else None
+        self.writer = None
+        if options.sharded:
+            bytes_per_s = options.save_mb_per_s and 1e6 * options.save_mb_per_s
+            self.writer = Writer(options.checkpoint, options.keep or 2, bytes_per_s)
         self.stop = Stop(bool(options.checkpoint))
 
     def autocast(self):

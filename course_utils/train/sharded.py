@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from .. import checkpoint
 from ..checkpoint import CheckpointError
+from ..paced import PacedFileSystem
 
 TABLE = ".metadata"
 VALUES = "run.pt"  # what is no tensor of the model or optimizer
@@ -25,11 +26,13 @@ VALUES = "run.pt"  # what is no tensor of the model or optimizer
 class Writer:
     """Writes checkpoints into the folders step_000120, … of `folder`, one at a time, and keeps the newest `keep`.
 
-    Make it on all ranks at once, and call its methods on all ranks at the same step.
+    Make it on all ranks at once, and call its methods on all ranks at the same step. Each rank writes at most
+    `bytes_per_s`, if given, until somebody waits for the checkpoint.
     """
 
-    def __init__(self, folder, keep):
-        self.folder, self.keep, self.pending = Path(folder), keep, None
+    def __init__(self, folder, keep, bytes_per_s=None):
+        self.folder, self.keep, self.bytes_per_s, self.pending = Path(folder), keep, bytes_per_s, None
+        self.files = None  # where the pending checkpoint goes
         # DCP warns that one process is no group; from its own thread, so that no `with` would keep this back.
         warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
         # A group of its own: the messages of the background thread must not mix with those of training.
@@ -51,6 +54,8 @@ class Writer:
     def write(self, step, tensors):
         """Copy `tensors`, a nested dict, and return; a thread then writes the copy. Call `begin` on rank 0 before."""
         writer = _ShardWriter(self._folder(step))
+        if self.bytes_per_s:
+            writer.fs = self.files = PacedFileSystem(self.bytes_per_s)
         stager = DefaultStager(StagingOptions(*4 * [False]))  # for one save: torch 2.11 closes it afterwards
         self.pending = dcp.async_save(tensors, storage_writer=writer, process_group=self.group, async_stager=stager)
         if self.is_first:
@@ -59,6 +64,8 @@ class Writer:
     def wait(self):
         """Wait until the last checkpoint is complete. Raises CheckpointError, on all ranks, if it could not be."""
         pending, self.pending = self.pending, None
+        if self.files:
+            self.files.hurry()
         try:
             if pending:
                 pending.result()

@@ -67,7 +67,7 @@ def test_a_run_of_four_ranks_goes_on_with_any_number(strategy, tmp_path):
 def test_every_strategy_resumes_to_the_same_bits_and_only_its_newest_stay(tmp_path):
     def train_twice(strategy, folder):
         common = [*SAVED, "--strategy", strategy, "--save-every", "4", "--checkpoint"]
-        train.main([*common, f"{folder}/whole", "--epochs", "2"])
+        train.main([*common, f"{folder}/whole", "--epochs", "2", "--save-mb-per-s", "1e-6"])  # hours, unless hurried
         train.main([*common, f"{folder}/twice", "--epochs", "1"])
         train.main([*common, f"{folder}/twice", "--epochs", "2", "--resume"])
 

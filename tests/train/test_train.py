@@ -501,6 +501,7 @@ BAD = [
     (["--resume"], "--resume needs --checkpoint DIR"),
     (["--save-every", "5"], "--save-every needs --checkpoint DIR"),
     (["--sharded"], "--sharded needs --checkpoint DIR"),
+    (["--checkpoint", "{empty}", "--save-mb-per-s", "3"], "--save-mb-per-s is for --sharded; without it, training"),
     (["--checkpoint", "{empty}", "--keep", "3"], "--keep is for --sharded; without it, DIR holds the newest"),
     (["--checkpoint", "{full}", "--resume", "--sharded"], "last.pt was saved without --sharded: leave it out"),
     (["--resume", "--checkpoint", "{empty}"],

@@ -30,8 +30,9 @@ class Plan:
     result_bytes: tuple = (50_000_000, 10**9)
     ring_sizes: tuple = (2, 4)
     ring_rounds: int = 7
-    save_rounds: int = 3
+    save_rounds: int = 2
     save_bytes: int = 200_000_000
+    save_steps: int = 18  # from the beginning of a save: paced, it takes 4 s
     print_s: float = 20  # but at least print_mb per worker, since a busy machine prints slowly
     print_mb: float = 150
     kernels_in_turn: int = 8
@@ -143,7 +144,7 @@ def ring(kernel, plan):
 def saving(kernel, plan):
     """Seconds of steps before, while and after checkpoints are written by two ranks, as `saves.step_times` returns."""
     with tempfile.TemporaryDirectory() as folder:
-        given = f"{folder!r}, {plan.save_rounds}, num_bytes={plan.save_bytes}"
+        given = f"{folder!r}, {plan.save_rounds}, after={plan.save_steps}, num_bytes={plan.save_bytes}"
         return kernel(f"launch(saves.step_times, {given}, world_size=2, timeout=600)[0]")
 
 
