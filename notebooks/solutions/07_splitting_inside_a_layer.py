@@ -8,21 +8,6 @@
 
 # %%
 # Exercise 7.1
-def column_parallel(group, linear, x, grad_y):
-    xs = leaves(group.broadcast(x))
-    weights = leaves(group.scatter(linear.weight, dim=0, equal=True))  # weight is (out, in): A's columns are its rows
-    biases = leaves(group.scatter(linear.bias, dim=0, equal=True))  # each output brings its own bias
-    ys = [F.linear(x_i, w, b) for x_i, w, b in zip(xs, weights, biases)]
-    for y_i, grad in zip(ys, group.scatter(grad_y, dim=1, equal=True)):
-        y_i.backward(grad)
-    grad_xs = [x_i.grad for x_i in xs]
-    group.all_reduce(grad_xs)
-    y = group.gather(ys, dim=1)
-    return y, grad_xs, [w.grad for w in weights], [b.grad for b in biases]
-
-
-# %%
-# Exercise 7.2
 def row_parallel(group, linear, xs, grad_ys):
     xs = leaves(xs)
     weights = leaves(group.scatter(linear.weight, dim=1, equal=True))
@@ -37,7 +22,7 @@ def row_parallel(group, linear, xs, grad_ys):
 
 
 # %%
-# Exercise 7.3
+# Exercise 7.2
 def missing_sums(split, whole, x, grad_y):
     (leaf,) = leaves([x])
     y = whole(leaf)
@@ -55,6 +40,19 @@ def missing_sums(split, whole, x, grad_y):
 
 def is_close(a, b):  # rounding differs, in proportion to the numbers
     return (a - b).abs().max() <= 1e-9 * b.abs().max()
+
+
+# %%
+# Exercise 7.3
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    head_dim = qkv.out_features // (num_heads + 2 * num_kv_heads)
+    lengths = [head_dim * n for n in (num_heads, num_kv_heads, num_kv_heads)]
+
+    def split(whole):
+        q, k, v = (group.scatter(piece, equal=True) for piece in whole.detach().split(lengths))
+        return [torch.cat(own) for own in zip(q, k, v)]
+
+    return split(qkv.weight), split(qkv.bias)
 
 
 # %%

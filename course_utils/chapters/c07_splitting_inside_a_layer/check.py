@@ -1,4 +1,4 @@
-"""Checks of chapter 07: linear layers by columns and rows, missing sums, a convolution, bytes, a split loss."""
+"""Checks of chapter 07: a linear layer by rows, missing sums, a fused layer by heads, a convolution, bytes, a loss."""
 
 import contextlib
 import warnings
@@ -120,76 +120,10 @@ _OWN_INPUT = "is it made from this device's own part of the input, and the whole
 
 # ---- 7.1 ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = (
-    (2, 3, 17, 20, ""),
-    (1, 4, 5, 6, ""),
-    (3, 2, 25, 18, _KEPT),
-    (4, 5, 31, 24, _STRIDED),
-    (5, 1, 7, 10, _SINGLE),
-)
-
-
-def check_7_1(column_parallel):
-    """`column_parallel(group, linear, x, grad_y)` returns y, grad_xs, weight_grads, bias_grads."""
-    run(_judge_columns, column_parallel)
-    return "on 1 to 5 devices, output and gradients are the whole layer's, and each device had its shard only."
-
-
-def _judge_columns(column_parallel):
-    torch.manual_seed(71)
-    for N, B, num_in, num_out, odd in _COLUMNS:
-        linear = _layer(nn.Linear, num_in, num_out, odd)
-        x = _random(B, num_in, odd=odd)
-        grad_y = _random(B, num_out, odd=odd)
-        with _on(N, f"{num_in} → {num_out} features", odd):
-            _judge_columns_of(column_parallel, PlacedGroup(N), linear, x, grad_y, _close(odd))
-    _expect_kept(column_parallel, 2, linear=_layer(nn.Linear, 3, 4), x=_random(5, 3), grad_y=_random(5, 4))
-    try_with_group(
-        lambda group, new: column_parallel(
-            group, nn.Linear(5, 6, **new), torch.ones(4, 5, **new), torch.ones(4, 6, **new)
-        )
-    )
-
-
-def _judge_columns_of(column_parallel, group, linear, x, grad_y, close):
-    N, (right_y, right_x, right_weight, right_bias) = len(group), _truth(linear, x, grad_y)
-    names = "y grad_xs weight_grads bias_grads"
-    y, grad_xs, weight_grads, bias_grads = _call(column_parallel, group, names, linear=linear, x=x, grad_y=grad_y)
-    suspects = {"it is the product alone, without the bias": right_y - linear.bias.detach()}
-    _judge(
-        "y", y, right_y, suspects, "do weight, bias and output fall into parts alike, and in the devices' order?", close
-    )
-    own = "is the gradient that this device was given the one of its own part of the output?"
-    weight_grads = _judge_row("weight_grads", weight_grads, right_weight.chunk(N), own, close)
-    bias_grads = _judge_row("bias_grads", bias_grads, right_bias.chunk(N), own, close)
-    summands = [grad @ w for grad, w in zip(grad_y.chunk(N, 1), linear.weight.detach().chunk(N))]
-
-    def suspects_of(i):
-        return {
-            f"it is device {i}'s own summand; the input fed the other devices' outputs too": summands[i],
-            f"it is {N} times too large, so something was added up twice": N * right_x,
-            "it is a mean over devices, and the formula has a sum": right_x / N,
-        }
-
-    grad_xs = _judge_row("grad_xs", grad_xs, [right_x] * N, "which summands are in it?", close, suspects_of)
-    num_parameters = linear.weight.numel() + linear.bias.numel()
-    group.expect_through((N - 1) * ((num_parameters + 2 * y.numel()) // N + 3 * x.numel()) * x.itemsize)
-    group.expect_at(y=y, grad_xs=grad_xs, weight_grads=weight_grads, bias_grads=bias_grads)
-    for i in range(1, N):
-        num_received = group.num_received(linear.weight, i) + group.num_received(linear.bias, i)
-        expect(
-            num_received <= num_parameters // N,
-            f"device {i} received {num_received} of the layer's {num_parameters} parameters, "
-            f"and its shard has {num_parameters // N}",
-        )
-
-
-# ---- 7.2 ----------------------------------------------------------------------------------------------------------
-
 _ROWS = ((2, 7, 22, 5, ""), (1, 4, 6, 3, ""), (3, 8, 24, 7, _KEPT), (4, 9, 36, 5, _STRIDED), (5, 6, 20, 4, _SINGLE))
 
 
-def check_7_2(row_parallel):
+def check_7_1(row_parallel):
     """`row_parallel(group, linear, xs, grad_ys)` returns ys, grad_xs, weight_grads, bias_grad."""
     run(_judge_rows, row_parallel)
     return (
@@ -199,7 +133,7 @@ def check_7_2(row_parallel):
 
 
 def _judge_rows(row_parallel):
-    torch.manual_seed(72)
+    torch.manual_seed(71)
     for N, B, num_in, num_out, odd in _ROWS:
         linear = _layer(nn.Linear, num_in, num_out, odd)
         x = _random(B, num_in, odd=odd)
@@ -249,7 +183,7 @@ def _judge_rows_of(row_parallel, group, linear, x, grad_y, close):
     )
 
 
-# ---- 7.3 ----------------------------------------------------------------------------------------------------------
+# ---- 7.2 ----------------------------------------------------------------------------------------------------------
 
 _BOTH = ["forward", "backward"]
 _SPLITS = (  # devices, what the sums of the passes reach: every device, or those named; peculiarity; a question
@@ -270,14 +204,14 @@ _SPLITS = (  # devices, what the sums of the passes reach: every device, or thos
 )  # fmt: skip
 
 
-def check_7_3(missing_sums):
+def check_7_2(missing_sums):
     """`missing_sums(split, whole, x, grad_y)` returns a list of the passes whose sum is missing."""
     run(_judge_tests, missing_sums)
     return f"{len(_SPLITS)} split layers on 1 to 4 devices: your test found each missing sum, and no other."
 
 
 def _judge_tests(missing_sums):
-    torch.manual_seed(73)
+    torch.manual_seed(72)
     for N, reached, odd, question in _SPLITS:
         d, num_own = 6, 5
         up, down = _layer(nn.Linear, d, N * num_own), _layer(nn.Linear, N * num_own, d, bias=False)
@@ -340,6 +274,79 @@ class _SplitPair:
         self.group.all_reduce(sums)
         reached = self.reached.get(name, range(len(sums)))
         return [total if i in reached else own for i, (total, own) in enumerate(zip(sums, summands))]
+
+
+# ---- 7.3 ----------------------------------------------------------------------------------------------------------
+
+_FUSED = (  # devices, heads, heads of keys and values, numbers of a head, features in, peculiarity
+    (2, 4, 4, 3, 7, ""),
+    (2, 8, 4, 3, 6, _STRIDED),
+    (1, 2, 1, 4, 5, ""),
+    (3, 6, 3, 2, 9, _KEPT),
+    (4, 8, 4, 2, 5, _SINGLE),
+)
+
+
+def check_7_3(split_qkv):
+    """`split_qkv(group, qkv, num_heads, num_kv_heads)` returns weights, biases."""
+    run(_judge_fused, split_qkv)
+    return "on 1 to 4 devices, each makes its own heads' queries, keys and values, and was sent nothing else."
+
+
+def _judge_fused(split_qkv):
+    torch.manual_seed(73)
+    for N, num_heads, num_kv_heads, head_dim, num_in, odd in _FUSED:
+        qkv = _layer(nn.Linear, num_in, (num_heads + 2 * num_kv_heads) * head_dim, odd)
+        if odd == _STRIDED:
+            qkv.weight.data = qkv.weight.data.T.contiguous().T
+        with _on(N, f"{num_heads} query heads and {num_kv_heads} key heads of {head_dim} numbers", odd):
+            _judge_fused_of(split_qkv, PlacedGroup(N), qkv, num_heads, num_kv_heads, _close(odd))
+    try_with_group(lambda group, new: split_qkv(group, nn.Linear(5, 24, **new), 6, 3))
+
+
+def _judge_fused_of(split_qkv, group, qkv, num_heads, num_kv_heads, close):
+    N, num_heads_in_all = len(group), num_heads + 2 * num_kv_heads
+    for p in qkv.parameters():
+        group.places.put(p, 0)
+    with unchanged(qkv=qkv), group.places:
+        results = split_qkv(group, qkv, num_heads, num_kv_heads)
+    weights, biases = expect_row(results, 2, "what came back", of="weights, biases")
+    weights = expect_row(weights, N, "weights", of="one tensor from each device")
+    biases = expect_row(biases, N, "biases", of="one tensor from each device")
+    for name, row, whole in (("weights", weights, qkv.weight.detach()), ("biases", biases, qkv.bias.detach())):
+        heads = [n * len(whole) // num_heads_in_all for n in (num_heads, num_kv_heads, num_kv_heads)]
+        truths = _shards_of(whole.split(heads), N)
+        for i, (got, truth) in enumerate(zip(row, truths)):
+            suspects = _fused_suspects(got, truth, whole, N, i)
+            suspects |= {f"it is device {j}'s part": other for j, other in enumerate(truths) if j != i}
+            _judge(f"{name}[{i}]", got, truth, suspects, "which rows of the layer are this device's?", close)
+    num_parameters = qkv.weight.numel() + qkv.bias.numel()
+    group.expect_through((N - 1) * num_parameters // N * qkv.weight.itemsize)
+    group.expect_at(weights=weights, biases=biases)
+    for i in range(1, N):
+        num_received = group.num_received(qkv.weight, i) + group.num_received(qkv.bias, i)
+        expect(
+            num_received <= num_parameters // N,
+            f"device {i} received {num_received} of the layer's {num_parameters} parameters, "
+            f"and its shard has {num_parameters // N}",
+        )
+
+
+def _shards_of(pieces, N):
+    return [torch.cat([piece.chunk(N)[i] for piece in pieces]) for i in range(N)]
+
+
+def _fused_suspects(got, truth, whole, N, i):
+    is_same = getattr(got, "shape", None) == truth.shape
+    is_moved = is_same and torch.equal(got.detach().flatten().sort()[0], truth.flatten().sort()[0])
+    stored = "it is a piece of the layer as it is stored: has this device as much of the queries as of the keys?"
+    return {
+        stored: whole.chunk(N)[i],
+        "it is cut as if there were as many key heads as query heads": (
+            _shards_of(whole.chunk(3), N)[i] if len(whole) % (3 * N) == 0 else None
+        ),
+        "its rows are the right ones, in another order than was asked for": got.detach() if is_moved else None,
+    }
 
 
 # ---- 7.4 ----------------------------------------------------------------------------------------------------------

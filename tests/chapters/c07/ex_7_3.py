@@ -1,92 +1,70 @@
-# %% wrong (looks at the output only): which result of the backward pass is a sum
-# "backward": (grad_xs, leaf.grad)} → }
-# %% wrong (looks at the gradient only): which result of the forward pass is a sum
-# "forward": (ys, y.detach()), → 
-# %% wrong (never finds anything): and the sum of the backward pass is missing
-# if not all(is_close → if not any(True or is_close
-# %% wrong (returns the first one only): can more than one be missing
-# -     return [
-# +     return [*[
-# -     ]
-# +     ][:1]]
-# %% wrong (looks at device 0): where the sum reached device 0 only: your test returned []
-# for each in copies) → for each in copies[:1])
-# %% wrong (is content with one good copy): whose copy did you compare
-# not all(is_close( → not any(is_close(
-# %% wrong (compares copies with one another): all devices hold the same numbers, and they are wrong
-# truth) for each in copies) → copies[0]) for each in copies)
-# %% wrong (wants equal bits): do you allow for rounding
-# <= 1e-9 * b.abs().max() → == 0
-# %% wrong (allows for an absolute difference): how large a difference is too large
-# <= 1e-9 * b.abs().max() → <= 1e-3
-# %% wrong (allows for a small absolute difference): how large a difference is too large
-# return (a - b).abs().max() <= 1e-9 * b.abs().max() → return torch.allclose(a, b, atol=1e-5)
-# %% wrong (gives the reference another gradient): is grad_y the gradient that both layers got
-# y.backward(grad_y) → y.sum().backward()
-# %% wrong (exchanges the passes): it is the other pass whose sum is missing
-# "forward": (ys, y.detach()), "backward": (grad_xs, leaf.grad) → "backward": (ys, y.detach()), "forward": (grad_xs, leaf.grad)
-# %% wrong (says yes or no): came back, and a list is asked
-# -     return [
-# +     return bool([
-# -     ]
-# +     ])
-# %% wrong (forgets to return): a list is asked whose items
-# -     return [
-# +     found = [
-# %% wrong (makes a leaf of the input itself): x.requires_grad was changed
-# (leaf,) = leaves([x]) → leaf = x.requires_grad_()
-# %% wrong (repairs the layer that it tests): was changed in place
-# y = whole(leaf) → whole[0].weight.data.mul_(2); y = whole(leaf)
-# %% right (by assert_close)
-def missing_sums(split, whole, x, grad_y):
-    leaf = x.clone().requires_grad_()
-    y = whole(leaf)
-    (grad_x,) = torch.autograd.grad(y, leaf, grad_y)
-    ys = split.forward(split.group.broadcast(x))
-    grad_xs = split.backward(split.group.broadcast(grad_y))
-    missing = set()
-    for name, copies, truth in (("forward", ys, y.detach()), ("backward", grad_xs, grad_x)):
-        for copy_ in copies:
-            try:
-                torch.testing.assert_close(copy_.to(x.device), truth, rtol=1e-6, atol=1e-15)
-            except AssertionError:
-                missing.add(name)
-    return missing
-# %% right (by gathering the copies)
-def missing_sums(split, whole, x, grad_y):
-    (leaf,) = leaves([x])
-    y = whole(leaf)
-    y.backward(grad_y)
-    n = len(split.group)
-    ys = split.group.gather(split.forward(split.group.broadcast(x)))
-    grads = split.group.gather(split.backward(split.group.broadcast(grad_y)))
-    found = ()
-    if not torch.allclose(ys, y.detach().repeat(n, 1), atol=0):
-        found += ("forward",)
-    if not torch.allclose(grads, leaf.grad.repeat(n, 1), atol=1e-14):
-        found += ("backward",)
-    return found
-# %% right (with the chapter's function)
-def missing_sums(split, whole, x, grad_y):
-    (leaf,) = leaves([x])
-    y = whole(leaf)
-    y.backward(grad_y)
-    results = {"backward": None, "forward": split.forward(split.group.broadcast(x))}
-    results["backward"] = split.backward(split.group.broadcast(grad_y))
-    truths, missing = {"forward": y.detach(), "backward": leaf.grad}, []
-    for name, copies in results.items():
-        truth = truths[name] / truths[name].std()
-        try:
-            assert_equal([c.to(x.device) / truths[name].std() for c in copies], len(copies) * [truth])
-        except AssertionError:
-            missing.append(name)
-    return missing
-# %% right (with norms)
-def missing_sums(split, whole, x, grad_y):
-    leaf = x.detach().clone().requires_grad_()
-    y = whole(leaf)
-    y.backward(grad_y)
-    ys = split.forward(split.group.broadcast(x))
-    grads = split.backward(split.group.broadcast(grad_y))
-    far = lambda rows, truth: max((row.to(truth.device) - truth).norm() for row in rows) > 1e-6 * truth.norm()
-    return ["forward"] * bool(far(ys, y.detach())) + ["backward"] * bool(far(grads, leaf.grad))
+# %% wrong (cuts the stored matrix): it is a piece of the layer as it is stored
+# (group.scatter(piece, equal=True) for piece in whole.detach().split(lengths)) → (group.scatter(whole.detach(), equal=True), [whole[:0].detach()] * len(group), [whole[:0].detach()] * len(group))
+# %% wrong (takes all three for equally long): as if there were as many key heads as query heads
+# whole.detach().split(lengths) → whole.detach().chunk(3)
+# %% wrong (joins in another order): in another order than was asked for
+# zip(q, k, v) → zip(k, q, v)
+# %% wrong (hands out in reverse): it is device 1's part
+# [torch.cat(own) for own in zip(q, k, v)] → [torch.cat(own) for own in zip(q[::-1], k[::-1], v[::-1])]
+# %% wrong (pairs queries with other devices' keys): which rows of the layer are this device's?
+# zip(q, k, v) → zip(q, k[::-1], v)
+# %% wrong (cuts the weight by columns): and should have (18, 7)
+# return split(qkv.weight), → return group.scatter(qkv.weight.detach(), dim=1),
+# %% wrong (leaves the bias whole): biases[0]
+# split(qkv.bias) → group.broadcast(qkv.bias)
+# %% wrong (cuts the bias as stored): biases[0]
+# split(qkv.bias) → group.scatter(qkv.bias.detach(), equal=True)
+# %% wrong (returns pairs): came back
+# return split(qkv.weight), split(qkv.bias) → return list(zip(split(qkv.weight), split(qkv.bias))) + [None]
+# %% wrong (changes the layer): was changed
+# return split(qkv.weight), → qkv.weight.data.mul_(1.5); return split(qkv.weight),
+# %% right (as leaves, to train with)
+# [torch.cat(own) for own in zip(q, k, v)] → leaves(torch.cat(own) for own in zip(q, k, v))
+# %% wrong (sends the whole layer): and its shard has
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    n, size = len(group), qkv.out_features // (num_heads + 2 * num_kv_heads)
+    lengths = [size * heads for heads in (num_heads, num_kv_heads, num_kv_heads)]
+    split = lambda i, whole: torch.cat([piece.chunk(n)[i] for piece in whole.split(lengths)])
+    return tuple([split(i, each) for i, each in enumerate(group.broadcast(p))] for p in (qkv.weight, qkv.bias))
+# %% wrong (sends nothing): that is too little
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    n, size = len(group), qkv.out_features // (num_heads + 2 * num_kv_heads)
+    lengths = [size * heads for heads in (num_heads, num_kv_heads, num_kv_heads)]
+    split = lambda i, whole: torch.cat([piece.chunk(n)[i] for piece in whole.detach().split(lengths)])
+    return tuple([split(i, p) for i in range(n)] for p in (qkv.weight, qkv.bias))
+# %% right (joins first, and sends then)
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    n, size = len(group), qkv.out_features // (num_heads + 2 * num_kv_heads)
+    lengths = [size * heads for heads in (num_heads, num_kv_heads, num_kv_heads)]
+    own = lambda i, whole: torch.cat([piece.chunk(n)[i] for piece in whole.detach().split(lengths)])
+    return [[group.send(own(i, p), 0, i) for i in range(n)] for p in (qkv.weight, qkv.bias)]
+# %% right (orders the rows, and scatters once)
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    n, size = len(group), qkv.out_features // (num_heads + 2 * num_kv_heads)
+    rows = torch.arange(qkv.out_features, device=qkv.weight.device)
+    q, k, v = rows.split([size * heads for heads in (num_heads, num_kv_heads, num_kv_heads)])
+    rows = torch.cat([torch.cat([each.chunk(n)[i] for each in (q, k, v)]) for i in range(n)])
+    return group.scatter(qkv.weight.detach()[rows], equal=True), group.scatter(qkv.bias.detach()[rows], equal=True)
+# %% right (counts by slices)
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    size = qkv.out_features // (num_heads + 2 * num_kv_heads)
+    found = []
+    for p in (qkv.weight.detach(), qkv.bias.detach()):
+        begin, pieces = 0, []
+        for heads in (num_heads, num_kv_heads, num_kv_heads):
+            pieces.append(group.scatter(p[begin : begin + size * heads]))
+            begin += size * heads
+        found.append(tuple(torch.cat(own, dim=0) for own in zip(*pieces)))
+    return tuple(found)
+# %% right (head by head)
+def split_qkv(group, qkv, num_heads, num_kv_heads):
+    n, size, weights, biases = len(group), qkv.out_features // (num_heads + 2 * num_kv_heads), [], []
+    for i in range(n):
+        rows, first_head = [], 0
+        for heads in (num_heads, num_kv_heads, num_kv_heads):
+            for head in range(first_head + i * heads // n, first_head + (i + 1) * heads // n):
+                rows += range(head * size, (head + 1) * size)
+            first_head += heads
+        weights.append(group.send(qkv.weight[rows], 0, i))
+        biases.append(group.send(qkv.bias[rows], 0, i))
+    return weights, biases
