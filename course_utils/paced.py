@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem
@@ -28,7 +28,7 @@ class PacedFileSystem(FileSystem):
     """
 
     def __init__(self, bytes_per_s: float) -> None:
-        self._bytes_per_s = bytes_per_s
+        self.bytes_per_s = bytes_per_s
         self._is_hurried = threading.Event()
 
     def hurry(self) -> None:
@@ -38,26 +38,27 @@ class PacedFileSystem(FileSystem):
     @contextlib.contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
         with super().create_stream(path, mode) as stream:
-            yield _PacedStream(stream, self._wait) if "w" in mode else stream
+            yield _PacedStream(stream, self.bytes_per_s, self.spend) if "w" in mode else stream
 
-    def _wait(self, num_bytes: int, begin_s: float) -> None:
-        """Wait until `num_bytes` may have been taken since `begin_s` of `time.monotonic`."""
-        left_s = begin_s + num_bytes / self._bytes_per_s - time.monotonic()
-        if left_s > 0:
-            self._is_hurried.wait(left_s)
+    def spend(self, seconds: float) -> None:
+        """Sleep for the `seconds` that a piece was written too fast."""
+        self._is_hurried.wait(seconds)
 
 
 class _PacedStream:
-    """A binary stream that writes in pieces and waits after each; all else is the stream's own."""
+    """A binary stream that writes in pieces and spends time after each; all else is the stream's own."""
 
-    def __init__(self, stream: IO[bytes], wait: Any) -> None:
-        self._stream, self._wait = stream, wait
+    def __init__(self, stream: IO[bytes], bytes_per_s: float, spend: Callable[[float], None]) -> None:
+        self._stream, self._bytes_per_s, self._spend = stream, bytes_per_s, spend
 
     def write(self, data: Any) -> int:
-        begin_s, view = time.monotonic(), memoryview(data).cast("B")
+        view = memoryview(data).cast("B")
         for begin in range(0, len(view), _PIECE):
-            self._stream.write(view[begin : begin + _PIECE])
-            self._wait(min(begin + _PIECE, len(view)), begin_s)
+            begin_s, piece = time.monotonic(), view[begin : begin + _PIECE]
+            self._stream.write(piece)
+            left_s = len(piece) / self._bytes_per_s - (time.monotonic() - begin_s)
+            if left_s > 0:
+                self._spend(left_s)
         return len(view)
 
     def __getattr__(self, name: str) -> Any:
