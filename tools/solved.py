@@ -11,6 +11,8 @@ COURSE_QUICK=1 measurements are short, and exact claims must hold.
 """
 
 import argparse
+import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -53,6 +55,12 @@ def main(argv=None):
     )
     parser.add_argument("--at-a-time", type=int, default=1, metavar="N", help="chapters that run beside one another")
     options = parser.parse_args(argv)
+    with alone_here():
+        solve(options)
+
+
+def solve(options):
+    """Run the chapters, and exit with the status."""
     try:
         files = write_solved(notebooks.notebook_paths(options.names))
     except ValueError as error:
@@ -65,6 +73,19 @@ def main(argv=None):
     if processes:
         print(f"solved: processes that had not ended by themselves: {', '.join(processes)}", file=sys.stderr)
     sys.exit(status or bool(left or processes))
+
+
+@contextlib.contextmanager
+def alone_here():
+    """Wait until no other run in this checkout has its notebooks in FOLDER."""
+    FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER.with_suffix(".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("solved: waits for another run in this checkout to end", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_solved(paths):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
@@ -137,6 +138,24 @@ def test_each_fault_is_refused_and_nothing_else(tmp_path):
         assert re.search(f"(?s){reason}", why), why
     assert "the chapters left left.txt beside the notebooks" in said
     assert re.search("processes that had not ended by themselves: .*time.sleep", said), said
+
+
+def test_a_second_run_in_the_same_checkout_waits(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(solved, "FOLDER", tmp_path / "build" / "solved")
+    order = []
+
+    def second():
+        with solved.alone_here():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with solved.alone_here():
+        thread.start()
+        while "waits for another run" not in capsys.readouterr().err:
+            assert thread.is_alive()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
 
 
 @pytest.mark.parametrize(
