@@ -11,7 +11,7 @@ from torch import nn
 class LectureNet(nn.Module):
     """The lecture's convolutional network for 3×32×32 images and 10 classes: 120,078 parameters.
 
-    Nearly all of its time goes into the convolutions; nearly half of its parameters are in one linear layer.
+    Nearly all of its time goes into the layers before the first linear one, which has nearly half of its parameters.
     """
 
     def __init__(self, hidden_channels=128):

@@ -16,18 +16,6 @@ def forward_with_skip(x, first, second, third, fourth, device0, device1):
 
 # %%
 # Exercise 6.2
-def accumulate(model, x, y, num_micro_batches):
-    num_labels, whole = (y != -100).sum(), 0.0
-    for micro_x, micro_y in zip(x.chunk(num_micro_batches), y.chunk(num_micro_batches)):
-        logits = model(micro_x)
-        loss = F.cross_entropy(logits, micro_y.to(logits.device), reduction="sum") / num_labels
-        loss.backward()
-        whole += loss.item()
-    return whole
-
-
-# %%
-# Exercise 6.3
 def emit_1f1b(num_stages, num_micro_batches):
     schedule = []
     for stage in range(num_stages):
@@ -41,7 +29,7 @@ def emit_1f1b(num_stages, num_micro_batches):
 
 
 # %%
-# Exercise 6.4
+# Exercise 6.3
 def choose_count(costs, batch_size, num_stages, max_samples):
     steps = {}
     for size, cost in costs.items():
@@ -51,6 +39,21 @@ def choose_count(costs, batch_size, num_stages, max_samples):
     if not steps:
         raise ValueError(f"no size keeps stage 0 within {max_samples} samples")
     return min(steps, key=steps.get)
+
+
+# %%
+# Exercise 6.4
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    from itertools import combinations, pairwise
+
+    schedule = pipeline.one_forward_one_backward(num_stages, num_micro_batches)
+    steps = {}
+    for cuts in combinations(range(1, len(forward_ms)), num_stages - 1):
+        parts = list(pairwise([0, *cuts, len(forward_ms)]))  # first layer of a stage, and of the next
+        costs = [[sum(each[a:b]) for a, b in parts] for each in (forward_ms, backward_ms)]
+        spans = pipeline.place(schedule, *costs, message_s=message_ms)
+        steps[tuple(b - a for a, b in parts)] = pipeline.length(spans)
+    return list(min(steps, key=steps.get))
 
 
 # %%

@@ -1,10 +1,8 @@
 """Checks of chapter 06: a network over two devices, micro-batches, schedules, balanced stages."""
 
 import itertools
-import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from ...checks.expect import (
@@ -160,148 +158,10 @@ def _judge_skip_values(forward_with_skip, x):
 
 # ---- 6.2 ----------------------------------------------------------------------------------------------------------
 
-_UNLABELLED = -100
-_BATCHES = (  # samples, micro-batches, samples without a label; every micro-batch has one, neighbours or strided
-    (12, 3, ()), (10, 5, ()), (12, 6, (1, 5)), (12, 4, (0, 7, 8)), (9, 3, (1, 2, 3, 4)), (7, 7, ()), (8, 1, (3,)),
-    (6, 3, (0,)), (8, 2, (0, 1, 2)), (1, 1, ()), (12, 2, (9, 10)), (16, 4, (0, 1, 2, 5)),
-)  # fmt: skip
-
-
-def check_6_2(accumulate):
-    """`accumulate(model, x, y, num_micro_batches)` leaves the whole batch's gradient in `p.grad`, returns its loss."""
-    run(_judge_micro_batches, accumulate)
-    return f"{len(_BATCHES)} batches, also with missing labels, give the whole batch's loss and gradient."
-
-
-def _judge_micro_batches(accumulate):
-    for i, (num_samples, num_micro_batches, unlabelled) in enumerate(_BATCHES):
-        torch.manual_seed(62)
-        where = (
-            f"{num_samples} sample{'s' * (num_samples > 1)}, {num_micro_batches} "
-            f"micro-batch{'es' * (num_micro_batches > 1)}"
-        )
-        where += f", no label for samples {', '.join(map(str, unlabelled))}" * (unlabelled != ())
-        model, x = _model_and_samples(
-            num_samples, of_images=i % 3 == 2, dtype=torch.float32 if i % 4 == 3 else torch.float64
-        )
-        model.train(i % 5 < 4)  # no layer depends on the mode, but it must not change
-        for p in model.parameters():
-            p.grad = torch.zeros_like(p) if i % 2 else None  # the two ways to clear gradients
-        y = torch.arange(2 * num_samples)[::2] % 3
-        y[list(unlabelled)] = _UNLABELLED
-        with case(where):
-            _judge_batch(accumulate, model, x, y, num_micro_batches)
-
-
-def _model_and_samples(num_samples, of_images, dtype):
-    layers = [nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 5)] if of_images else [nn.Linear(6, 5)]
-    x = torch.randn(2 * num_samples, *((1, 4, 4) if of_images else (6,)), dtype=dtype)[::2]
-    return nn.Sequential(*layers, nn.Tanh(), nn.Linear(5, 3)).to(dtype), x
-
-
-def _judge_batch(accumulate, model, x, y, num_micro_batches):
-    seen, modes = [], set()
-
-    def note(module, inputs):
-        seen.extend(x.detach().clone() for x in inputs if isinstance(x, torch.Tensor))
-        modes.add(module.training)
-
-    # On the first layer, since calling model.forward() skips the model's own hooks.
-    hook = model[0].register_forward_pre_hook(note)
-    with unchanged(model=model, x=x, y=y, allow=("grad",)):
-        loss = accumulate(model, x, y, num_micro_batches)
-    hook.remove()
-    expect(seen, f"the model was never called, and what came back is {short(loss)}")
-    given = "training" if model.training else "evaluation"
-    expect(
-        modes == {model.training},
-        f"the model was given in {given} mode, and ran in the other: what does its mode change?",
-    )
-    seen = [piece[None] if piece.dim() == x.dim() - 1 else piece for piece in seen]  # a sample without a batch dim
-    _judge_pieces(seen, x, y, num_micro_batches)
-    sizes, parameters = [len(piece) for piece in seen], list(model.parameters())
-    expect(all(p.grad is not None for p in parameters), "afterwards a p.grad is None")
-    got, truth = [p.grad for p in parameters], F.cross_entropy(model(x), y)
-    _judge_gradient(got, list(torch.autograd.grad(truth, parameters)), model, x, y, sizes)
-    _judge_loss(loss, truth.item(), model, x, y, sizes)
-
-
-def _judge_pieces(seen, x, y, num_micro_batches):
-    for piece in seen:
-        expect(
-            piece.shape[1:] == x.shape[1:],
-            f"x has shape {tuple(x.shape)}, what went through the model {tuple(piece.shape)}",
-        )
-    sizes = [len(piece) for piece in seen]
-    missing = [
-        i for i in range(len(x)) if not any((piece == x[i]).flatten(1).all(1).any() for piece in seen if len(piece))
-    ]
-    lost = [i for i in missing if y[i] != _UNLABELLED]
-    expect(not lost, f"sample {lost[:1] and lost[0]} never went through the model")
-    said = f"the micro-batches that went through the model have sizes {sizes}"
-    expect(all(sizes), f"{said}, and none may be empty")
-    largest = math.ceil(len(x) / num_micro_batches)
-    expect(max(sizes) <= largest, f"{said}, and none should be larger than {largest}")
-    enough = (
-        len(sizes) == num_micro_batches
-        or num_micro_batches - len(missing) <= len(sizes) < num_micro_batches
-        and missing
-    )
-    expect(enough, f"{said}, and there should be {num_micro_batches} of them")
-    expect(sum(sizes) == len(x) - len(missing), f"{said}: some samples went through it more than once")
-
-
-def _judge_gradient(got, truth, model, x, y, sizes):
-    close = EQUAL if x.dtype == torch.float64 else 1e-5
-    said = f"the gradient is not the whole batch's (max difference {max_difference(got, truth):.2g})"
-    question = "by what is each micro-batch's loss weighted?"
-    if sum(sizes) != len(y):  # the samples of each piece are unknown
-        return explain(got, truth, said=said, otherwise=question, close=close)
-    pieces, B, M, parameters = list(zip(x.split(sizes), y.split(sizes))), len(y), len(sizes), list(model.parameters())
-    sums = [torch.autograd.grad(F.cross_entropy(model(a), b, reduction="sum"), parameters) for a, b in pieces]
-    labels = [max(1, int((b != _UNLABELLED).sum())) for _, b in pieces]  # 1 if an odd cut leaves a piece without any
-    weights = {
-        f"it is a sum of {M} means": [1 / n for n in labels],
-        "every micro-batch counts alike, though they differ in how many labels they have": [1 / n / M for n in labels],
-        "it is a sum over samples, and the loss is a mean": [1] * M,
-        "the sum is divided by the number of samples, of which not all count": [1 / B] * M,
-        "": [1 / int((y != _UNLABELLED).sum())] * M,
-    }
-
-    def combined(weights):
-        return [sum(w * g for w, g in zip(weights, grads)) for grads in zip(*sums)]
-
-    last = [combined([0] * (M - 1) + each[-1:]) for each in weights.values()]
-    suspects = {
-        "only the last micro-batch's is left in it": next((each for each in last if same(got, each, close)), None)
-    }
-    suspects |= {reason: combined(each) for reason, each in weights.items() if reason}
-    explain(got, truth, suspects, said=said, otherwise=question, close=close)
-
-
-def _judge_loss(loss, truth, model, x, y, sizes):
-    is_single = hasattr(loss, "reshape") and math.prod(loss.shape) == 1
-    said = "the gradients are right; what came back is"
-    expect(is_single or isinstance(loss, (int, float)), f"{said} {short(loss)}, and not the loss")
-    loss = loss.reshape(()).item() if is_single else loss
-    said = f"the gradients are right; the loss that came back is {loss:.6g}"
-    losses = F.cross_entropy(model(x), y, reduction="none").split(sizes) if sum(sizes) == len(y) else []
-    sums, num_labels = [part.sum().item() for part in losses], int((y != _UNLABELLED).sum())
-    means = [total / max(1, int((b != _UNLABELLED).sum())) for total, b in zip(sums, y.split(sizes))] if sums else []
-    explain(loss, truth, {
-        "is that the last micro-batch's share?": sums and sums[-1] / num_labels,
-        "is that a sum over samples?": sum(sums),
-        "is that divided by all samples, with and without label?": sum(sums) / len(y),
-        "is that a sum of means?": sum(means), "is that a mean of means?": sum(means) / len(sizes),
-    }, said=f"{said}, and not the whole batch's", close=1e-5)  # fmt: skip
-
-
-# ---- 6.3 ----------------------------------------------------------------------------------------------------------
-
 _PIPELINES = ((4, 8), (1, 1), (1, 5), (2, 1), (2, 2), (4, 2), (3, 7), (5, 5), (6, 4), (8, 16), (7, 1), (2, 9), (3, 4))
 
 
-def check_6_3(emit_1f1b):
+def check_6_2(emit_1f1b):
     """`emit_1f1b(num_stages, num_micro_batches)` returns a schedule with 1F1B's bubble and 1F1B's memory."""
     run(_judge_schedules, emit_1f1b)
     return f"{len(_PIPELINES)} sizes: complete, without deadlock, and with 1F1B's memory and bubble."
@@ -344,7 +204,7 @@ def _task(task):
     return pipeline.Task(expect_whole(stage, names[0]), expect_whole(micro_batch, names[1]), phase)
 
 
-# ---- 6.4 ----------------------------------------------------------------------------------------------------------
+# ---- 6.3 ----------------------------------------------------------------------------------------------------------
 
 _CHOICES = (  # {samples of a micro-batch: its time on one stage}, samples in the batch, stages, samples to hold at most
     ({96: 9.0, 48: 5.0, 24: 2.7, 12: 2.0}, 96, 3, 96), ({64: 3.2, 32: 1.6, 16: 1.5, 8: 1.4}, 64, 4, 64),
@@ -359,7 +219,7 @@ _CHOICES = (  # {samples of a micro-batch: its time on one stage}, samples in th
 _NO_CHOICE = (({64: 3.0, 32: 1.6}, 64, 4, 63), ({16: 1.0}, 64, 2, 31), ({8: 1.0, 2: 0.5}, 8, 3, 5))
 
 
-def check_6_4(choose_count):
+def check_6_3(choose_count):
     """`choose_count(costs, batch_size, num_stages, max_samples)` returns the M of 1F1B's shortest step that fits."""
     run(_judge_choices, choose_count)
     return f"{len(_CHOICES)} pipelines: the shortest step that fits; and {len(_NO_CHOICE)} that do not fit are refused."
@@ -402,6 +262,80 @@ def _judge_count(M, costs, batch_size, num_stages, max_samples):
     is_best_of_full = full and M == min(full, key=full.get)
     expect(not is_best_of_full, f"{said}: was a size left out? Can stage 0 hold more micro-batches than there are?")
     raise Wrong(f"{said}: how many micro-batches' time does a step take?")
+
+
+# ---- 6.4 ----------------------------------------------------------------------------------------------------------
+
+_CUTS = (  # each layer's forward, its backward, stages, micro-batches, a message
+    ([8, 1, 1, 1, 1], [16, 2, 2, 2, 2], 2, 8, 0), ([9, 1, 4, 3], [1, 11, 18, 10], 2, 8, 0),
+    ([6, 8, 5, 4, 4], [1, 14, 8, 13, 4], 2, 8, 0), ([1, 2, 1], [2, 4, 2], 1, 4, 1), ([3, 1, 2], [6, 2, 4], 3, 4, 0),
+    ([5, 3, 2, 8, 4], [8, 15, 10, 10, 6], 3, 4, 0), ([2, 4, 7, 5, 3], [11, 15, 2, 9, 7], 4, 16, 0.5),
+    ([2, 6, 6, 8, 1], [7, 5, 9, 1, 14], 2, 2, 6), ([2.98, 0.69, 5.15, 1.75], [3.15, 1.6, 2.04, 3.39], 3, 8, 0.2),
+)  # fmt: skip
+
+
+def check_6_4(choose_sizes):
+    """`choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms)`: 1F1B's shortest step."""
+    run(_judge_cuts, choose_sizes)
+    return f"{len(_CUTS)} networks are cut for the shortest step."
+
+
+def _judge_cuts(choose_sizes):
+    for forward, backward, num_stages, num_micro_batches, message in _CUTS:
+        said = f"forward_ms {forward}, backward_ms {backward}, {num_stages} stage{'s' * (num_stages > 1)}"
+        said += f", {num_micro_batches} micro-batch{'es' * (num_micro_batches > 1)}, messages of {message}"
+        with case(said):
+            given = list(forward), list(backward)
+            with unchanged(forward_ms=given[0], backward_ms=given[1]):
+                answer = choose_sizes(*given, num_stages, num_micro_batches, message)
+            sizes = [expect_whole(size, "a size") for size in expect_row(answer, None, of="sizes")]
+            _judge_sizes(sizes, forward, backward, num_stages, num_micro_batches, message)
+
+
+def _judge_sizes(sizes, forward, backward, K, M, message):
+    said, num_layers = f"the answer is {sizes}", len(forward)
+    is_cuts = len(sizes) == K - 1 > 0 and sizes == sorted(set(sizes)) and 0 < sizes[0] and sizes[-1] < num_layers
+    expect(not is_cuts, f"{said}, {K - 1} of them for {K} stages: are those the cuts? How many layers has each stage?")
+    expect(len(sizes) == K, f"{said}, {len(sizes)} sizes for {K} stages")
+    expect(min(sizes) >= 1, f"{said}, and every stage needs a layer")
+    expect(sum(sizes) == num_layers, f"{said}, together {sum(sizes)} layers, and there are {num_layers}")
+    ways = [_sizes(cuts, num_layers) for cuts in itertools.combinations(range(1, num_layers), K - 1)]
+
+    def step(way, forward=forward, backward=backward, M=M, message=message, make=pipeline.one_forward_one_backward):
+        costs = _of_stages(way, forward), _of_stages(way, backward)
+        return pipeline.length(pipeline.place(make(K, M), *costs, message_s=message))
+
+    def slowest(way):
+        return max(map(sum, zip(_of_stages(way, forward), _of_stages(way, backward))))
+
+    steps = {tuple(way): step(way) for way in ways}
+    found, best = steps[tuple(sizes)], min(steps.values())
+    if found <= best * (1 + EQUAL):
+        return
+    said += f", a step of {found:.4g}, and {best:.4g} is possible"
+    nothing = [0] * num_layers
+    suspects = {
+        "do not messages take time too?": lambda way: step(way, message=0),
+        "does a stage not also go backward?": lambda way: step(way, backward=nothing),
+        "does a stage not also go forward?": lambda way: step(way, forward=nothing),
+        "the slowest stage is as short as possible, but do not filling and emptying count as well?": slowest,
+        "is that the best cut for GPipe?": lambda way: step(way, make=pipeline.gpipe),
+    }
+    for reason, cost in suspects.items():
+        costs = [cost(way) for way in ways]
+        expect(cost(sizes) > min(costs) + EQUAL or max(costs) - min(costs) < EQUAL, f"{said}: {reason}")
+    is_even = max(sizes) - min(sizes) <= 1
+    expect(not is_even, f"{said}: the stages have equally many layers, but are the layers equally long?")
+    raise Wrong(f"{said}: were all ways to cut tried?")
+
+
+def _sizes(cuts, num_layers):
+    return [end - begin for begin, end in itertools.pairwise([0, *cuts, num_layers])]
+
+
+def _of_stages(sizes, costs):
+    costs = iter(costs)
+    return [sum(itertools.islice(costs, size)) for size in sizes]
 
 
 # ---- 6.5 ----------------------------------------------------------------------------------------------------------

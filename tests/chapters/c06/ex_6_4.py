@@ -1,70 +1,99 @@
 # %%
+from itertools import combinations, pairwise, product
+
 import numpy as np
 
-# %% wrong (returns the size): a size in samples
-# return min(steps, key=steps.get) → return batch_size // min(steps, key=steps.get)
-# %% wrong (returns the shortest step): no size in `costs` cuts the batch
-# return min(steps, key=steps.get) → return round(min(steps.values())) + 1000
-# %% wrong (returns a time): not a whole number
-# return min(steps, key=steps.get) → return min(steps.values())
-# %% wrong (ignores the limit): samples at once, and 64 are allowed
-# if min(num_stages, M) * size <= max_samples: → if True:
-# %% wrong (counts one micro-batch as held): samples at once
-# min(num_stages, M) * size → size
-# %% wrong (supposes GPipe's memory): a ValueError was raised
-# min(num_stages, M) * size → batch_size
-# %% wrong (holds more micro-batches than there are): was a size left out?
-# min(num_stages, M) * size → num_stages * size
-# %% wrong (forgets to fill and empty the pipeline): do not stages also wait for one another?
-# (M + num_stages - 1) * cost → M * cost
-# %% wrong (as many as possible): the bubble is smallest there
-# return min(steps, key=steps.get) → return max(steps)
-# %% wrong (takes the bubble for the step): the bubble is smallest there
-# (M + num_stages - 1) * cost → (num_stages - 1) * cost
-# %% wrong (fills and empties twice): how many micro-batches' time does a step take?
-# (M + num_stages - 1) * cost → (M + 2 * (num_stages - 1)) * cost
-# %% wrong (refuses nothing): ValueError
-# -         raise ValueError(f"no size keeps stage 0 within {max_samples} samples")
-# +         return 1
-# %% wrong (leaves no sample free): the bubble is smallest there
-# <= max_samples: → < max_samples:
-# %% wrong (sorts the costs on the way): belongs to the caller
+# %% wrong (returns the cuts): are those the cuts?
+# return list(min(steps, key=steps.get)) → return list(np.cumsum(min(steps, key=steps.get))[:-1])
+# %% wrong (returns one size too few): sizes for 2 stages
+# return list(min(steps, key=steps.get)) → return [len(forward_ms)]
+# %% wrong (leaves a stage empty): every stage needs a layer
+# return list(min(steps, key=steps.get)) → return [len(forward_ms)] + [0] * (num_stages - 1)
+# %% wrong (drops the last layer): together 4 layers, and there are 5
+# return list(min(steps, key=steps.get)) → return [1] * (num_stages - 1) + [len(forward_ms) - num_stages]
+# %% wrong (returns a step): not a list or tuple of sizes
+# return list(min(steps, key=steps.get)) → return min(steps.values())
+# %% wrong (returns times): not a whole number
+# return list(min(steps, key=steps.get)) → return [size / 1 for size in min(steps, key=steps.get)]
+# %% wrong (takes the longest): were all ways to cut tried?
+# return list(min(steps → return list(max(steps
+# %% wrong (forgets the messages): do not messages take time too?
+# , message_s=message_ms) → )
+# %% wrong (forgets the backward pass): does a stage not also go backward?
+# pipeline.place(schedule, *costs, → pipeline.place(schedule, costs[0], 0,
+# %% wrong (forgets the forward pass): does a stage not also go forward?
+# pipeline.place(schedule, *costs, → pipeline.place(schedule, 0, costs[1],
+# %% wrong (balances the stages): do not filling and emptying count as well?
+# = pipeline.length(spans) → = max(map(sum, zip(*costs)))
+# %% wrong (takes GPipe): is that the best cut for GPipe?
+# pipeline.one_forward_one_backward( → pipeline.gpipe(
+# %% wrong (reverses the caller's list): belongs to the caller
 # -     steps = {}
-# +     steps, costs[1] = {}, 1e9
-# %% right (places every schedule)
-def choose_count(costs, batch_size, num_stages, max_samples):
-    counts = {}
-    for size, cost in costs.items():
-        schedule = pipeline.one_forward_one_backward(num_stages, batch_size // size)
-        if max(pipeline.peak_activations(schedule)) * size <= max_samples:
-            counts[batch_size // size] = pipeline.length(pipeline.place(schedule, cost / 3, 2 * cost / 3))
-    if counts:
-        return min(counts, key=counts.get)
-    raise ValueError("nothing fits")
+# +     steps = {}
+# +     forward_ms.reverse()
+# %% wrong (shares out the layers by number): are the layers equally long?
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    return [len(part) for part in np.array_split(np.arange(len(forward_ms)), num_stages)]
 
-# %% right (filters first, and leaves the refusal to min)
-def choose_count(costs, batch_size, num_stages, max_samples):
-    fitting = [size for size in costs if size * min(num_stages, batch_size / size) <= max_samples]
-    return batch_size // min(fitting, key=lambda size: costs[size] * (batch_size / size + num_stages - 1))
+# %% wrong (one layer for all but the last): does a stage not also go backward?
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    return [1] * (num_stages - 1) + [len(forward_ms) - num_stages + 1]
 
-# %% right (with arrays)
-def choose_count(costs, batch_size, num_stages, max_samples):
-    sizes, times = np.array(list(costs)), np.array(list(costs.values()))
-    counts = batch_size // sizes
-    steps = np.where(np.minimum(counts, num_stages) * sizes <= max_samples, (counts + num_stages - 1) * times, np.inf)
-    if np.isinf(steps).all():
-        raise ValueError
-    return counts[steps.argmin()]
-
-# %% right (by the bubble)
-def choose_count(costs, batch_size, num_stages, max_samples):
-    best = None
-    for size, cost in costs.items():
-        M = batch_size // size
-        bubble = (num_stages - 1) / (M + num_stages - 1)
-        step = M * cost / (1 - bubble)
-        if size * min(M, num_stages) <= max_samples and (best is None or step < best[0]):
-            best = step, M
-    if best is None:
-        raise ValueError("no micro-batch is small enough")
+# %% right (tries every row of sizes)
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    schedule, best = pipeline.one_forward_one_backward(num_stages, num_micro_batches), None
+    for sizes in product(range(1, len(forward_ms) + 1), repeat=num_stages):
+        if sum(sizes) == len(forward_ms):
+            ends = np.cumsum(sizes)[:-1]
+            forward = [float(part.sum()) for part in np.split(np.array(forward_ms), ends)]
+            backward = [float(part.sum()) for part in np.split(np.array(backward_ms), ends)]
+            step = pipeline.length(pipeline.place(schedule, forward, backward, message_s=message_ms))
+            if best is None or step < best[0]:
+                best = step, sizes
     return best[1]
+
+# %% right (cuts layers with split_layers' sizes, the last of the best)
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    n, found = len(forward_ms), []
+    for cuts in combinations(range(1, n), num_stages - 1):
+        bounds = list(pairwise((0, *cuts, n)))
+        times = [[sum(each[slice(*bound)]) for bound in bounds] for each in (forward_ms, backward_ms)]
+        tasks = pipeline.one_forward_one_backward(num_stages, num_micro_batches)
+        step = pipeline.length(pipeline.place(tasks, *times, message_s=message_ms))
+        found.append((step, [end - begin for begin, end in bounds]))
+    return min(reversed(found), key=lambda pair: pair[0])[1]
+
+# %% right (recursively)
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    def ways(num_layers, num_stages):
+        if num_stages == 1:
+            return [[num_layers]]
+        return [[first, *rest] for first in range(1, num_layers - num_stages + 2)
+                for rest in ways(num_layers - first, num_stages - 1)]
+
+    def step(sizes):
+        forward, backward, at = [], [], 0
+        for size in sizes:
+            forward.append(sum(forward_ms[at : at + size]))
+            backward.append(sum(backward_ms[at : at + size]))
+            at += size
+        tasks = pipeline.one_forward_one_backward(len(sizes), num_micro_batches)
+        return pipeline.length(pipeline.place(tasks, forward, backward, message_s=message_ms))
+
+    return min(ways(len(forward_ms), num_stages), key=step)
+
+# %% right (places the tasks itself)
+def choose_sizes(forward_ms, backward_ms, num_stages, num_micro_batches, message_ms):
+    def step(sizes):
+        ends = [sum(sizes[: i + 1]) for i in range(num_stages)]
+        cost = [{"forward": sum(forward_ms[end - size : end]), "backward": sum(backward_ms[end - size : end])}
+                for size, end in zip(sizes, ends)]
+        free, done = [0] * num_stages, {}
+        for stage, m, phase in pipeline.one_forward_one_backward(num_stages, num_micro_batches):
+            before = (stage - 1, m, phase) if phase == "forward" else (stage + 1, m, phase)
+            ready = done[before] + message_ms if before in done else done.get((stage, m, "forward"), 0)
+            done[stage, m, phase] = free[stage] = max(free[stage], ready) + cost[stage][phase]
+        return max(free)
+
+    all_sizes = product(range(1, len(forward_ms)), repeat=num_stages) if num_stages > 1 else [(len(forward_ms),)]
+    return list(min((sizes for sizes in all_sizes if sum(sizes) == len(forward_ms)), key=step))
