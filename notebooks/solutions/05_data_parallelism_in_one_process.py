@@ -29,12 +29,10 @@ def all_reduce(tensors):
 
 # %%
 # Exercise 5.3
-def mean_of_parts(means, num_samples):
-    total = torch.zeros_like(means[0])
-    for mean, n in zip(means, num_samples):
-        if n > 0:
-            total += n * mean.to(total.device)
-    return total / sum(num_samples)
+def part_losses(outputs, labels):
+    num_counted = sum((part != -100).sum().item() for part in labels)
+    scale = len(outputs) / num_counted  # the average over the devices takes len(outputs) away again
+    return [scale * F.cross_entropy(*part, reduction="sum") for part in zip(outputs, labels)]
 
 
 # %%
@@ -55,3 +53,12 @@ def when_done(ready_ms, sum_ms):
     for ready, duration in sorted(zip(ready_ms, sum_ms)):
         free_ms = max(free_ms, ready) + duration
     return free_ms, max(ready_ms) + sum(sum_ms)
+
+
+# %%
+# Exercise 5.6
+def forecast_ms(one_ms, half_ms, num_devices, num_parameters, bytes_per_s):
+    images_ms = 2 * (one_ms - half_ms)
+    fixed_ms = one_ms - images_ms
+    num_bytes = 2 * (num_devices - 1) * 4 * num_parameters
+    return fixed_ms + images_ms / num_devices + 1e3 * num_bytes / bytes_per_s

@@ -1,4 +1,4 @@
-"""Checks of chapter 05: split a batch, sum tensors, average unequal parts, BatchNorm on parts, overlap."""
+"""Checks of chapter 05: split a batch, sum tensors, weigh parts, BatchNorm on parts, overlap, forecast a step."""
 
 import copy
 
@@ -12,7 +12,6 @@ from ...checks.expect import (
     expect_error,
     expect_number,
     expect_row,
-    expect_tensor,
     explain,
     same,
     short,
@@ -202,64 +201,84 @@ def _sum_on(all_reduce, gpus):
 
 # ---- 5.3 ----------------------------------------------------------------------------------------------------------
 
-_PARTS = ((4, 3, 3, 3), (5, 1), (8,), (2, 2, 2), (1, 0, 6), (0, 0, 7, 2), (3, 5, 0), (1, 64))
-_MEANS = (((), torch.float64), ((3, 2), torch.float64), ((4,), torch.float32), ((2, 1, 3, 1, 2), torch.float64))
-_DIVERGED = (((4, 3, 3, 3), 2), ((0, 2, 5), 1), ((1, 3), 0), ((6,), 0))  # samples of each part, the part with a nan
+_LABELS = (  # labels of each part, and how many of them do not count
+    ((4, 3, 3, 3), (0, 0, 0, 0)), ((5, 1), (0, 0)), ((2, 6, 3), (1, 1, 0)), ((8,), (3,)), ((2, 2), (0, 0)),
+    ((4, 4, 4), (1, 4, 0)), ((3, 3, 2, 1, 4), (0, 3, 1, 0, 2)), ((1, 64), (0, 40)),
+)  # fmt: skip
 
 
-def check_5_3(mean_of_parts):
-    """`mean_of_parts(means, num_samples)` returns the mean over all samples."""
-    run(_judge_mean, mean_of_parts)
+def check_5_3(part_losses):
+    """`part_losses(outputs, labels)` returns a loss for each device, whose gradients DDP may average."""
+    run(_judge_losses, part_losses)
     return (
-        f"{len(_PARTS)} batches in unequal parts, empty ones among them, gave the mean of the whole, and no nan was "
-        "lost."
+        f"{len(_LABELS)} batches, with unequal parts and labels that do not count: the average of the gradients is the "
+        "whole batch's gradient."
     )
 
 
-def _judge_mean(mean_of_parts):
+def _judge_losses(part_losses):
     generator = torch.Generator().manual_seed(6)
-    cases = [(num_samples, None, *kind) for num_samples in _PARTS for kind in _MEANS]
-    for num_samples, diverged, shape, dtype in cases + [(*each, *kind) for each in _DIVERGED for kind in _MEANS[:2]]:
-        samples = torch.randn(*shape, sum(num_samples), generator=generator, dtype=dtype).movedim(-1, 0)
-        if diverged is not None:  # one number of one sample becomes nan
-            samples[sum(num_samples[:diverged])].view(-1)[:1] = torch.nan
-        means, given = [part.mean(0) for part in samples.split(num_samples)], list(num_samples)
-        lost = (
-            "" if diverged is None else f", of which that of part {diverged} {'is' if shape == () else 'holds a'} nan"
+    for sizes, ignored in _LABELS:
+        outputs = [torch.randn(n, 10, generator=generator, dtype=torch.float64, requires_grad=True) for n in sizes]
+        labels = [torch.randint(10, (n,), generator=generator) for n in sizes]
+        for part, n in zip(labels, ignored):
+            part[:n] = -100
+        counted = [n - none for n, none in zip(sizes, ignored)]
+        where = f"parts of {', '.join(map(str, sizes))} labels, of which {', '.join(map(str, counted))} count"
+        given = [tensor.detach().clone() for tensor in outputs]
+        with case(where):
+            with unchanged(labels=labels):
+                losses = part_losses(outputs, labels)
+            kept = all(torch.equal(tensor, before) for tensor, before in zip(outputs, given))
+            expect(kept, "the outputs were changed, and they were given to be read")
+            _judge_gradients(losses, outputs, labels, counted)
+    try_on_gpus(lambda gpus: _losses_on(part_losses, gpus), 3)
+
+
+def _judge_gradients(losses, outputs, labels, counted):
+    N, total = len(outputs), sum(counted)
+    losses = expect_row(losses, N, of="losses")
+    for i, loss in enumerate(losses):
+        what = f"the loss of device {i}"
+        expect(isinstance(loss, torch.Tensor), f"{what} is {short(loss)}, not a tensor")
+        expect(loss.numel() == 1, f"{what} has shape {tuple(loss.shape)}, and one number was asked for")
+        expect(loss.requires_grad, f"{what} has no gradient: what cut it off from the outputs?")
+        expect(not loss.isnan(), f"{what} is nan: what is the mean over no labels?")
+    rows = [torch.autograd.grad(loss.sum(), outputs, retain_graph=True, allow_unused=True) for loss in losses]
+    for i, row in enumerate(rows):
+        others = [j for j, gradient in enumerate(row) if j != i and gradient is not None and gradient.any()]
+        expect(
+            not others,
+            f"the loss of device {i} uses the outputs of device {others and others[0]}, which a process of its own "
+            "does not have",
         )
-        where = f"means of shape {shape} over {', '.join(map(str, num_samples))} samples{lost}"
-        with case(where), unchanged(means=means, num_samples=given):
-            _judge_found(mean_of_parts(means, given), samples.mean(0), means, num_samples)
-    try_on_gpus(lambda gpus: _mean_on(mean_of_parts, gpus), 3)
+    own = [torch.zeros_like(output) if row[i] is None else row[i] for i, (row, output) in enumerate(zip(rows, outputs))]
+    whole = nn.functional.cross_entropy(torch.cat(outputs), torch.cat(labels))
+    truth = list(torch.autograd.grad(whole, outputs))
+    explain([gradient / N for gradient in own], truth, {
+        "each part counts alike, however many of its labels count": [
+            total * gradient / max(n, 1) / N for gradient, n in zip(truth, counted)],
+        "each part is weighted by all of its labels, and some do not count": [
+            total * gradient / max(n, 1) * len(part) / sum(map(len, labels))
+            for gradient, n, part in zip(truth, counted, labels)],
+        "the sum of the gradients is right, and DDP returns their average": [gradient / N for gradient in truth],
+        "the divisor counts labels that do not count": [
+            total * gradient / sum(map(len, labels)) for gradient in truth],
+        "the losses are sums, and a mean was asked for: what divides a mean?": [total * gradient for gradient in truth],
+        "the losses are sums, and DDP divides them by the number of devices only": [
+            total * gradient / N for gradient in truth],
+    }, said="the average of the gradients is not that of the whole batch",
+        otherwise="which weight does each label have in the average, and which in the whole batch's mean?",
+        close=1e-6)  # fmt: skip  # a quotient of two integer tensors is float32
 
 
-def _judge_found(found, truth, means, num_samples):
-    if isinstance(found, torch.Tensor) and found.shape == truth.shape:
-        lost = (truth.isnan() & ~found.isnan()).any()
-        expect(not lost, "the nan is gone: something went wrong with a sample there, and nobody would hear of it")
-        why = "what does a part without samples contribute?" if 0 in num_samples else "what divides it?"
-        expect(torch.equal(found.isnan(), truth.isnan()), f"nan came back: {why}")
-    found, truth = expect_tensor(found, like=truth).nan_to_num(0), truth.nan_to_num(0)
-    several = [mean.nan_to_num(0) for mean, n in zip(means, num_samples) if n]
-    sums = sum(n * mean.nan_to_num(0) for mean, n in zip(means, num_samples) if n)
-    explain(found, truth, {
-        "each part counts alike, however many samples it has": sum(several) / len(several),
-        "each part counts alike, and those without samples too": sum(several) / len(means),
-        "that is the sum over all samples, not their mean": sums,
-        "the sum over all samples is divided by the number of parts": sums / len(means),
-        "means are added as if they were sums": sum(several) / sum(num_samples),
-        "that is the sum of the means": sum(several),
-        "a part without samples counts as one sample": sums / sum(max(n, 1) for n in num_samples),
-    }, close=1e-5 if truth.dtype == torch.float32 else 1e-9,
-        otherwise=f"that is not the mean over all {sum(num_samples)} samples")  # fmt: skip
-
-
-def _mean_on(mean_of_parts, gpus):
+def _losses_on(part_losses, gpus):
     places = [gpus[1], gpus[2], gpus[0]]
-    for num_samples in ([3, 3, 2], [0, 3, 2]):
-        with case(f"means on {', '.join(map(str, places))}, over {', '.join(map(str, num_samples))} samples"):
-            found = mean_of_parts([torch.empty(3, 4, device=place) for place in places], list(num_samples))
-            expect(found.device == places[0], f"the answer is on {found.device}, the first tensor on {places[0]}")
+    outputs = [torch.empty(3, 10, device=place, requires_grad=True) for place in places]
+    labels = [torch.empty(3, dtype=torch.long, device=place) for place in places]
+    with case(f"parts on {', '.join(map(str, places))}"):
+        for i, loss in enumerate(part_losses(outputs, labels)):
+            expect(loss.device == places[i], f"the loss of device {i} is on {loss.device}, its part on {places[i]}")
 
 
 # ---- 5.4 ----------------------------------------------------------------------------------------------------------
@@ -428,3 +447,40 @@ def _last_end(messages):
     for ready, duration in messages:
         free = max(free, ready) + duration
     return free
+
+
+# ---- 5.6 ----------------------------------------------------------------------------------------------------------
+
+_FORECASTS = (  # one_ms, half_ms, num_devices, num_parameters, bytes_per_s
+    (80.0, 45.0, 4, 1_000_000, 4e9), (80.0, 45.0, 2, 1_000_000, 4e9), (80.0, 45.0, 1, 1_000_000, 4e9),
+    (3.0, 2.9, 8, 100_000, 125e6), (84.0, 42.0, 3, 120_078, 125e6), (50.0, 26.0, 16, 25_000_000, 1.25e10),
+    (60.0, 32.0, 5, 0, 1e9),
+)  # fmt: skip
+
+
+def check_5_6(forecast_ms):
+    """`forecast_ms(one_ms, half_ms, num_devices, num_parameters, bytes_per_s)` returns a step's milliseconds."""
+    run(_judge_forecast, forecast_ms)
+    return f"{len(_FORECASTS)} forecasts are right, of one device to sixteen."
+
+
+def _judge_forecast(forecast_ms):
+    for one, half, N, num_parameters, rate in _FORECASTS:
+        where = f"{one} and {half} ms, {N} device{'s' * (N > 1)}, {num_parameters:,} parameters, {rate:g} bytes/s"
+        with case(where):
+            found = expect_number(forecast_ms(one, half, N, num_parameters, rate), "the forecast")
+            fixed, images = 2 * half - one, 2 * (one - half)
+            sent = 1e3 * 4 * num_parameters / rate  # each gradient once
+            both, alone = 2 * (N - 1) * sent, fixed + images / N
+            explain(found, alone + both, {
+                "nothing is sent there": alone,
+                "gradients go one way there, and nothing comes back": alone + both / 2,
+                "all devices send there, also the one that makes the sums": alone + 2 * N * sent,
+                "how many bytes does a gradient in float32 have?": alone + both / 4,
+                "seconds are added to milliseconds": alone + both / 1e3,
+                "the whole step is divided by the number of devices, also what every device pays in full":
+                    one / N + both,
+                "the fixed cost is missing": images / N + both,
+                "halving the batch saves half of what its images cost: what do all of them cost?":
+                    fixed + images / 2 / N + both,
+            }, said=f"{found:.6g} ms", otherwise="what do all images cost, what is left, what is sent?")  # fmt: skip

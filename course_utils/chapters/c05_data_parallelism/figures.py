@@ -139,10 +139,11 @@ def overlap(alt):
 
 
 def ready_times(times, alt, title="", *, placement):
-    """Draw `overlapped.times_ms`: a row for each parameter, with its gradients and their sum as points in time."""
+    """Draw `overlapped.times_ms`: a row for each parameter, with its gradients and the span of their sum."""
     look = {"linestyle": "", "markersize": 6, "fillstyle": "none"}
     # On GPUs Python sees only when work is asked for.
-    complete_as, done_as = ("asked for",) * 2 if placement[0].type == "cuda" else ("complete", "done")
+    on_gpus = placement[0].type == "cuda"
+    complete_as, of_sum = ("asked for", "asking for the sum") if on_gpus else ("complete", "sum")
     xlabel = f"ms since the first gradient was {complete_as}"
     with new_figure(xlabel, "", title, 3.4, placement=placement) as (figure, axes):
         rows = range(len(times))
@@ -150,8 +151,10 @@ def ready_times(times, alt, title="", *, placement):
             marks = {"marker": "ov"[replica], "color": COLOURS[replica]}
             complete = [of_replicas[replica] for of_replicas, *_ in times.values()]
             axes.plot(complete, rows, label=f"gradient {complete_as} on device {replica}", **marks, **look)
-        ends = [end for *_, end in times.values()]
-        axes.plot(ends, rows, "k+", markersize=8, markeredgewidth=1.6, label=f"sum {done_as}")
+        begins, ends = zip(*(span for _, *span in times.values()))
+        axes.hlines(rows, begins, ends, color="k", linewidth=1.2)
+        for at, label in ((begins, f"{of_sum} begins and ends"), (ends, None)):
+            axes.plot(at, rows, "k|", markersize=8, markeredgewidth=1.6, label=label)
         last = max(max(of_replicas) for of_replicas, *_ in times.values())
         axes.axvline(last, color="0.2", linestyle="--", linewidth=1.2, label=f"last gradient {complete_as}")
         axes.set_yticks(rows, list(times))

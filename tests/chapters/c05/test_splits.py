@@ -1,5 +1,6 @@
 """Chapter 05's counts and drawings: three ways to split, what DataParallel's devices hold, and when sums run."""
 
+import os
 import threading
 
 import matplotlib
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.chapters.c05_data_parallelism import device_zero, figures, overlapped, splits
+from course_utils.chapters.c05_data_parallelism import device_zero, figures, overlapped, side_by_side, splits
 from course_utils.measure import memory
 from course_utils.models import LectureNet
 from tools import notebooks
@@ -110,3 +111,21 @@ def test_each_device_has_a_thread_of_its_own():
     parallel_apply = notebooks.definitions(path)["parallel_apply"]
     for _ in range(20):
         assert len(set(parallel_apply(lambda _: threading.get_ident(), range(4)))) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not tie threads to cores")
+def test_each_thread_stays_on_one_core():
+    cores = os.sched_getaffinity(0)
+    (path,) = notebooks.notebook_paths(["05"])
+    parallel_apply = notebooks.definitions(path)["parallel_apply"]
+    stayed = parallel_apply(lambda _: os.sched_getaffinity(0), range(4))
+    assert all(len(each) == 1 for each in stayed) and len(set.union(*stayed)) == min(4, len(cores))
+    assert os.sched_getaffinity(0) == cores  # the caller's own thread goes where it likes
+
+
+def test_cores_that_share_a_physical_core_come_last(monkeypatch):
+    side_by_side._apart.cache_clear()
+    monkeypatch.setattr(side_by_side.Path, "exists", lambda path: True)
+    monkeypatch.setattr(side_by_side.Path, "read_text", lambda path: str(int(path.parts[5][3:]) // 2))
+    assert side_by_side._apart((0, 1, 2, 3, 5)) == [0, 2, 5, 1, 3]
+    side_by_side._apart.cache_clear()
