@@ -128,7 +128,7 @@ def in_background(alt):
     """Draw training that stops for a save, and training that stops for the copy while a thread writes."""
     rows = {
         "save and wait": [(0, 4, "steps"), (4, 5, "copy"), (5, 9, "write to disk"), (9, 14, "steps")],
-        "async: training": [(0, 4, "steps"), (4, 5, "copy"), (5, 14, "steps")],
+        "async: training": [(0, 4, "steps"), (4, 5, "copy"), (5, 10, "steps")],
         "async: thread": [(5, 9.4, "write to disk")],
     }
     charts.timeline(rows, alt, xlabel="time (in steps)", source="drawn, not measured")
