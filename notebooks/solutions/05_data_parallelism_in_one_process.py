@@ -57,8 +57,8 @@ def when_done(ready_ms, sum_ms):
 
 # %%
 # Exercise 5.6
-def forecast_ms(one_ms, half_ms, num_devices, num_parameters, bytes_per_s):
-    images_ms = 2 * (one_ms - half_ms)
-    fixed_ms = one_ms - images_ms
-    num_bytes = 2 * (num_devices - 1) * 4 * num_parameters
-    return fixed_ms + images_ms / num_devices + 1e3 * num_bytes / bytes_per_s
+def forecast_ms(a_ms, b_ms, num_images, num_devices, numels, bytes_per_s, latency_ms):
+    num_messages = 2 * (num_devices - 1) * len(numels)
+    num_bytes = 2 * (num_devices - 1) * 4 * sum(numels)
+    sent_ms = num_messages * latency_ms + 1e3 * num_bytes / bytes_per_s
+    return a_ms + b_ms * num_images / num_devices + sent_ms

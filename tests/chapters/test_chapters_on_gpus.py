@@ -14,7 +14,7 @@ from tests.helpers.played_cells import played_notebook, run_chapter
 CELLS = {
     "05": ({
         "(4, 16, 64)": "(4, 16)", "block_s=0.02": "block_s=0", "(2, 3, NUM_DEVICES)": "(3,)",
-        "(32, 13, 10, 5, 4)": "(8, 7, 6, 5, 4)", "full(10_000, quick=500)": "200",
+        "(32, 13, 10, 5, 4)": "(8, 7, 6, 5, 4)",
     }, ("figures.three_ways", "figures.data_parallel_step", "splits.compare",
         # nn.DataParallel copies in CUDA's C++
         "wrap(spy)", "library(x)", "device_zero.count", "device_zero.by_device", "device_zero.measured")),

@@ -29,9 +29,6 @@ def the_claim(chapter, words, names):
         # A machine with one free core, a Python without the lock.
         ("05", "two devices are {found", {"found": 1.1, "BATCHES": (4, 16, 64), "small": [0.3]},
          "Heavy layers, 64 images: two devices are 1.10 times as fast as one, over 1.3."),
-        ("05", "small operations from Python", {"gains": [1.9] * 4},
-         "Threads against one by one: sum × 1.90, below 1.2; small operations from Python × 1.90, less than "
-         "larger ones, × 1.90, and than small ones from C++, × 1.90."),
         ("05", "times with small layers, below", {"of_heavy": 2.0, "of_small": 2.0, "apart": 2.0},
          "Against one by one, threads are 2.00 times as fast with heavy layers, over 1.3, and 2.00 times with "
          "small layers, below 1.25; processes 2.00 times, over 1.5."),

@@ -451,36 +451,49 @@ def _last_end(messages):
 
 # ---- 5.6 ----------------------------------------------------------------------------------------------------------
 
-_FORECASTS = (  # one_ms, half_ms, num_devices, num_parameters, bytes_per_s
-    (80.0, 45.0, 4, 1_000_000, 4e9), (80.0, 45.0, 2, 1_000_000, 4e9), (80.0, 45.0, 1, 1_000_000, 4e9),
-    (3.0, 2.9, 8, 100_000, 125e6), (84.0, 42.0, 3, 120_078, 125e6), (50.0, 26.0, 16, 25_000_000, 1.25e10),
-    (60.0, 32.0, 5, 0, 1e9),
-)  # fmt: skip
+_FORECASTS = (  # a_ms, b_ms, num_images, num_devices, numels, bytes_per_s, latency_ms
+    (7.0, 1.25, 48, 4, (600_000, 3_000, 400_000), 4e9, 0.03),
+    (7.0, 1.25, 48, 2, (600_000, 3_000, 400_000), 4e9, 0.03),
+    (7.0, 1.25, 48, 1, (600_000, 3_000, 400_000), 4e9, 0.03),
+    (2.4, 0.008, 64, 8, (2304, 48) * 41, 125e6, 0.05),
+    (-0.5, 1.4, 63, 3, (100_000, 20_078), 125e6, 0.0),
+    (20.0, 0.5, 256, 16, (25_000_000,), 1.25e10, 0.01),
+    (3.0, 2.0, 40, 5, (), 1e9, 0.1),
+)
 
 
 def check_5_6(forecast_ms):
-    """`forecast_ms(one_ms, half_ms, num_devices, num_parameters, bytes_per_s)` returns a step's milliseconds."""
+    """`forecast_ms(a_ms, b_ms, …, latency_ms)` returns the milliseconds of a step on several devices."""
     run(_judge_forecast, forecast_ms)
     return f"{len(_FORECASTS)} forecasts are right, of one device to sixteen."
 
 
 def _judge_forecast(forecast_ms):
-    for one, half, N, num_parameters, rate in _FORECASTS:
-        where = f"{one} and {half} ms, {N} device{'s' * (N > 1)}, {num_parameters:,} parameters, {rate:g} bytes/s"
-        with case(where):
-            found = expect_number(forecast_ms(one, half, N, num_parameters, rate), "the forecast")
-            fixed, images = 2 * half - one, 2 * (one - half)
-            sent = 1e3 * 4 * num_parameters / rate  # each gradient once
-            both, alone = 2 * (N - 1) * sent, fixed + images / N
-            explain(found, alone + both, {
+    for a, b, B, N, elements, rate, latency in _FORECASTS:
+        numels = list(elements)
+        with case(
+            f"a {a} and b {b} ms, {B} images, {N} device{'s' * (N > 1)}, {len(numels)} tensors of "
+            f"{sum(numels):,} numbers, {rate:g} bytes/s, {latency} ms a message"
+        ):
+            with unchanged(numels=numels):
+                found = expect_number(forecast_ms(a, b, B, N, numels, rate, latency), "the forecast")
+            alone, num_messages = a + b * B / N, 2 * (N - 1) * len(numels)
+            sent = 2 * (N - 1) * 1e3 * 4 * sum(numels) / rate
+            waits = num_messages * latency
+            truth = alone + sent + waits
+            explain(found, truth, {
                 "nothing is sent there": alone,
-                "gradients go one way there, and nothing comes back": alone + both / 2,
-                "all devices send there, also the one that makes the sums": alone + 2 * N * sent,
-                "how many bytes does a gradient in float32 have?": alone + both / 4,
-                "seconds are added to milliseconds": alone + both / 1e3,
-                "the whole step is divided by the number of devices, also what every device pays in full":
-                    one / N + both,
-                "the fixed cost is missing": images / N + both,
-                "halving the batch saves half of what its images cost: what do all of them cost?":
-                    fixed + images / 2 / N + both,
-            }, said=f"{found:.6g} ms", otherwise="what do all images cost, what is left, what is sent?")  # fmt: skip
+                "gradients go one way there, and nothing comes back": alone + (sent + waits) / 2,
+                "all devices send there, also the one that makes the sums": alone + (sent + waits) * N / max(N - 1, 1),
+                "how many bytes does a gradient in float32 have?": truth - 3 * sent / 4,
+                "seconds are added to milliseconds": truth - 0.999 * sent,
+                "the messages have no latency": alone + sent,
+                "the latency comes once for all tensors there: what is in one message?":
+                    alone + sent + 2 * (N - 1) * latency,
+                "the latency comes once a step there, and it belongs to each message": alone + sent + latency,
+                "the latency comes once for a tensor there: to how many devices, and in how many directions, "
+                "does the tensor go?": alone + sent + len(numels) * latency,
+                "the fixed cost is divided, too, and every device pays it in full": truth - a + a / N,
+                "the fixed cost is missing": truth - a,
+                "each device has all images there": truth - b * B / N + b * B,
+            }, said=f"{found:.6g} ms", otherwise="what does one device compute, and what is sent?")  # fmt: skip

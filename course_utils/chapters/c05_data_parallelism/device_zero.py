@@ -6,18 +6,19 @@ import torch.nn.functional as F
 from ...measure import memory
 
 OWN, GATHERED, STATE = (
-    "activations; outputs and their gradient",
-    "all outputs; other gradients; loss",
+    "activations; own outputs' gradient",
+    "other outputs' gradients; loss",
     "optimizer state",
 )
 
 
 def count(make_net, batch_size, num_devices, numbers_kept):
-    """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass.
+    """Return ({part: bytes} on device 0, {part: bytes} on each other device), held during the backward pass, added up.
 
     `make_net()` takes images (B, 3, 32, 32) and returns one column per class. The optimizer keeps `numbers_kept`
-    numbers per parameter. Counted on the meta device, where nothing is computed. Left out, both on device 0: the whole
-    batch of images, and replica 0's own gradients beside the sums while those are made.
+    numbers per parameter. Counted on the meta device, where nothing is computed. The outputs are gone by then: neither
+    the last layer nor the loss keeps them. Left out, both on device 0: the whole batch of images, and replica 0's own
+    gradients beside the sums while those are made.
     """
     with torch.device("meta"):
         net, x = make_net(), torch.empty(batch_size // num_devices, 3, 32, 32)
@@ -28,9 +29,9 @@ def count(make_net, batch_size, num_devices, numbers_kept):
             F.cross_entropy(outputs, torch.empty(batch_size, dtype=torch.long))
     weights = memory.weight_bytes(net)
     part = outputs.nbytes // num_devices
-    every = {"weights": weights, "gradients": weights, OWN: own.num_bytes + 2 * part}  # its outputs and their gradient
-    # All outputs, what the loss keeps, and the gradients of the other parts' outputs: the own part's is counted above.
-    of_loss = {GATHERED: 2 * outputs.nbytes - part + loss.num_bytes}
+    every = {"weights": weights, "gradients": weights, OWN: own.num_bytes + part}  # its outputs' gradient
+    # What the loss keeps, and the gradients of the other parts' outputs: the own part's is counted above.
+    of_loss = {GATHERED: outputs.nbytes - part + loss.num_bytes}
     return every | of_loss | {STATE: numbers_kept * weights}, every
 
 
@@ -38,7 +39,7 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
     """Return {case: `count`'s result} as it is and with each of three remedies; the default counts Adam's state."""
     zero, other = count(make_net, batch_size, num_devices, numbers_kept)
     state = {STATE: zero[STATE]}
-    kept = zero[GATHERED] // (3 * num_devices - 1)  # by a part's loss: as many numbers as the part has outputs
+    kept = zero[GATHERED] // (2 * num_devices - 1)  # by a part's loss: as many numbers as the part has outputs
     inside = other | {OWN: other[OWN] + kept}
     return {
         name: (zero, other),
@@ -50,13 +51,13 @@ def remedies(name, make_net, batch_size, num_devices, numbers_kept=2):
 
 def table(cases):
     """Return the table of {case: (parts of device 0, parts of each other device)} as text."""
-    rows = [f"{'MB held by':28s}device 0  each other   device 0 alone: outputs and loss  optimizer state"]
+    rows = [f"{'MB held by':28s}device 0  each other   device 0 alone: gradients and loss  optimizer state"]
     for name, (zero, other) in cases.items():
         more = zero.get(GATHERED, 0), zero[STATE] - other.get(STATE, 0)
         whole, others, outputs, state = (
             num_bytes / 1e6 for num_bytes in (sum(zero.values()), sum(other.values()), *more)
         )
-        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:35.1f}{state:17.1f}")
+        rows.append(f"{name:26s}{whole:10.1f}{others:12.1f}{outputs:37.1f}{state:17.1f}")
     return "\n".join(rows)
 
 

@@ -31,19 +31,6 @@ def small_layers(number):
         F.cross_entropy(NETS[number](IMAGES), LABELS).backward()
 
 
-def forward(number):
-    for _ in range(REPEATS):
-        NETS[number](IMAGES)
-
-
-LOSSES = [F.cross_entropy(net(IMAGES), LABELS) for net in NETS]
-
-
-def backward(number):
-    for _ in range(REPEATS):
-        LOSSES[number].backward(retain_graph=True)
-
-
 def small_from_python(number):
     x = torch.ones(48)
     for _ in range(NUM_CALLS):
@@ -55,7 +42,7 @@ def main():
     threads = [ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) for _ in range(2)]
     has_lock = sys._is_gil_enabled() if hasattr(sys, "_is_gil_enabled") else True
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, the lock is {'on' if has_lock else 'off'}")
-    for work in (small_layers, forward, backward, small_from_python):
+    for work in (small_layers, small_from_python):
         ways = {
             "one by one": lambda: [work(number) for number in range(2)],
             "two threads": lambda: [call.result() for call in [t.submit(work, i) for i, t in enumerate(threads)]],

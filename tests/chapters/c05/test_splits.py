@@ -55,8 +55,8 @@ def test_device_0_holds_the_optimizers_state_and_all_outputs_besides():
     weights = 4 * (3072 * 16 + 16 + 16 * 1000 + 1000)
     assert (zero["weights"], zero["optimizer state"]) == (weights, 2 * weights)
     assert "optimizer state" not in other
-    assert other[device_zero.OWN] == zero[device_zero.OWN] >= 2 * 4 * 16 * 1000
-    assert zero[device_zero.GATHERED] >= 3 * 4 * 64 * 1000 - 4 * 16 * 1000 and device_zero.GATHERED not in other
+    assert other[device_zero.OWN] == zero[device_zero.OWN] >= 4 * 16 * 1000
+    assert zero[device_zero.GATHERED] >= 2 * 4 * 64 * 1000 - 4 * 16 * 1000 and device_zero.GATHERED not in other
 
 
 def test_remedies_spread_outputs_then_state():
@@ -65,7 +65,7 @@ def test_remedies_spread_outputs_then_state():
     assert half["weights"] == zero["weights"]
     assert 2 * half[device_zero.GATHERED] == pytest.approx(zero[device_zero.GATHERED], rel=1e-4)
     assert spread == spread_other | {"optimizer state": zero["optimizer state"]}
-    assert sum(spread_other.values()) - sum(other.values()) == pytest.approx(4 * 16 * 1000, rel=1e-3)
+    assert sum(spread_other.values()) - sum(other.values()) == pytest.approx(4 * 16 * 1000, rel=2e-3)
     assert each == each_other == spread
     assert len(device_zero.table(cases).splitlines()) == 5
     held = device_zero.by_device(zero, other, 4)
