@@ -4,12 +4,14 @@ A cell's code has the name of a file that does not exist; IPython keeps its sour
 """
 
 import functools
+import hashlib
 import linecache
 import os
 import re
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any, NamedTuple
 
 _LIBRARIES = tuple(
     path.rstrip(os.sep) + os.sep
@@ -144,6 +146,11 @@ def with_cell_names(text):
     return re.sub(r'File "([^"\n]+)", line', rename, text)
 
 
+def without_addresses(text):
+    """Return the `repr` of functions and other objects without their addresses, which tell nobody anything."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
 def _autoreloaded():
     """Return {module's name: st_mtime of the file that it was brought up to date with} of `%autoreload`."""
     magics = getattr(_shell(), "magics_manager", None)
@@ -151,14 +158,21 @@ def _autoreloaded():
     return getattr(reloader, "modules_mtimes", {})
 
 
-_seen = {}  # name of a module → (its spec, st_mtime_ns of its file)
+class _Seen(NamedTuple):
+    spec: Any
+    modified: int  # st_mtime_ns of its file
+    imported: bytes  # digest of the file as the notebook has it
+    latest: bytes  # and as it was last seen
+
+
+_seen: dict[str, _Seen] = {}  # by the module's name
 
 
 def changed_modules():
     """Return the names of the student's imported modules whose files have changed; each change is returned once.
 
     Workers import the new file, while the notebook has the old one. A reloaded module has a new spec, and is skipped;
-    so is one that IPython's autoreload has brought up to date in its place.
+    so is one that IPython's autoreload has brought up to date in its place, and one whose change has been undone.
     """
     changed, updated = [], _autoreloaded()
     for name, module in list(sys.modules.items()):
@@ -166,17 +180,19 @@ def changed_modules():
         file, spec = names.get("__file__"), names.get("__spec__")
         if not isinstance(file, str) or spec is None or not is_own(file):
             continue
+        before = _seen.get(name)
         try:
             modified = os.stat(file).st_mtime_ns
+            if before is not None and before.spec is spec and before.modified == modified:
+                continue
+            latest = hashlib.blake2b(Path(file).read_bytes()).digest()
         except OSError:
             continue
-        before = _seen.get(name)
-        if (
-            before is not None
-            and before[0] is spec
-            and before[1] != modified
-            and updated.get(name, 0) < modified / 1e9 - 1e-6
-        ):
-            changed.append(name)
-        _seen[name] = (spec, modified)
+        if before is None or before.spec is not spec or updated.get(name, 0) >= modified / 1e9 - 1e-6:
+            imported = latest
+        else:
+            imported = before.imported
+            if latest not in (imported, before.latest):
+                changed.append(name)
+        _seen[name] = _Seen(spec, modified, imported, latest)
     return changed

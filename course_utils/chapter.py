@@ -3,7 +3,7 @@
 import os
 import warnings
 
-from . import hardware
+from . import hardware, notebook
 from .launch import warm
 
 
@@ -18,5 +18,5 @@ def describe(full=False):
     # or a product that begins a GPU's backward pass tells of a context, which it then makes; workers take this over
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
     warm()
-    print(hardware.describe(full))
+    notebook.say(hardware.describe(full))
     hardware.full_precision()

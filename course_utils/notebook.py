@@ -1,5 +1,6 @@
 """Whether this process is a notebook, and whether anyone looks at its output."""
 
+import html
 import os
 import sys
 import threading
@@ -20,6 +21,17 @@ def is_watched():
 def is_typed_into():
     """Return whether the front end that runs this cell lets its reader type: papermill, nbclient and nbval do not."""
     return bool(_request().get("content", {}).get("allow_stdin"))
+
+
+def say(text):
+    """Print `text`; where somebody watches, show it so that JupyterLab breaks its lines between words."""
+    if not is_watched():
+        print(text)
+        return
+    from IPython.display import display
+
+    shown = f'<pre style="white-space: pre-wrap; {WHOLE_WORDS}">{html.escape(text)}</pre>'
+    display({"text/plain": text, "text/html": shown}, raw=True)
 
 
 def cell():

@@ -36,7 +36,7 @@ def test_a_line_below_a_timing_magic_is_the_students_own(notebook):
 def test_a_module_that_autoreload_has_updated_is_no_old_one(notebook):
     path = notebook.directory / "edited_by_hand.py"
     path.write_text("number = 1\n")
-    told = "the notebook still has the old one"
+    told = "has changed since it was imported here"
     notebook.run("import edited_by_hand\nlaunch(lambda: edited_by_hand.number, world_size=1)[0]")
     path.write_text("number = 22\n")
     assert told in notebook.run("launch(lambda: edited_by_hand.number, world_size=1)[0]").stdout

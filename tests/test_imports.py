@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "plots": {"extras", "hardware", "notebook"},
     "launch": {"cells", "extras", "hardware", "notebook", "plots", "processes", "slurm"},
     "kernels": {"cells", "extras", "hardware", "launch", "processes"},
-    "chapter": {"hardware", "launch"},
+    "chapter": {"hardware", "launch", "notebook"},
     "frameworks": {"hardware", "launch", "recorded"},
     "train": {"checkpoint", "data", "hardware", "launch", "models", "paced", "processes"},
     "doctor": {"data", "hardware", "launch", "processes"},

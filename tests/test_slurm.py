@@ -26,7 +26,7 @@ CASES = {
     "dp --gpus-per-node 4": (1, 4, 16, "--strategy dp"),
     "ddp --gpus-per-node 4": (1, 4, 16, "--strategy ddp"),
     "ddp --nodes 2 --gpus-per-node 4 --cpus-per-task 8": (2, 4, 8, "--strategy ddp"),
-    "ddp --nodes 2 --gpus-per-node 0 --workers-per-node 3": (2, 0, 3, "--strategy ddp"),
+    "ddp --nodes 2 --workers-per-node 3": (2, 0, 3, "--strategy ddp"),
     "fsdp --nodes 2": (2, 2, 8, "--strategy fsdp"),
     "hsdp --nodes 2 --gpus-per-node 4": (2, 4, 16, "--strategy fsdp --replicas 2"),
 }
@@ -151,7 +151,7 @@ def test_the_command_prints_the_file(tmp_path):
         "ddp --nodes 0": "--nodes is 0, and it takes a whole number, 1 or more",
         "ddp --nodes two": "--nodes: 'two' is not a whole number",
         "ddp --gpus-per-node -1": "--gpus-per-node is -1",
-        "ddp --workers-per-node 2": "--workers-per-node is for jobs without GPUs",
+        "ddp --gpus-per-node 2 --workers-per-node 2": "--workers-per-node is for jobs without GPUs",
         "ddp --gpus-per-node 4 --cpus-per-task 3": "ask for 4 CPUs or more",
         "ddp --time 3600": "--time is '3600': give hours, minutes and seconds",
         "ddp --time 00:00:00": "more than none",

@@ -2,7 +2,7 @@
 # Mark each notebook of a folder in a container of its own:
 #     sh tools/mark_in_containers.sh inbox [--csv marks.csv] [--feedback feedback]
 # The files are those of `python -m course_utils.grade`; names of files are taken from the course's folder on.
-# The exit code is 1 if something in the folder was not judged, and the last line names it.
+# The exit code is 1 if something in the folder was not judged, and the last line names it; 2 if nothing was marked.
 # podman is taken, else docker, else apptainer (untried); ENGINE="podman --runtime=runc" names another, and
 # OPTIONS="--memory=8g" adds options of its `run`, or of apptainer's `exec`. Python and its libraries are this machine's,
 # read only, so any image of a system with glibc will do: IMAGE=debian:stable; for apptainer docker://debian:stable or a file.
@@ -52,21 +52,36 @@ contained() {
 }
 
 [ $volume = --bind ] && : "${IMAGE:=docker://debian:stable}"
+
+# Run Python on the course in a new container. An empty folder hides what holds answers. A --tmpfs would not: podman
+# copies into it what it should hide.
+# shellcheck disable=SC2086  # hidden is words
+python_contained() {
+    contained $volume /usr:/usr:ro ${python:+$volume "$python:$python:ro"} $volume "$PWD:$PWD:ro" \
+        $hidden $volume "$here/empty:$inbox:ro" $volume "$here/handed_in:/handed_in:ro" \
+        "${IMAGE:-debian:stable}" .venv/bin/python "$@"
+}
+
+is_any=
 for file in "$inbox"/*.ipynb; do
-    if ! [ -e "$file" ]; then
+    if ! [ -e "$file" ] && ! [ -L "$file" ]; then
         echo "mark_in_containers: there is no notebook in $inbox." >&2
         exit 2
     fi
+    # Before the first, one without a submission: where none starts, that is said once, and nothing is written.
+    if ! [ $is_any ] && ! python_contained -c pass >&2; then
+        echo "mark_in_containers: $ENGINE could not start Python in a container, its own line says why, and nothing was" \
+            "marked. OPTIONS adds what it asks for, as in OPTIONS=\"--ulimit=nofile=1024\"; ENGINE= names another." >&2
+        exit 2
+    fi
+    # What would be refused at the end, as a file that is there, is refused before hours have passed.
+    [ $is_any ] || .venv/bin/python -m course_utils.grade.collected "$inbox" "$here/said" "$@" --try || exit
+    is_any=1
     echo "${file##*/}" >&2
     rm -rf "$here/handed_in/"*
     cp -P "$file" "$here/handed_in/"  # a link stays one, and leads nowhere in the container
-    # An empty folder hides what holds answers. A --tmpfs would not: podman copies into it what it should hide.
-    # shellcheck disable=SC2086  # hidden is words
-    contained $volume /usr:/usr:ro ${python:+$volume "$python:$python:ro"} $volume "$PWD:$PWD:ro" \
-        $hidden $volume "$here/empty:$inbox:ro" $volume "$here/handed_in:/handed_in:ro" \
-        "${IMAGE:-debian:stable}" .venv/bin/python -m course_utils.grade /handed_in --json - >"$here/said/${file##*/}.json"
+    python_contained -m course_utils.grade /handed_in --json - >"$here/said/${file##*/}.json"
     [ -s "$here/said/${file##*/}.json" ] ||
-        echo "mark_in_containers: where $ENGINE could not start a container, its own line says why," \
-            "and OPTIONS adds what it asks for, as in OPTIONS=\"--ulimit=nofile=1024\"." >&2
+        echo "mark_in_containers: nothing came out of this container; if it said why, its own lines are above." >&2
 done
 .venv/bin/python -m course_utils.grade.collected "$inbox" "$here/said" "$@"

@@ -10,9 +10,10 @@ Each function raises `Wrong`. Its message describes the symptom and where to loo
 import contextlib
 import math
 import numbers
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from .described import has_numbers, is_tensor, not_a, short
 
 if TYPE_CHECKING:
     import torch
@@ -57,22 +58,6 @@ def expect_function(answer: object) -> None:
     expect(callable(answer), f"check was given {short(answer)}: give it your function's name, without calling it")
 
 
-def short(value: Any) -> str:
-    """Return a short description of `value`: "None", "[1, 2, 3, …]", "a tensor of shape (2, 3)"."""
-    if _is_tensor(value):
-        return (
-            f"a tensor of shape {tuple(value.shape)}"
-            if value.dim()
-            else f"tensor({value.item() if _has_numbers(value) else '…'})"
-        )
-    return _Short().repr(value)
-
-
-class _Short(reprlib.Repr):
-    def repr_Tensor(self, value, level):
-        return short(value)
-
-
 # ---- what came back ------------------------------------------------------------------------------------------------
 
 
@@ -87,11 +72,11 @@ def expect_number(value: Any, what: str = "the answer") -> float:
     if (
         not isinstance(value, numbers.Number)
         and getattr(value, "shape", None) == ()
-        and (not _is_tensor(value) or _has_numbers(value))
+        and (not is_tensor(value) or has_numbers(value))
     ):
         value = value.item()  # NumPy's or a tensor's
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    expect(is_number, f"{what} is {short(value)}, not a number")
+    expect(is_number, f"{what} is {not_a(value, 'a number')}")
     expect(not math.isnan(value), f"{what} is nan, which is no number")
     return value
 
@@ -112,7 +97,8 @@ def expect_row(value: Any, length: int | None, what: str = "the answer", of: str
     `of` names the items in the message.
     """
     _expect_something(value, what)
-    expect(isinstance(value, (list, tuple)), f"{what} is {short(value)}, not a list or tuple{of and f' of {of}'}")
+    kind = f"a list or tuple of {of}" if of else "a list or tuple"
+    expect(isinstance(value, (list, tuple)), f"{what} is {not_a(value, kind)}")
     expect(length in (None, len(value)), f"{what} holds {len(value)} items, not {length}{of and f' ({of})'}")
     return list(value)
 
@@ -123,12 +109,12 @@ def expect_tensor(value: Any, like: "torch.Tensor", what: str = "the answer", de
     With `device`, its device must match, too.
     """
     _expect_something(value, what)
-    expect(_is_tensor(value), f"{what} is {short(value)}, not a tensor")
+    expect(is_tensor(value), f"{what} is {not_a(value, 'a tensor')}")
     expect(value.shape == like.shape, f"{what} has shape {tuple(value.shape)}, and should have {tuple(like.shape)}")
     expect(value.dtype == like.dtype, f"{what} is {_name(value.dtype)}, and should be {_name(like.dtype)}")
     expect(not device or value.device == like.device, f"{what} is on {value.device}, and should be on {like.device}")
     value = value.detach()
-    is_finite = not _has_numbers(value) or value.isfinite().all() or not like.isfinite().all()
+    is_finite = not has_numbers(value) or value.isfinite().all() or not like.isfinite().all()
     expect(is_finite, f"{what} holds inf or nan")
     return value
 
@@ -184,7 +170,7 @@ def explain(
 
 def expect_finite(value: Any, what: str, why: str) -> None:
     """Raise Wrong, which says that `what` holds inf or nan and `why`, if a tensor of floating-point numbers does."""
-    is_number = _is_tensor(value) and value.is_floating_point()
+    is_number = is_tensor(value) and value.is_floating_point()
     expect(not is_number or bool(value.isfinite().all()), f"{what} holds inf or nan: {why}")
 
 
@@ -197,12 +183,12 @@ def same(a: Any, b: Any, close: float = EQUAL) -> bool:
     if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
         are_rows = isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b)
         return are_rows and all(same(x, y, close) for x, y in zip(a, b))
-    if _is_tensor(a) and _is_tensor(b):
+    if is_tensor(a) and is_tensor(b):
         finite = b[b.isfinite()] + 0  # abs() refuses True and False
         largest = finite.abs().max().item() if len(finite) else 0
         return a.shape == b.shape and _difference(a, b) <= close * max(1.0, largest)
     if not (isinstance(a, numbers.Real) and isinstance(b, numbers.Real)):
-        return a is b or (not _is_tensor(a) and not _is_tensor(b) and a == b)
+        return a is b or (not is_tensor(a) and not is_tensor(b) and a == b)
     least = min(1.0, abs(b))  # type: ignore[call-overload]  # real numbers have an order, which `Real` does not say
     return a == b or math.isclose(a, b, rel_tol=close, abs_tol=close * least)
 
@@ -212,7 +198,7 @@ def max_difference(a: "torch.Tensor | Sequence[torch.Tensor]", b: "torch.Tensor 
 
     It is infinite if a difference is NaN. Raises Wrong if shapes or lengths differ.
     """
-    a, b = ([x] if _is_tensor(x) else x for x in (a, b))
+    a, b = ([x] if is_tensor(x) else x for x in (a, b))
     expect(len(a) == len(b), f"{len(a)} tensors came back where {len(b)} were expected")
     for ours, theirs in zip(a, b):
         expect(ours.shape == theirs.shape, f"a tensor has shape {tuple(ours.shape)}, expected {tuple(theirs.shape)}")
@@ -231,7 +217,7 @@ def _difference(a, b):
 def _apart(got, truth):
     ours, theirs = (x if isinstance(x, (list, tuple)) else [x] for x in (got, truth))
     if len(ours) == len(theirs) and all(
-        _is_tensor(x) and _is_tensor(y) and x.shape == y.shape for x, y in zip(ours, theirs)
+        is_tensor(x) and is_tensor(y) and x.shape == y.shape for x, y in zip(ours, theirs)
     ):
         return f"that is not right (max difference {max_difference(got, truth):.2g})"
     return f"{short(got)} is not right"
@@ -277,7 +263,7 @@ def _facts(value, name):
     """Yield ((kind, where), fact) for everything that is compared about `value`."""
     from torch import nn
 
-    if _is_tensor(value):
+    if is_tensor(value):
         yield ("kind", name), (id(value), value.shape, value.dtype, value.device)
         yield ("requires_grad", name), value.requires_grad
         yield ("values", name), value.detach().clone()
@@ -306,11 +292,11 @@ def _num_hooks(module):
 def _is_same_fact(a, b):
     import torch
 
-    if _is_tensor(a) and _is_tensor(b):
-        if (a.shape, a.dtype) != (b.shape, b.dtype) or not (_has_numbers(a) and _has_numbers(b)):
+    if is_tensor(a) and is_tensor(b):
+        if (a.shape, a.dtype) != (b.shape, b.dtype) or not (has_numbers(a) and has_numbers(b)):
             return (a.shape, a.dtype) == (b.shape, b.dtype)
         return torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
-    return not (_is_tensor(a) or _is_tensor(b)) and a == b
+    return not (is_tensor(a) or is_tensor(b)) and a == b
 
 
 def _modes():
@@ -322,19 +308,6 @@ def _modes():
         "the default device": torch.get_default_device(),
         "autocast": torch.is_autocast_enabled("cpu"),
     }
-
-
-def _is_tensor(value):
-    import torch
-
-    return isinstance(value, torch.Tensor)
-
-
-def _has_numbers(tensor):
-    """Return whether the tensor holds data: tensors on the meta device and FakeTensors do not."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    return tensor.device.type != "meta" and not isinstance(tensor, FakeTensor)
 
 
 def _name(dtype):

@@ -38,20 +38,23 @@ def main(argv=None):
         found = inbox.find(options.submissions)
     except FileNotFoundError as error:
         sys.exit(f"grade: {error}")
+    before = set().union(*(written.submissions_in(path, parser) for path in options.marked_before))
     files = {}
     for kind in ("csv", "json"):
         if (path := getattr(options, kind)) and path != TO_STDOUT:
-            files[kind] = written.open_new(path, parser, kind == "csv")
+            and_the_rest = f"; to mark only what is not in it, add --except {path}" if kind == "csv" else ""
+            files[kind] = written.open_new(path, parser, kind == "csv", and_the_rest)
     if options.feedback:
         written.make_new(options.feedback, parser)
     for _, path, why in (each for each in found if not each[0]):
         say(f"{inbox.legible(str(path))}: not looked at, {why}", _beside(options))
-    named = [path for path in (*options.submissions, options.csv, options.json, options.feedback) if path is not None]
+    named = [path for path in _paths(options) if path is not None]
     options.hidden = [*named, *(path for _, path, _ in found if not os.path.islink(path))]
     if "COURSE_CONTAINED" not in os.environ and not isolation.can_leave_files():  # set by tools/mark_in_containers.sh
         why = "this system hides no files from students' code: mark in a container, as docs/lecturers.md says"
         say(f"grade: {why}", sys.stderr)
-    is_interrupted, marked = mark_all([each for each in found if each[0]], options, files.get("csv"))
+    left = [each for each in found if each[0] and report.harmless(each[0]) not in before]
+    is_interrupted, marked = mark_all(left, options, files.get("csv"))
     if "json" in files:
         files["json"].write(report.as_json(marked))
     for file in files.values():
@@ -62,8 +65,13 @@ def main(argv=None):
     else:
         not_judged = written.tell(marked, options.feedback)
     if is_interrupted:
-        say(f"grade: interrupted; {len(marked)} submissions were marked before; exit code 130", sys.stderr)
+        rest = f"; --except {options.csv} leaves them out the next time" if options.csv else ""
+        say(f"grade: interrupted; {len(marked)} submissions were marked before{rest}; exit code 130", sys.stderr)
     os._exit(130 if is_interrupted else bool(not_judged))
+
+
+def _paths(options):
+    return (*options.submissions, options.csv, options.json, options.feedback, *options.marked_before)
 
 
 def _beside(options):
@@ -83,6 +91,15 @@ def _options(argv):
     parser.add_argument("--json", type=Path, metavar="FILE", help="the same for programs; - prints it, and no table")
     parser.add_argument(
         "--feedback", type=Path, metavar="FOLDER", help="a text for each submission to give back, and totals.csv"
+    )
+    parser.add_argument(
+        "--except",
+        type=Path,
+        action="append",
+        default=[],
+        dest="marked_before",
+        metavar="FILE",
+        help="leave out the submissions in this CSV of an earlier run, as after an interrupt",
     )
     parser.add_argument(
         "--limit",
@@ -186,7 +203,8 @@ def mark_one(path, why, options, stop):
         raise
     except Exception as error:
         traceback.print_exc()
-        return f"could not be marked, which is no fault of the student's ({type(error).__name__}: {error})"
+        why = f"could not be marked, which is no fault of the student's ({type(error).__name__}: {error})"
+        return report.MarkersFault(why)
 
 
 def _in_short(verdicts):

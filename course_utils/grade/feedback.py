@@ -43,6 +43,8 @@ def file_names(names):
 
 def text(name, verdicts):
     """Return what a student is told of a submission."""
+    if isinstance(verdicts, report.MarkersFault):
+        return f"{legible(name)}\n\nThis file has not been marked yet; that is not your fault.\n"
     if isinstance(verdicts, str):
         return f"{legible(name)}\n\nThis file could not be marked. It {legible(verdicts)}.\n"
     core = _core(verdicts)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 # Some browsers add .txt or .json to a notebook's name.
 _NOTEBOOKS = (".ipynb", ".ipynb.txt", ".ipynb.json")
+# Folders in which Jupyter and macOS keep copies; macOS writes ._name beside a file, too.
+_MADE = {".ipynb_checkpoints", "__MACOSX"}
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz", ".bz2")
 
 
@@ -16,9 +18,9 @@ def find(paths):
     They are in the order of their names, without regard to case.
 
     Names are unique: if two files would have the same name, all are named by what their paths do not have in common.
-    Hidden files in a folder, which an operating system or editor makes, have the name "". In names, characters that are
-    not printed, such as line breaks and marks for writing from right to left, and bytes that are no UTF-8 are written
-    as \\n or \\u202e.
+    Hidden files in a folder, which an operating system or editor makes, have the name "". One with a notebook's suffix
+    has a name of its own, since somebody may have handed it in. In names, characters that are not printed, such as line
+    breaks and marks for writing from right to left, and bytes that are no UTF-8 are written as \\n or \\u202e.
 
     Raises FileNotFoundError for a path that does not exist, or a folder without notebooks.
     """
@@ -34,8 +36,8 @@ def find(paths):
         else:
             raise FileNotFoundError(f"there is no {path}")
         for file, why in inside:
-            found.setdefault(os.path.abspath(file), (path, file, why))
-    seen = [each for each in found.values() if not _is_hidden(each[0], each[1])]
+            found.setdefault(os.path.abspath(file), (path, file, why or _why_hidden(path, file)))
+    seen = [each for each in found.values() if not _is_nobodys(each[0], each[1])]
     # Where each student has a folder, its name says whose the notebook is.
     is_each_a_folder = len(paths) > 1 and all(map(os.path.isdir, paths))
     namings = (_from_their_common_folder(seen), lambda _, file: _stem(file), lambda _, file: file.as_posix())
@@ -43,7 +45,7 @@ def find(paths):
         names = [legible(naming(folder, file)) for folder, file, _ in seen]
         if len(set(names)) == len(names):
             break
-    hidden = [("", file, "is hidden") for folder, file, _ in found.values() if _is_hidden(folder, file)]
+    hidden = [("", file, "is hidden") for folder, file, _ in found.values() if _is_nobodys(folder, file)]
     named = [(name, file, why) for name, (_, file, why) in zip(names, seen, strict=True)]
     return sorted(named, key=lambda each: (each[0].casefold(), each[0])) + hidden
 
@@ -94,10 +96,22 @@ def _is_zip(path):
         return False
 
 
-def _is_hidden(folder, file):
-    if file == folder:
-        return False
-    return any(part.startswith(".") or part == "__MACOSX" for part in file.relative_to(folder).parts)
+def _why_hidden(folder, file):
+    is_hidden = any(part.startswith(".") for part in _parts(folder, file))
+    return "is hidden, since its name or its folder's begins with a dot: give it another" if is_hidden else ""
+
+
+def _is_nobodys(folder, file):
+    """Return whether a file in a folder is hidden, and so called that no student can have handed it in."""
+    parts = _parts(folder, file)
+    is_made = _MADE.intersection(parts) or any(part.startswith("._") for part in parts)
+    is_notebook = file.name.lower().endswith(_NOTEBOOKS)
+    return bool(is_made) or (not is_notebook and any(part.startswith(".") for part in parts))
+
+
+def _parts(folder, file):
+    """Return the names on the way from a folder to a file in it; none if the file itself was named."""
+    return () if file == folder else file.relative_to(folder).parts
 
 
 def _inside(folder, file):

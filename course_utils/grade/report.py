@@ -33,6 +33,10 @@ _MOST, _MOST_LINES = 500, 20  # of a reason on the screen: characters of a line,
 PLAIN_SIGNS = dict(zip(SIGNS, "+xo-~e!?", strict=True))  # for a terminal without UTF-8
 
 
+class MarkersFault(str):
+    """Why a submission was not judged, if the marking failed, and not the submission; told to the lecturer."""
+
+
 def signs_for(encoding):
     """Return signs that a terminal with this encoding can show."""
     try:
@@ -132,7 +136,7 @@ def _lines(text):
 
 def as_json(marked):
     submissions = [
-        {"submission": name, "unreadable": verdicts}
+        {"submission": name, "unreadable": verdicts, "is_fault": isinstance(verdicts, MarkersFault)}
         if isinstance(verdicts, str)
         else {
             "submission": name,

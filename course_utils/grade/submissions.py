@@ -17,6 +17,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 MOST_BYTES = 20_000_000  # a chapter with its figures has 200,000
 _NUMBER = re.compile(r"""(?:#\s*Exercise\s+|\bcheck\(\s*["'])(\d+\.\d+)""")
 
+_TITLE = re.compile(r"^# \S.*$", re.MULTILINE)
 _CORE = re.compile(r"^### Exercise (\d+\.\d+) \(core\)", re.MULTILINE)
 
 
@@ -29,7 +30,7 @@ class Chapter:
     """A chapter of the course.
 
     `stubs` is {"9.2": the name that its stub defines}, `unsolved` the texts of the stubs, `sources` those of the other
-    code cells, `core` the exercises that everybody is to do.
+    code cells, `core` the exercises that everybody is to do, `title` the heading that begins it.
     """
 
     number: str
@@ -37,6 +38,7 @@ class Chapter:
     unsolved: tuple
     sources: tuple
     core: tuple = ()
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ def chapters():
         ]
         tasks = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
         unsolved = tuple(text.strip() for text in texts.values())
-        core = tuple(_CORE.findall(tasks))
-        found[path.name[:2]] = Chapter(path.name[:2], stubs, unsolved, tuple(sources), core)
+        core, title = tuple(_CORE.findall(tasks)), _TITLE.search(tasks)[0]
+        found[path.name[:2]] = Chapter(path.name[:2], stubs, unsolved, tuple(sources), core, title)
     if not found:
         raise FileNotFoundError(f"{NOTEBOOKS} holds no chapters: mark in a checkout of the course")
     return found
@@ -87,13 +89,15 @@ def read(path, chapters, chapter=None):
             nb = nbformat.reads(text, as_version=4)
         cells = [cell.source for cell in nb.cells if cell.cell_type == "code"]
         sources = tuple(chapter_cells.python_of(source) for source in cells)
+        titles = {cell.source.partition("\n")[0].strip() for cell in nb.cells if cell.cell_type == "markdown"}
     except Exception:  # nbformat raises many kinds of errors
         if re.search(rb"^(<<<<<<<|>>>>>>>) ", content, re.MULTILINE):
             raise Unreadable(
                 "has git's conflict markers: two versions were merged, and nobody chose between them"
             ) from None
         raise Unreadable(_why_no_notebook(content)) from None
-    own = _chapter_of(sources, path, chapters)
+    by_title = (each.number for each in chapters.values() if each.title in titles)  # if all its exercises are gone
+    own = _chapter_of(sources, path, chapters) or next(by_title, None)
     if own is None:
         raise Unreadable("holds no exercise of the course" + (f"; chapter {chapter} is marked" if chapter else ""))
     if chapter and own != chapter:

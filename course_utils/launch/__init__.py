@@ -91,7 +91,7 @@ from .persistent import magic
 from .persistent.ranks import Ranks
 from .place import Place, Start
 from .run import Run
-from .watch.errors import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted
+from .watch.errors import Interrupted, LauncherError, RanksError, WorkerError, briefly_interrupted, in_whole_words
 from .watch.explain import about_debug, interrupted, lines_about
 from .watch.outcome import names_of
 from .worker import surroundings
@@ -119,16 +119,17 @@ __all__ = [
 _announced: set[str] = set()
 _is_announcing = True
 _is_patient = False
-_going_on: Run | None = None  # the Run in progress, or one that was interrupted
-_latest: weakref.ref[Run] | None = None
+_going_on: Run | None = None
+_latest: Callable[[], Run | None] = lambda: None
 
 
 def latest_run() -> Run | None:
-    """Return the Run in progress in this process, else the last one if something still refers to it, else None.
+    """Return the Run in progress in this process, else the last one if a variable or an output refers to it, else None.
 
-    Another thread can inspect a launch with it while it runs. After an interrupt, the Run holds what had arrived.
+    Another thread can inspect a launch with it while it runs. After an interrupt, the Run holds what had arrived, and
+    is kept until the next launch. Launches that a check makes do not count.
     """
-    return None if _latest is None else _latest()
+    return _latest()
 
 
 def launch(
@@ -156,6 +157,7 @@ def launch(
             None: 120 seconds in which no rank has logged or printed anything; a Slurm job has its own limit.
         backend: "auto", "gloo", "nccl", or None to leave `init_process_group` to the worker.
         debug: check that ranks agree on the order, shapes and dtypes of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+            Not for DDP on the CPU, which torch 2.15 then ends with a segmentation fault.
         on: None for this machine, `Nodes(2)` for two torchrun agents on it, or `Slurm(nodes=4, gpus_per_node=8)`.
         keep_going: whether the other ranks go on when one fails; the Run's `failures` then says how it failed.
 
@@ -215,14 +217,15 @@ def _placed(call, on, world_size, timeout, backend):
 
 def _supervise(run, supervisor, timeout, debug):
     """Start the workers of `run`, wait for them to end, and clean up in any case."""
-    global _going_on, _latest
-    _going_on, _latest, how = run, weakref.ref(run), "failed"
+    global _going_on
+    _going_on, how = run, "failed"
+    _remember(weakref.ref(run))  # its results may be large, and go with it
     supervisor.display = panel.of(supervisor, run.name, run.started, run.placement.device_type, not _is_announcing)
     run.history = supervisor.display.history
     try:
         supervisor.start()
         supervisor.wait(timeout)
-        _going_on, how = None, "finished"
+        how = "finished"
     except KeyboardInterrupt:
         how = "interrupted"
         error = _interrupted(run, *_interrupted_where(run.name, supervisor.whereabouts(), supervisor.begun))
@@ -234,7 +237,6 @@ def _supervise(run, supervisor, timeout, debug):
             what = f"{run.name} was quit at the prompt of rank {error.rank}"
             others = [outcome for outcome in error.ranks if outcome.rank != error.rank]
             raise _interrupted(run, what, others) from None
-        _going_on = None
         error.run = run
         error.add(about_debug(error) if debug else "")
         if isinstance(error, WorkerError):
@@ -247,14 +249,16 @@ def _supervise(run, supervisor, timeout, debug):
         finally:
             run.seconds, run.how = time.monotonic() - run.started, how
             supervisor.display = None  # breaks a cycle that would keep large results alive
+            _going_on = None
         if not has_ended:
             shutdown()  # the forkserver does not answer: end it and every worker
     if run.failures:
         failed = [outcome for outcome in supervisor.outcomes if outcome.has_failed]
         failed.sort(key=lambda outcome: outcome.blames_another)  # causes first
         print(lines_about(failed, too="")[0], *lines_about(failed)[1:], sep="\n")
-    if supervisor.rows.note:
-        print(supervisor.rows.note)
+    notes = [supervisor.rows.note] if supervisor.rows.note else []
+    for note in notes + (run.doubts if _is_announcing else []):
+        print(*in_whole_words(note), sep="\n")
     if supervisor.output.trouble is not None:
         raise supervisor.output.trouble
 
@@ -270,7 +274,15 @@ def _interrupted_where(name, outcomes, begun):
     return f"{name} was interrupted{before}", [outcome for outcome in outcomes if outcome not in silent]
 
 
+def _remember(latest):
+    """Have `latest_run` return what `latest()` does, unless a check launches: a student asks for a run of their own."""
+    global _latest
+    if _is_announcing:
+        _latest = latest
+
+
 def _interrupted(run, what, outcomes):
+    _remember(lambda: run)  # launch returns nothing that could keep it
     error = interrupted(f"{what}, and all workers were stopped", outcomes)
     error.add("What they had printed, logged and returned:  from course_utils import latest_run; latest_run()")
     error.run = run
@@ -327,7 +339,8 @@ def _announce(placement):
         _announced.add(placement.note)
         print(placement.note)
     for module in cells.changed_modules():
-        print(
+        said = (
             f"{module} has changed since it was imported here: workers import the new version, the notebook still "
             f"has the old one (importlib.reload({module}) updates it)"
         )
+        print(*in_whole_words(said), sep="\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import cells
 from ..processes import payload
-from .watch.errors import LauncherError
+from .watch.errors import LauncherError, headed
 from .worker import unsendable
 
 # {what the error says: advice} on arguments that do not fit.
@@ -44,7 +44,8 @@ def refused_briefly() -> Iterator[None]:
 def _refusal(error):
     frames = [tuple(frame)[:3] for frame in traceback.extract_tb(error.__traceback__)]
     place = cells.own_line([frame for frame in frames if not frame[0].startswith(cells.LAUNCHER)])
-    return [f"\x1b[31m{type(error).__name__}\x1b[0m: {error}", *([f"  at {place}"] if place else [])]
+    head, *others = str(error).split("\n")
+    return [*headed(error, head), *others, *([f"  at {place}"] if place else [])]
 
 
 def require_notebook(what: str) -> None:
@@ -69,8 +70,8 @@ def require_count(world_size: object) -> None:
 
 
 def short(value: object) -> str:
-    """Return `repr(value)` if it is short, else its type, as in `a Tensor`."""
-    text = repr(value)
+    """Return `repr(value)`, without an address, if it is short, else its type, as in `a Tensor`."""
+    text = cells.without_addresses(repr(value))
     return text if len(text) < 60 else f"a {type(value).__name__}"
 
 

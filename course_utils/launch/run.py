@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .watch import agreement
 from .watch.explain import explain
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ class Run:
             for rank, logged in self._supervisor.rows
         ]
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sentences on what was logged as nan, and on collectives in which ranks did not agree without an error."""
+        return self._supervisor.rows.doubts + agreement.doubts(self._supervisor.outcomes)
 
     def stragglers(self, column: str, factor: float = 1.5) -> list[int]:
         """Return the ranks whose median of what they logged as `column` is more than `factor` times the ranks' median.

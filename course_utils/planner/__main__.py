@@ -26,7 +26,8 @@ _LEGEND = """
 Seconds of a step; GB on the GPU that holds most; limit: what takes most of the step besides products and attention.
 data × context × tensor × pipeline GPUs; chunks of each in an interleaved pipeline; replicas of a sharded model.
 shard: what each GPU has a part of: nothing (none: DDP), the optimizer's state (ZeRO-1), the gradients, too (ZeRO-2), or
-the parameters, too (full: ZeRO-3, FSDP). recomputation: what the backward pass computes again, to hold less: nothing,
+the parameters, too (full: ZeRO-3, FSDP). DDP is planned only if you ask for it (--method shard=none): ZeRO-1 sends as
+much, and holds less. recomputation: what the backward pass computes again, to hold less: nothing,
 attention's scores (selective), all but every second product (operations: torch's selective checkpointing), or whole
 blocks (full)."""
 
@@ -158,8 +159,13 @@ def _row(found: Plan, limit: str):
     return [
         method.data, method.context, method.tensor, method.expert, method.pipeline, method.chunks, method.shard,
         method.replicas, method.checkpointing, method.micro_batch, f"{found.step.value:.3g}",
-        f"{found.tokens_per_s:,.0f}", f"{found.mfu:.0%}", f"{found.peak.value / 1e9:.0f}", limit,
+        f"{found.tokens_per_s:,.0f}", f"{found.mfu:.0%}", _gigabytes(found), limit,
     ]  # fmt: skip
+
+
+def _gigabytes(found: Plan) -> str:
+    size = found.peak.value / 1e9
+    return f"{size:.0f}" if size >= 10 else f"{size:.2g}"
 
 
 def _print_table(lines):

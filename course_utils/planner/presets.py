@@ -85,10 +85,15 @@ def cluster(text: str) -> Cluster:
     Raises ValueError if the text or the GPU is not known.
     """
     number, _, name = text.partition("x")
+    if name in GPUS and name not in _LINKS:
+        raise ValueError(
+            f"{text!r}: how {name}s are connected differs from server to server; say it in Python, as in "
+            f"planner.Cluster({name!r}, 4, inside=10e9, between=3e9), which docs/clusters.md shows"
+        )
     if not number.isdecimal() or int(number) < 1 or name not in _LINKS:
         raise ValueError(
             f"{text!r} names no cluster: give a number and a kind of GPU, as in 64xA100-80, of {', '.join(_LINKS)}; "
-            "for others describe a planner.Cluster in Python"
+            "for others describe a planner.Cluster in Python, as docs/clusters.md shows"
         )
     largest, inside, between = _LINKS[name]
     per_node = min(largest, int(number))

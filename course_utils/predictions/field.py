@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from .prediction import Prediction
 
 IDLE_S = 2.0  # Run All leaves less between two cells; whoever reads a question, more
+# What had the keyboard goes with the field. A page that has it nowhere also does nothing with Shift+Enter.
+_TO_THE_CELL = """
+if (document.activeElement === document.body) {
+  const tab = document.querySelector(".lm-TabBar-tab.jp-mod-current");
+  const page = document.getElementById(tab?.dataset.id) ?? document;
+  page.querySelector(".jp-Cell.jp-mod-active")?.focus();
+}"""
 
 
 class Field:
@@ -19,36 +26,41 @@ class Field:
     def __init__(self, prediction: Prediction):
         import ipywidgets
 
-        self._prediction, self._shown, self._is_entered = prediction, [], False
-        look = {"description": "Your prediction:", "style": {"description_width": "initial"}}
-        if prediction.choices:
-            options = [("choose one", ""), *((str(each), each) for each in prediction.choices)]
-            value = "" if prediction.value is None else prediction.value
-            self._input = ipywidgets.Dropdown(options=options, value=value, **look)
+        self._prediction, self._shown = prediction, []
+        label = "Your prediction:"
+        if prediction.choices:  # JupyterLab takes the arrow keys from a list
+            self._buttons = {each: self._button(str(each), each) for each in prediction.choices}
+            asked = [ipywidgets.Label(label), *self._buttons.values()]
         else:
             value = "" if prediction.value is None else f"{prediction.value:.12g}"
-            hint = "a number, then Enter"
-            self._input = ipywidgets.Text(value, placeholder=hint, continuous_update=False, **look)
-        self._input.on_msg(self._note_enter)
-        self._input.observe(self._take, "value")
-        skip = ipywidgets.Button(description="Skip", tooltip="no prediction", layout={"width": "max-content"})
-        skip.on_click(lambda _: self._answer(None))
+            self._text = ipywidgets.Text(
+                value, description=label, placeholder="a number, then Enter", continuous_update=False,
+                style={"description_width": "initial"},
+            )  # fmt: skip
+            self._text.observe(self._take, "value")
+            asked = [self._text, ipywidgets.Label(prediction.unit)]
         question = ipywidgets.HTML(html.escape(prediction.question))
-        self._unit = ipywidgets.Label(prediction.unit, tabbable=False)
-        row = ipywidgets.HBox([self._input, self._unit, skip])
+        skip = self._button("Skip", None, tooltip="no prediction")
         self._status = ipywidgets.HTML()
-        self._box = ipywidgets.VBox([question, row, self._status])
+        self._box = ipywidgets.VBox([question, ipywidgets.HBox([*asked, skip]), self._status])
         # A link that the browser keeps: as soon as it draws widgets, it copies True to `drawn`, and tells the kernel.
         source, self._drawn = ipywidgets.Checkbox(True), ipywidgets.Checkbox(False)
         self._link = ipywidgets.jsdlink((source, "value"), (self._drawn, "value"))
-        if prediction.value is not None or prediction.is_skipped:
+        if prediction.is_answered:
             self._say(self._taken(prediction.value))
+
+    def _button(self, text, answer, **look):
+        import ipywidgets
+
+        button = ipywidgets.Button(description=text, layout={"width": "max-content"}, **look)
+        button.on_click(lambda _: self._answer(answer))
+        return button
 
     def show(self):
         """Display the field, once more if it is displayed already; nothing is left of it where widgets are unknown.
 
-        Once it is answered, and the next cell begins, a line takes its place: of a widget, a notebook that is opened
-        the next day shows only that its model was not found.
+        Once it is answered, a line takes its place: of a widget, a notebook that is opened the next day shows only
+        that its model was not found. One that was answered before stays open until the next cell begins.
         """
         from IPython.display import DisplayHandle
 
@@ -61,41 +73,39 @@ class Field:
         """Return whether a front end has drawn widgets."""
         return self._drawn.value
 
-    def _note_enter(self, _, content, __):
-        self._is_entered = content.get("event") == "submit"  # the browser sends the value after this
-
     def _take(self, change):
-        typed, is_entered, self._is_entered = change["new"], self._is_entered, False
-        if typed == "":
+        if change["new"] == "":
             return
         try:
-            value = typed if self._prediction.choices else self._prediction.understood(_number(typed))
+            value = self._prediction.understood(_number(change["new"]))
         except ValueError as error:
             self._say(html.escape(str(error)))
-            return
-        self._answer(value)
-        # A field keeps keys from JupyterLab, Shift+Enter too; a text does not. Who has clicked elsewhere stays there.
-        if is_entered:
-            self._unit.focus()
+        else:
+            self._answer(value)
 
     def _answer(self, value):
-        self._say(self._taken(value))
-        self._prediction.answer(value, self._say)
-        _open.add(self)
+        self._say(self._taken(value))  # a page that was loaded again is not told what takes the field's place
+        troubles = []
+        self._prediction.answer(value, troubles.append)
+        for shown in self._shown:
+            shown.update({"application/javascript": _TO_THE_CELL, "text/plain": ""}, raw=True)
+        self._settle(*troubles)
 
     def _taken(self, value):
         return "Skipped." if value is None else f"Remembered: {html.escape(self._prediction.said(value))}."
 
-    def _settle(self):
-        """Replace an answered field, wherever it is shown, by a line, which a saved notebook keeps."""
-        made = self._prediction
-        if made.value is None and not made.is_skipped:
+    def _settle(self, *more):
+        """Replace an answered field, wherever it is shown, by a line, which a saved notebook keeps; `more` follows."""
+        if not self._prediction.is_answered:
             return
         _open.discard(self)
-        told = "No prediction" if made.is_skipped else f"Your prediction: {made.said(made.value)}"
-        told = f"{made.question} {told}. Run the cell above again to change it."
-        for shown in self._shown:
-            shown.update({"text/html": html.escape(told), "text/plain": told}, raw=True)
+        made = self._prediction
+        told = "No prediction" if made.value is None else f"Your prediction: {made.said(made.value)}"
+        told = f"{made.question} {told}."
+        for i, shown in enumerate(self._shown):
+            how = ["Run this cell again to change it."] * (i == 0)  # shown again, it is below the cell that measures
+            line = " ".join([told, *how, *more])
+            shown.update({"text/html": html.escape(line), "text/plain": line}, raw=True)
 
     def _say(self, text):
         self._status.value = f'<span role="status">{text}</span>'

@@ -36,6 +36,10 @@ class Prediction:
     was_asked: bool = False
     field: Field | None = field(default=None, repr=False)
 
+    @property
+    def is_answered(self):
+        return self.value is not None or self.is_skipped
+
     def understood(self, answer):
         """Return a given answer as a value, None for "skip". Raises TypeError or ValueError if it is neither."""
         if answer == SKIP:

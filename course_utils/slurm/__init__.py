@@ -47,14 +47,15 @@ RESTARTS = 3  # by torchrun, inside a job, when a worker fails
 class Job:
     """What a job asks Slurm for, and what it runs; `str(job)` is its batch file.
 
-    `workers_per_node` is for jobs without GPUs (2 by default); with GPUs there is one worker per GPU. `arguments` are
-    appended to the program's own. `resumes` says of a `program` of your own that it goes on from its checkpoint when it
-    is started again, as the course's does. Raises ValueError, in one sentence, if the job cannot run.
+    `gpus_per_node` is 2 by default, or 0 if `workers_per_node` is given: that is for jobs without GPUs (2 by default),
+    and with GPUs there is one worker per GPU. `arguments` are appended to the program's own. `resumes` says of a
+    `program` of your own that it goes on from its checkpoint when it is started again, as the course's does. Raises
+    ValueError, in one sentence, if the job cannot run.
     """
 
     strategy: str
     nodes: int = 1
-    gpus_per_node: int = 2
+    gpus_per_node: int | None = None
     workers_per_node: int | None = None
     cpus_per_task: int | None = None
     time: str = "01:00:00"
@@ -66,6 +67,8 @@ class Job:
     arguments: tuple = ()
 
     def __post_init__(self):
+        if self.gpus_per_node is None:
+            object.__setattr__(self, "gpus_per_node", 2 if self.workers_per_node is None else 0)
         _check_numbers(self)
         _check_strategy(self)
         _check_words(self)

@@ -7,7 +7,7 @@
     python -m course_utils.slurm hsdp --nodes 2                           FSDP inside a node, replicas across nodes
     python -m course_utils.slurm ddp --nodes 2 --program my_train.py      the same for a program of your own
     python -m course_utils.slurm fsdp --program long_run.py --resumes -- FOLDER      that goes on when started again
-    python -m course_utils.slurm ddp --gpus-per-node 0 --workers-per-node 4      workers on CPU cores
+    python -m course_utils.slurm ddp --workers-per-node 4                        workers on CPU cores
 
 Programs of other frameworks, with the Python that `make elsewhere` installs for them:
 
@@ -48,8 +48,8 @@ def parser():
     )
     made.add_argument("strategy", help=f"one of {', '.join(TITLES)}")
     made.add_argument("--nodes", type=_number, default=1, metavar="N", help="machines (1)")
-    made.add_argument("--gpus-per-node", type=_number, default=2, metavar="G",
-                      help="GPUs of each, with a worker for each GPU; 0 for a job on CPU cores (2)")  # fmt: skip
+    made.add_argument("--gpus-per-node", type=_number, metavar="G",
+                      help="GPUs of each, with a worker for each (2; 0 if --workers-per-node is given)")  # fmt: skip
     made.add_argument("--workers-per-node", type=_number, metavar="W", help="workers of each node, without GPUs (2)")
     made.add_argument(
         "--cpus-per-task", type=_number, metavar="C", help=f"CPUs of each node ({CPUS_PER_GPU} a GPU, or 1 a worker)"

@@ -20,6 +20,7 @@ MARKED = {
     ],
     "Anna": [Verdict("0.1", "passed", "fine")],
     "=cmd()": "is empty",
+    "bert": report.MarkersFault("could not be marked (KeyError: 1)"),
 }
 ANNA = """anna
 Chapter 01: 1 of 4 exercises passed, 1 of 2 of the core ones. 1 not judged.
@@ -50,6 +51,7 @@ def test_each_student_gets_a_text_and_the_lecturer_totals(tmp_path):
         "Anna_feedback_2.txt": "Anna\nChapter 00: 1 of 1 exercises passed, 1 of 1 of the core ones.\n\n"
         "Exercise 0.1 (core): passed\n    fine\n",
         "cmd()_feedback.txt": "=cmd()\n\nThis file could not be marked. It is empty.\n",
+        "bert_feedback.txt": "bert\n\nThis file has not been marked yet; that is not your fault.\n",
     }
     content = (tmp_path / "totals.csv").read_bytes()
     assert content.startswith(b"\xef\xbb\xbfsubmission,chapter,passed,of,core_passed,core_of,note,file\n")
@@ -57,6 +59,7 @@ def test_each_student_gets_a_text_and_the_lecturer_totals(tmp_path):
         ["anna", "01", "1", "4", "1", "2", "1 not judged", "anna_feedback.txt"],
         ["Anna", "00", "1", "1", "1", "1", "", "Anna_feedback_2.txt"],
         ["'=cmd()", "", "", "", "", "", "is empty", "cmd()_feedback.txt"],
+        ["bert", "", "", "", "", "", "could not be marked (KeyError: 1)", "bert_feedback.txt"],
     ]
 
 
@@ -156,7 +159,7 @@ def test_the_screen_keeps_the_lines_of_a_reason():
 
 
 def test_what_was_not_judged_is_named():
-    assert report.not_judged(MARKED) == ["anna (1.4)", "=cmd()"]
+    assert report.not_judged(MARKED) == ["anna (1.4)", "=cmd()", "bert"]
 
 
 def test_submissions_are_in_the_order_of_their_names_and_a_lost_suffix_loses_nothing(tmp_path):
@@ -172,6 +175,18 @@ def test_submissions_are_in_the_order_of_their_names_and_a_lost_suffix_loses_not
         ("notes.txt", True),
         ("Zoe", False),
     ]
+
+
+def test_a_hidden_notebook_has_a_name_unless_a_system_made_it(tmp_path):
+    made = ("._a.ipynb", ".DS_Store", ".ipynb_checkpoints/a-checkpoint.ipynb", "__MACOSX/._a.ipynb", "__MACOSX/a.ipynb")
+    handed_in = (".ipynb", ".b.ipynb", ".work/c.ipynb")
+    for name in ("a.ipynb", *made, *handed_in):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    found = inbox.find([tmp_path])
+    assert sorted(name for name, _, why in found if name and "begins with a dot" in why) == [".b", ".ipynb", ".work/c"]
+    assert {path.relative_to(tmp_path).as_posix() for name, path, _ in found if not name} == {*made}
+    assert [name for name, _, why in inbox.find([tmp_path / ".b.ipynb"]) if not why] == [".b"]
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,7 @@ def hand_in(group1, group2):
     (group2 / "handed_in.zip").write_bytes(b"PK")
     with zipfile.ZipFile(group2 / "renamed.ipynb", "w") as archive:
         archive.writestr("name.ipynb", "{}")
+    (group2 / ".ipynb").write_text("{}")
     (group2 / "merged.ipynb").write_text('{\n<<<<<<< HEAD\n "cells": [],\n=======\n>>>>>>> theirs\n "metadata": {}\n}')
     (group2 / "gone.ipynb").symlink_to("nowhere")
     os.mkfifo(group2 / "pipe.ipynb")
@@ -353,6 +354,7 @@ def hand_in(group1, group2):
         "renamed": "is an archive",
         "merged": "has git's conflict markers",
         "gone": "is a link to a file that is not there",
+        ".ipynb": "is hidden, since its name",
         "pipe": "is no plain file but a pipe, socket or device",
     }
 
@@ -509,8 +511,25 @@ def test_an_interrupt_ends_all_and_keeps_what_is_marked(tmp_path):
         _, stderr = marker.communicate(timeout=50)
 
     assert marker.returncode == 130 and b"Traceback" not in stderr and b"interrupted" in stderr
+    assert f"--except {tmp_path}/marks.csv leaves them out".encode() in stderr
     assert not strays() and not list(temporary.iterdir())
     assert len(rows()) == 2 and rows()[1].startswith("a,,,unreadable,")
+
+
+def test_what_an_earlier_table_has_is_left_out(tmp_path):
+    """What has a row is not marked again; a late submission is, and one whose name would be a formula has its row."""
+    inbox, first, second = (tmp_path / name for name in ("inbox", "marks.csv", "marks_2.csv"))
+    inbox.mkdir()
+    for name in ("=anna", "b\u00e9a"):
+        (inbox / f"{name}.ipynb").write_text("no notebook")
+    assert grade(inbox, "--csv", first).returncode == 1
+    (inbox / "late.ipynb").write_text("")
+    done = grade(inbox, "--except", first, "--csv", second, "--feedback", tmp_path / "feedback")
+    assert done.stdout.splitlines()[0] == "1 of 1  late: is empty" and "anna" not in done.stdout, done
+    assert [row["submission"] for row in csv.DictReader(second.open(encoding="utf-8-sig"))] == ["late"]
+    assert len(list((tmp_path / "feedback").iterdir())) == 2
+    done = grade(inbox, "--except", first, "--except", second)
+    assert done.returncode == 0 and not done.stdout.strip(), done
 
 
 # Without running anything
@@ -543,7 +562,8 @@ def refused(capsys, *arguments):
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path, capsys):
     (tmp_path / "marks.csv").write_text("precious")
-    assert refused(capsys, CHAPTER, "--csv", tmp_path / "marks.csv")[0] == 2
+    code, said = refused(capsys, CHAPTER, "--csv", tmp_path / "marks.csv")
+    assert code == 2 and f"to mark only what is not in it, add --except {tmp_path}/marks.csv" in said
     assert (tmp_path / "marks.csv").read_text() == "precious"
 
 
@@ -556,6 +576,8 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path, capsys):
         (["notebooks", "--jobs", "0"], "'0' is no number of submissions from 1 to 1000"),
         (["notebooks", "--limit", "nan"], "'nan' is no number of seconds above 0"),
         (["notebooks", "--memory", "0.5"], "'0.5' is no number of GiB from 1 on"),
+        (["notebooks", "--except", "README.md"], "README.md is no table that --csv has written"),
+        (["notebooks", "--except", "none.csv"], "none.csv cannot be read"),
         (["notebooks", "--csv", "no/such/folder/marks.csv"], "name a file in a folder that is there"),
     ],
 )
@@ -659,6 +681,20 @@ def test_no_text_is_a_formula(text):
 def test_a_chapter_is_known_by_its_exercises(tmp_path):
     for path in notebooks.notebook_paths():
         assert submissions.read(path, submissions.chapters()).chapter.number == path.name[:2]
+
+
+def test_a_chapter_without_its_exercises_is_known_by_its_title(tmp_path):
+    nb = notebooks.read(notebooks.notebook_paths(["00"])[0])
+    del nb.cells[notebooks.exercises(nb)["0.1"]]
+    nbformat.write(nb, tmp_path / "a.ipynb")
+    found = submissions.read(tmp_path / "a.ipynb", submissions.chapters(), "00")
+    assert found.chapter.number == "00" and submissions.cell_of("0.1", found.chapter, found.sources)[0] is None
+    with pytest.raises(submissions.Unreadable, match="is of chapter 00, and chapter 01 is marked"):
+        submissions.read(tmp_path / "a.ipynb", submissions.chapters(), "01")
+    nb.cells = nb.cells[1:]
+    nbformat.write(nb, tmp_path / "b.ipynb")
+    with pytest.raises(submissions.Unreadable, match="holds no exercise of the course"):
+        submissions.read(tmp_path / "b.ipynb", submissions.chapters())
 
 
 def test_each_chapter_has_a_table():

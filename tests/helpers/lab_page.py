@@ -93,16 +93,24 @@ class Page:
             timeout=timeout_ms,
         )
 
+    def saved(self, i):
+        """Save the notebook, and return the part's i-th cell as it then is in the file."""
+        self._save()
+        return self._server.notebook(self._path.name).cells[self._cells[i]]
+
     def save_and_load_again(self):
         """Save the notebook, and load the page anew."""
+        self._save()
+        self.page.reload(wait_until="load")
+        self.page.wait_for_selector('[data-jp-item-name="restart-and-run"]', timeout=START_MS)
+
+    def _save(self):
         about = f"contents/notebooks/{self._path.name}?content=0"
         before, deadline = self._server.ask(about)["last_modified"], time.monotonic() + START_MS / 1000
         self.page.keyboard.press("Control+s")
         while self._server.ask(about)["last_modified"] == before:
             assert time.monotonic() < deadline, "the notebook was not saved"
             self.page.wait_for_timeout(100)
-        self.page.reload(wait_until="load")
-        self.page.wait_for_selector('[data-jp-item-name="restart-and-run"]', timeout=START_MS)
 
     def wait_for_the_kernel(self):
         """Wait until the kernel has done what it was asked, also where the page has been closed."""

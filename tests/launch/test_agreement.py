@@ -415,6 +415,45 @@ def exchange_and_count():
     return before, len(after.messages), dict(after.counts), kept() is None
 
 
+def add_mixed():
+    dist.all_reduce(torch.ones(4, dtype=torch.int32 if dist.get_rank() else torch.float32))
+
+
+def test_a_collective_that_gave_nonsense_without_an_error_is_told(capfd):
+    launch(add_mixed, world_size=2, backend="gloo")
+    said = " ".join(capfd.readouterr().out.split())
+    told = (
+        "Collective 1 was all_reduce of (4,) float32 on rank 0 and all_reduce of (4,) int32 on rank 1. No rank noticed"
+    )
+    assert told in said
+
+
+def call_every_kind():
+    """What ranks may do differently in collectives that are right."""
+    rank, size, x = dist.get_rank(), dist.get_world_size(), torch.ones(3)
+    many = [torch.ones(3) for _ in range(size)]
+    dist.broadcast(x, 1)
+    dist.reduce(x, 2)
+    dist.gather(x, many if rank == 0 else None, 0)
+    dist.scatter(x, many if rank == 1 else None, 1)
+    dist.all_gather(many, x)
+    dist.reduce_scatter(x, many)
+    dist.all_to_all_single(torch.ones(10), torch.ones(4 * (rank + 1)), [1, 2, 3, 4], [rank + 1] * 4)
+    dist.all_gather_object([None] * size, "x" * rank)
+    dist.gather_object("x" * 100 * rank, [None] * size if rank == 0 else None, 0)
+    dist.scatter_object_list([None], ["x" * i for i in range(size)] if rank == 0 else None, 0)
+    dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(6))
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    dist.all_reduce(torch.ones(1 + rank // 2), group=pairs[rank // 2])
+    dist.all_reduce(torch.sparse_coo_tensor([[rank]], [1.0], (8,)))
+    dist.barrier()
+
+
+def test_nothing_is_told_of_collectives_that_may_differ(capfd):
+    launch(call_every_kind, world_size=4, backend="gloo")
+    assert "Collective" not in capfd.readouterr().out
+
+
 def test_messages_are_counted_and_let_go():
     for rank, told in enumerate(launch(exchange_and_count, world_size=2, backend="gloo")):
         counts = {(kind, 1 - rank, "0", 0): 1 for kind in ("send", "recv")}

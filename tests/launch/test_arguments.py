@@ -103,6 +103,15 @@ held = Held()
         assert outcome.error == "NotSendable" and said in outcome.message, (worker, outcome.message)
 
 
+def test_a_refusal_is_shown_in_lines_that_end_between_words(cold_notebook):
+    outcome = cold_notebook.fail("launch(takes, (i for i in 'ab'), world_size=2)")
+    head, *lines = outcome.shown.splitlines()
+    assert head.startswith("NotSendable: argument 1 is a generator, which cannot be sent to another process")
+    assert all(len(line) <= 100 for line in [head, *lines])
+    assert " ".join([head, *lines[:-1]]) == f"NotSendable: {outcome.message}"
+    assert lines[-1].startswith("  at Cell In[")
+
+
 def test_more_workers_than_the_machine_can_serve_are_refused_with_the_reason():
     """In a process of its own, whose limits these are."""
     source = """
@@ -158,7 +167,7 @@ def test_an_accelerator_of_the_notebook_is_refused(notebook):
     (package / "accelerator.py").write_text("class Accelerator:\n    num_processes = 1\n")
     notebook.run("from accelerate import Accelerator\naccelerator = Accelerator()")
     outcome = notebook.fail("def train(): return accelerator.num_processes\nlaunch(train, world_size=2)")
-    assert outcome.shown.startswith(
+    assert f"{outcome.error}: {outcome.message}".startswith(
         "NotSendable: accelerator, which train uses, is an Accelerator, which cannot be sent to another process (an "
         "Accelerator works only in the process that made it); make it inside the worker"
     )

@@ -88,6 +88,13 @@ def test_the_files_run_under_torchrun(notebook, run_program, tmp_path):
     assert "--nproc-per-node 2" in batch and "work.py" in batch
 
 
+def test_a_long_result_is_printed_in_short(notebook, run_program, tmp_path):
+    notebook.run("def weights():\n    return {f'layer {i}': [0.0] * 100 for i in range(100)}")
+    notebook.run(f"launch(weights, world_size=2).export({str(tmp_path)!r})")
+    assert re.fullmatch(r"\{'layer 0': \[0\.0, 0\.0, .{,500}", run_program(tmp_path / "weights.py")["0"])
+    assert 'torch.save(returned, f"weights_{' in (tmp_path / "weights.py").read_text()
+
+
 def test_two_nodes_make_a_batch_file_for_two(notebook, tmp_path):
     notebook.run("from course_utils import Nodes\ndef work():\n    return dist.get_rank()")
     notebook.run(f"launch(work, world_size=4, on=Nodes(2)).export({str(tmp_path)!r})")

@@ -53,6 +53,32 @@ def worker():
     assert "onnection" not in outcome.shown
 
 
+def test_an_exception_in_a_process_of_a_data_loader_is_told_as_it_was_there(notebook, world_size):
+    """PyTorch raises it again at the line that asked for a batch, with its traceback as the message."""
+    outcome = fail(
+        notebook,
+        """
+class NoSuchSample(Exception): pass
+class Samples(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i):
+        if i == 5: raise NoSuchSample("5")
+        return i
+def worker():
+    for batch in torch.utils.data.DataLoader(Samples(), num_workers=2):
+        pass
+""",
+        world_size,
+        within=10.0,
+    )
+    head, place = first_lines(outcome)
+    assert re.match(r"WorkerError: rank \d: NoSuchSample: 5$", head), outcome.shown
+    assert re.match(r"  at Cell In\[\d+\], line 5, in __getitem__:  if i == 5: raise NoSuchSample", place), place
+    traced = outcome.shown.partition("Traceback of rank")[2]
+    assert re.search(r"line 8, in worker\n.*\nIn DataLoader worker process 1:\n(.*\n)+.*line 5, in __getitem__", traced)
+    assert traced.count("in __getitem__") == 1 and "/ipykernel_" not in outcome.shown, outcome.shown
+
+
 def test_one_collective_too_many(notebook, world_size):
     outcome = fail(
         notebook,
@@ -94,8 +120,8 @@ def worker():
         world_size,
         debug=True,
     )
-    head = first_lines(outcome)[0]
-    assert re.match(r"WorkerError: Collective 1 was .* and .*\.", head), head
+    head = outcome.shown.partition("\n\n")[0]
+    assert re.search(r"(?s)WorkerError: Collective 1 was .* and .*\.$", head), head  # wrapped at 100 characters
     assert re.search(r"\nrank \d: RuntimeError: Detected mismatch between collectives on ranks", outcome.shown)
     assert re.search(r"at Cell In\[\d+\], line 3, in worker", outcome.shown)
 

@@ -211,6 +211,12 @@ def test_quitting_a_prompt_ends_the_launch(notebook):
     assert notebook.run("run = launch(nothing, world_size=2)\nlatest_run().name").value == "nothing"
 
 
+def test_launches_of_a_check_are_not_the_latest_run(notebook):
+    notebook.run("from course_utils import check\nrun = launch(nothing, world_size=2)")
+    assert notebook.run("check('0.1', lambda: (dist.get_rank(), dist.get_world_size())).state").value == "passed"
+    assert notebook.run("latest_run() is run").value is True
+
+
 def test_interrupting_a_prompt(notebook):
     notebook.run(DEBUGGED)
     outcome = notebook.type_into("launch(debugged, world_size=2)", lambda _: notebook.interrupt())

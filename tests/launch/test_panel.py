@@ -50,7 +50,7 @@ def test_a_long_launch_is_seen_and_leaves_a_summary(watched):
     row = re.compile(r"running.*? \d+ of 200.*?loss 0\.\d+.*?[\d.]+e?\+?\d* samples/s.*?\d+ MiB")
     assert any(row.search(re.sub("<[^>]*>", " ", table)) for table in tables)
     assert any('<img alt="loss of each rank, and how much memory it holds' in value for _, value in outcome.moved[:-1])
-    assert "<img" not in outcome.moved[-1][1]
+    assert '<img alt="loss of each rank' in outcome.moved[-1][1]  # the curves to their end stay
     outcome = watched.run("1")  # and no later cell sees any of it
     assert not outcome.updates + outcome.moved
 
@@ -83,6 +83,29 @@ def test_a_failing_rank_turns_red_at_once_and_the_others_wait(watched):
     assert last[0].startswith("steps on 3 ranks: failed")
     assert "waiting in barrier at Cell In[" in last[1]
     assert "failed: ValueError: no, at Cell In[" in last[2]
+    assert "<img" not in outcome.moved[-1][1]  # nothing stands between the table and the error
+
+
+@pytest.mark.alone
+def test_a_rank_that_hangs_in_ddps_backward_looks_it(watched):
+    watched.wait_until_warm()  # DDP is imported
+    outcome = watched.fail("""
+def half():
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    for step in range(1000):
+        loss = model(torch.ones(2, 4)).sum()
+        if step == 60 and dist.get_rank() == 1:
+            time.sleep(100)
+        loss.backward()
+        log(loss=loss.item())
+        time.sleep(0.05)
+launch(half, world_size=2, timeout=25)""")
+    assert "no end after 25 s" in outcome.message
+    shown = [value for _, value in outcome.moved[:-1]]  # without the summary
+    assert any("steps/s" in value for value in shown), shown
+    assert "steps/s" not in re.sub("<img.*", "", shown[-1])
+    told = r"running in \w*backward at Cell In\[\d+\], line 7, .*?, and its last collective has not finished"
+    assert re.search(r"background: #fff3cd[^<>]*>" + told, shown[-1]), shown[-1]
 
 
 @pytest.mark.alone
@@ -111,6 +134,27 @@ launch(silent, world_size=3, timeout=14)""")
     told = "Rank 2 has called recv from rank 0 (message 1, of (1,) float32), and rank 0 has called no matching send."
     assert told in shown[-1]
     assert told.replace(" has ", " had ") in outcome.message and told not in outcome.updates[-1]
+
+
+def test_what_is_too_long_is_cut_between_words_and_says_so(watched):
+    outcome = watched.run("""
+def wordy():
+    log(loss=0.5, accuracy=0.9, rate=0.1, epoch=3, text="a learning rate of 0.125 after warm-up")
+    log(loss=0.5, rate="a learning rate of 0.125")
+    print("step 100 of epoch 2 of the third run of this afternoon: trained with loss 0.0784 and more", flush=True)
+    time.sleep(1.5)
+launch(wordy, world_size=1)
+def wordier():
+    log(loss=0.5, accuracy=0.9, rate=0.1, epoch=3)
+    print("x" * 100, flush=True)
+    time.sleep(1.5)
+launch(wordier, world_size=1)
+None""")
+    first, second = [table for _, table in outcome.moved if ": finished" in table]
+    assert "<code>step 100 of epoch 2 of the third run of this afternoon: trained with loss…</code>" in first
+    assert ">loss 0.5, rate a learning rate of…<" in first
+    assert ">loss 0.5, accuracy 0.9, rate 0.1, …<" in second
+    assert f"<code>{'x' * 79}…</code>" in second
 
 
 @pytest.mark.parametrize("values", ["samples=10**400", "step=10**5000", "x=10**5000", "x='<b>'", "total=0, samples=-1"])
@@ -182,6 +226,8 @@ def printing():
     typed = outcome.message.splitlines()[-1].removeprefix(said)
     (told,) = watched.run(f"del latest_run\n{typed}").values  # as it can be typed
     assert re.fullmatch(r"<Run of printing: 2 ranks, interrupted after \d+\.\d\d s>", told)
+    watched.run("from course_utils import check\ncheck('0.1', lambda: None)\nNone")
+    assert watched.run("latest_run().name").value == "printing"  # who has asked for a check has launched nothing
 
 
 def test_tqdm_is_understood(watched):
@@ -317,6 +363,25 @@ len(run.metrics), len(run.metrics.text[0]), int(run.metrics.step.max())
     assert characters < 1_100
 
 
+def test_a_loss_that_is_nan_is_said_while_it_runs_and_at_its_end(watched, notebook):
+    source = """
+def diverge(seconds):
+    for step in range(10):
+        time.sleep(seconds / 10)
+        is_broken = step >= 4 + (dist.get_rank() == 0)
+        log(loss=float("nan") if is_broken else 1.0, norm=float("inf") if step > 7 else 1.0, lr=0.1)
+launch(diverge, SECONDS, world_size=2)
+"""
+    said = [
+        "loss was nan for the first time at step 4, on rank 1.",
+        "norm was inf for the first time at step 8.",
+    ]
+    assert notebook.run(source.replace("SECONDS", "0.0")).stdout.splitlines()[-2:] == said
+    outcome = watched.run(source.replace("SECONDS", "4.0"))
+    assert any("4, on rank 1." in seen and "running" in seen for seen in outcome.updates)
+    assert outcome.stdout.splitlines()[-2:] == said
+
+
 def history_of(*rows):
     """A History of one rank that has logged the values of `rows` in turn, with a Moment after each."""
     history, logged = History(0.0), Rows(1)
@@ -364,7 +429,12 @@ def test_the_panels_plot_moves_in_its_frame_and_widens_it_when_a_curve_has_left_
     history.moments = [moment._replace(rows=[0]) for moment in history.moments]
     images.append(plot.draw(history))
     assert 'alt="How much memory each rank holds, over' in images[-1]
+    history.moments = [moment._replace(host_bytes=[None], rows=[9]) for moment in history.moments]  # another machine's
+    images.append(plot.draw(history))
+    assert 'alt="steps/s of each rank, over' in images[-1]
     assert len(set(images)) == len(images)
+    history.moments = [moment._replace(rows=[0]) for moment in history.moments]
+    assert plot.draw(history) == ""
     left, right = plot._curves.axes
     assert left.get_xlim()[1] >= 9 and right.get_ylim()[1] > 0.5
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import threading
 
 import pytest
 
@@ -20,14 +21,21 @@ STAY = "def stay():\n    print('begun', flush=True)\n    time.sleep(600)"
 
 @pytest.fixture
 def notebook(notebook, slurm):
-    """The shared notebook on a cluster: its home is its folder, which all nodes see.
+    """The shared notebook on a cluster."""
+    with on_cluster(notebook, slurm):
+        yield notebook
+
+
+@contextlib.contextmanager
+def on_cluster(notebook, slurm):
+    """Has the notebook on a cluster: its home is its folder, which all nodes see.
 
     The test leaves no job in the queue, no process of one, and nothing in the folder of runs.
     """
     variables = {name: slurm.env[name] for name in ("SLURM_CONF", "PATH")} | {"HOME": str(notebook.directory)}
     with set_there(notebook, variables):
         notebook.run("from course_utils.launch import Slurm\ntwo = Slurm(nodes=2, workers_per_node=2)")
-        yield notebook
+        yield
 
         def is_clear():
             return not slurm.run("squeue", "--noheader").stdout and not runs(notebook)
@@ -115,6 +123,32 @@ def test_a_job_that_cannot_get_what_it_asks_for(notebook):
     assert outcome.message.startswith("Slurm did not take the job: invalid partition specified: nowhere")
     outcome = notebook.fail("launch(print, on=Slurm(nodes=9, workers_per_node=2))")
     assert outcome.error == "LauncherError" and "would never start" in outcome.message
+
+
+def test_sbatch_without_a_cluster(notebook, tmp_path):
+    with set_there(notebook, {"SLURM_CONF": str(tmp_path / "slurm.conf")}):
+        outcome = notebook.fail("launch(print, on=two)")
+    assert outcome.error == "LauncherError" and not outcome.stderr
+    assert "run the notebook on a login node" in outcome.message.partition("\n")[0]
+    assert outcome.message.count("ClusterName needs to be specified") == 1
+
+
+def test_the_panel_says_what_is_known_of_a_job_once_and_draws_no_memory(seen_notebook, slurm, tmp_path):
+    blocker = tmp_path / "job.sbatch"
+    blocker.write_text("#!/bin/bash\n#SBATCH --nodes=2 --exclusive\nsleep 600\n")
+    with on_cluster(seen_notebook, slurm):
+        job = slurm.submit(blocker, tmp_path)
+        wait_until(lambda: slurm.state(job) == "RUNNING", "the other job runs")
+        seen_notebook.run("def work():\n    for step in range(80): time.sleep(0.05); log(loss=1 / (1 + step))")
+        started = seen_notebook.start("launch(work, on=two)\nNone")
+        threading.Timer(3.0, lambda: slurm.run("scancel", job)).start()
+        outcome = seen_notebook.wait(started, 90)
+    told = [text for text in (*outcome.values, *outcome.updates) if text.startswith("Slurm job")]
+    assert re.fullmatch(r"Slurm job \d+: pending.*", told[0]) and "Slurm job" not in outcome.stdout
+    assert re.fullmatch(r"Slurm job \d+: running on n\[1-2\]", told[-1])
+    assert sum(text.startswith("Slurm job") for text in outcome.values) == 1, "the others replace it"
+    images = [alt for _, html in outcome.moved for alt in re.findall('<img alt="([^"]*)"', html)]
+    assert images and not any("memory" in alt for alt in images)
 
 
 def test_a_folder_that_nodes_do_not_see(notebook, slurm, tmp_path):

@@ -395,6 +395,25 @@ launch(fail, world_size=2)
     assert "script.py, line 8, in fail:  raise ValueError('no')" in finished.stderr
 
 
+def test_options_given_to_a_script_reach_its_workers_and_those_of_a_kernel_do_not(notebook, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import argparse
+from course_utils import launch
+def worker():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, required=True)
+    return parser.prog, parser.parse_args().lr
+if __name__ == "__main__":
+    print(launch(worker, world_size=2).results)
+""")
+    command = [sys.executable, script, "--lr", "0.25"]
+    environment = {"PYTHONPATH": str(REPOSITORY)}
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert "[('script.py', 0.25), ('script.py', 0.25)]" in finished.stdout, finished.stderr
+    assert notebook.run("len(sys.argv) > 1, launch(lambda: sys.argv, world_size=1)[0]").value == (True, [""])
+
+
 def test_settings_made_after_the_first_launch_reach_workers(notebook):
     """Also those that a library reads once, as it is imported, and the cores that the notebook may use."""
     notebook.run(

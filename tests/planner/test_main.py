@@ -23,6 +23,12 @@ def test_the_fastest_methods_are_a_table_with_what_the_error_was(capsys):
     assert "dollars" in said and "published rows like this plan" in said
 
 
+def test_memory_of_less_than_a_gigabyte_is_no_0(capsys):
+    main(["--model", "mpt-125m", "--gpus", "8xH100", "--batch", "8", "--sequence", "32"])
+    header, first = capsys.readouterr().out.splitlines()[2:4]
+    assert header.split()[-2:] == ["GB", "limit"] and 0 < float(first.split()[-3]) < 1
+
+
 def test_one_method_is_planned_line_by_line(capsys):
     main(["--model", "llama-3-8b", "--gpus", "8xH100", "--batch", "16", "--method", "shard=full,micro_batch=2"])
     said = capsys.readouterr().out
@@ -74,7 +80,7 @@ def test_a_model_of_ones_own_is_planned(tmp_path, monkeypatch, capsys):
     (["--model", "no_such_module:make"], "No module named 'no_such_module'"),
     (["--model", "time:time"], "--model time:time returned a float"),
     (["--model", "gpt-175b", "--gpus", "8xH100"], "no method trains this on 8 H100"),
-    (["--model", "gpt-175b", "--gpus", "8xT4"], "names no cluster"),
+    (["--model", "gpt-175b", "--gpus", "8xT4"], "how T4s are connected differs from server to server"),
     (["--model", "llama-3-8b", "--method", "shards=full"], "Method has no shards"),
     (["--model", "llama-3-8b", "--method", "micro_batch=3"], "batch is 1024"),
     (["--config", "no.json"], "no.json is no model configuration"),

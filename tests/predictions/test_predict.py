@@ -49,7 +49,12 @@ def show(notebook, source=ASK):
 
 
 def enter(notebook, text, name="my_times"):
-    notebook.run(f"_made[{name!r}].field._input.value = {text!r}")
+    return notebook.run(f"_made[{name!r}].field._text.value = {text!r}")
+
+
+def click(notebook, button, name="my_times"):
+    found = "next(each for each in _box.children[1].children if getattr(each, 'description', '') == {!r})"
+    return notebook.run(f"_box = _made[{name!r}].field._box; {found.format(button)}.click()")
 
 
 def status(notebook, name="my_times"):
@@ -58,25 +63,34 @@ def status(notebook, name="my_times"):
 
 def test_what_is_typed_is_the_variables_value_and_is_compared(notebook):
     assert show(notebook).values == [""]  # a widget, of which nothing is left where widgets are unknown
-    enter(notebook, "1.5")
-    assert "Remembered: 1.5 times." in status(notebook)
+    assert enter(notebook, "1.5").updates[-1].startswith("How many times as fast? Your prediction: 1.5 times.")
     said = notebook.run(MEASURE).stdout
     assert said == "You predicted 1.5 times, and here it is 2 times: off by a factor of 1.33.\nthe result, 1.5\n"
     assert on_disk(notebook) == {"09": {"my_times": kept(1.5, measured=2.0)}}
 
 
-def test_an_answered_field_becomes_a_line_that_a_saved_notebook_keeps(notebook):
+def test_an_answered_field_becomes_a_line_at_once_that_a_saved_notebook_keeps(notebook):
     show(notebook)
-    assert notebook.run("1").updates == []
-    enter(notebook, "1.5")
-    line = "How many times as fast? Your prediction: 1.5 times. Run the cell above again to change it."
-    assert notebook.run("1").updates == [line]
     assert notebook.run("1").updates == []
     enter(notebook, "2 5")
     assert "“2 5” is not a number: write it like 2.5" in status(notebook)
+    line = "How many times as fast? Your prediction: 1.5 times. Run this cell again to change it."
+    assert enter(notebook, "1.5").updates[-1] == line
+    assert notebook.run("1").updates == []
+    notebook.type_into(ASK, lambda prompt: None)
+    assert notebook.run("1").updates == [line]
     show(notebook)
-    notebook.run("_made['my_times'].field._answer(None)")
-    assert notebook.run("1").updates[-1].startswith("How many times as fast? No prediction. Run the cell")
+    line = line.replace("Your prediction: 1.5 times", "No prediction")
+    assert click(notebook, "Skip").updates[-1] == line
+    show(notebook)
+    assert notebook.run("_made['my_times'].field._text.value").value == ""
+
+
+def test_shown_again_below_the_measuring_cell_it_does_not_speak_of_this_cell(notebook):
+    show(notebook)
+    notebook.fail(MEASURE)
+    line = "How many times as fast? Your prediction: 1.5 times."
+    assert enter(notebook, "1.5").updates[-2:] == [f"{line} Run this cell again to change it.", line]
 
 
 def test_a_factor_has_as_many_digits_as_it_deserves():
@@ -92,7 +106,7 @@ def test_it_is_remembered_after_a_restart(notebook):
     outcome = show(notebook, f"{ASK}\nprint(my_times)")
     assert outcome.stdout == "1.5\n"
     assert "Remembered: 1.5 times." in status(notebook)
-    assert notebook.run("print(_made['my_times'].field._input.value)").stdout == "1.5\n"
+    assert notebook.run("print(_made['my_times'].field._text.value)").stdout == "1.5\n"
     assert "the result, 1.5" in notebook.run(MEASURE).stdout
 
 
@@ -110,7 +124,7 @@ def test_two_questions_are_asked_for_together(notebook):
     show(notebook, f"{ASK}\nmy_winner = predict('Which way?', choices=('ring', 'tree'), chapter=9)")
     measure = "reveal(my_times=2, my_winner='ring')"
     assert notebook.fail(measure).values == ["", ""]
-    enter(notebook, "tree", "my_winner")
+    click(notebook, "tree", "my_winner")
     assert notebook.run(measure).stdout == "You predicted “tree”, and here it is “ring”.\n"
 
 
@@ -207,8 +221,7 @@ def test_a_folder_that_cannot_be_written(notebook):
     notebook.run("from course_utils.predictions import kept\nusual = kept.here().folder\n"
                  "kept.here().folder = usual / 'absent'")  # fmt: skip
     try:
-        enter(notebook, "1.5")
-        assert "cannot be written here" in status(notebook)
+        assert "cannot be written here" in enter(notebook, "1.5").updates[-1]
         assert "the result, 1.5" in notebook.run(MEASURE).stdout
         assert notebook.run("len(all_measured())").value == 1
     finally:

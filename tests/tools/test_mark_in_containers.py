@@ -74,6 +74,7 @@ for word in "$@"; do
     case "$word" in *:/handed_in:ro) handed_in=${word%:/handed_in:ro} ;; esac
 done
 while [ "$1" != .venv/bin/python ]; do shift; done
+[ "$2" = -c ] && exec "$@"
 case "$(ls "$handed_in")" in broken*) echo "no container today" >&2; exit 125 ;; esac
 exec "$1" "$2" "$3" "$handed_in" "$5" "$6"
 """
@@ -91,7 +92,7 @@ def test_all_are_collected_and_what_was_left_out_is_named(tmp_path):
         (inbox / name).touch()
     files = ["--csv", tmp_path / "marks.csv", "--feedback", tmp_path / "feedback"]
     done = run(str(inbox), *map(str, files), ENGINE=str(engine))
-    assert done.returncode == 1 and "OPTIONS=" in done.stderr, done
+    assert done.returncode == 1 and "no container today\nmark_in_containers: nothing came out" in done.stderr, done
     last = done.stdout.splitlines()[-1]
     assert last == "Not judged, so that the exit code is not 0: broken, carl.zip, empty, group/bert", done
     rows = {row["submission"]: row for row in csv.DictReader((tmp_path / "marks.csv").open(encoding="utf-8-sig"))}
@@ -100,6 +101,26 @@ def test_all_are_collected_and_what_was_left_out_is_named(tmp_path):
     assert not [name for name, words in said.items() if words not in rows[name]["reason"]], rows
     totals = [*csv.DictReader((tmp_path / "feedback/totals.csv").open(encoding="utf-8-sig"))]
     assert len(totals) == 5 and all((tmp_path / "feedback" / row["file"]).exists() for row in totals)
+    told = {row["submission"]: (tmp_path / "feedback" / row["file"]).read_text() for row in totals}
+    assert told["broken"] == "broken\n\nThis file has not been marked yet; that is not your fault.\n"
+    again = run(str(inbox), *map(str, files), ENGINE=str(engine))  # refused before anything is marked
+    assert again.returncode == 2 and "into a folder of its own" in again.stderr and "anna" not in again.stderr, again
+
+
+def test_an_engine_that_starts_no_container_is_told_once_and_nothing_is_written(tmp_path):
+    """As docker does whose daemon is not running."""
+    engine, inbox = tmp_path / "docker", tmp_path / "inbox"
+    engine.write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2\nexit 125\n")
+    engine.chmod(0o755)
+    inbox.mkdir()
+    for name in ("anna", "bert"):
+        (inbox / f"{name}.ipynb").touch()
+    files = ["--csv", tmp_path / "marks.csv", "--feedback", tmp_path / "feedback"]
+    done = run(str(inbox), *map(str, files), ENGINE=str(engine))
+    first, second = done.stderr.splitlines()
+    assert done.returncode == 2 and first == "Cannot connect to the daemon", done
+    assert f"{engine} could not start Python in a container" in second and "nothing was marked" in second
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["docker", "inbox"]
 
 
 def test_apptainer_is_called_with_its_own_options(tmp_path):
@@ -110,7 +131,7 @@ def test_apptainer_is_called_with_its_own_options(tmp_path):
     inbox.mkdir()
     (inbox / "name.ipynb").touch()
     done = run(str(inbox), ENGINE=str(engine), OPTIONS="--nv", IMAGE="")
-    given = re.findall("<(.*?)>", done.stderr)
+    given = re.findall("<(.*?)>", done.stderr.partition("name.ipynb\n")[2])
     assert given[:6] == ["exec", "--containall", "--net", "--network", "none", "--env"] and "--nv" in given
     assert "--volume" not in given and given[given.index("--pwd") + 1] == str(ROOT)
     bound = [b for a, b in zip(given, given[1:], strict=False) if a == "--bind"]

@@ -215,8 +215,9 @@ def test_a_prediction_has_one_slide_whether_or_not_the_text_asks_for_it():
         new_code_cell("%matplotlib inline"),
         new_code_cell('many = predict("How many?", unit="times", chapter=9)'),
     ]
+    cells.append(new_markdown_cell("**Predict.** But why? By how much? A star in section 7 shows your number."))
     made = [*slides.of_a_chapter(new_notebook(cells=cells), None)]
-    assert made[1:] == ["## Predict\n\nHow long?", "## Predict\n\nHow many?"]
+    assert made[1:] == ["## Predict\n\nHow long?", "## Predict\n\nHow many?", "## Predict\n\nBut why? By how much?"]
 
 
 @pytest.mark.parametrize(

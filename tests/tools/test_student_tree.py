@@ -150,6 +150,7 @@ def test_assistants_are_asked_to_teach_unless_the_lecturer_leaves_that_out(tree,
     assert "Teach; do not solve." in said and "`check`" in said and "hint" in said and "`predict(…)`" in said
     for name in re.findall(r"`([\w./*]+/[\w./*]+)`", said):  # what it names is there
         assert list(tree.glob(name)), name
+        assert "check" not in name  # checks compute some of what is asked for
     done = student_tree(tmp_path / "course", "--without-agents")
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "course").rglob("AGENTS.md"))

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+import zmq
+
 from tools.lab import working_copy
 
 FIRST = "00_start_here.ipynb"
@@ -55,7 +57,11 @@ def environment(folder):
 
 
 def command(folder, for_jupyter):
+    """The command that starts JupyterLab; of what it logs only errors and its address are shown."""
+    # The kernels complain where their messages are not encrypted.
+    encrypted = ["--KernelManager.transport_encryption=auto"] if zmq.has("curve") else []
     return [
         sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url=/lab/tree/{FIRST}", *(["--allow-root"] if os.geteuid() == 0 else []), *for_jupyter,
+        f"--LabApp.default_url=/lab/tree/{FIRST}", "--Application.log_level=ERROR", *encrypted,
+        *(["--allow-root"] if os.geteuid() == 0 else []), *for_jupyter,
     ]  # fmt: skip

@@ -14,6 +14,8 @@ WIDTH, HEIGHT = 1280, 650
 KEYS = "→ next slide · Esc all slides · F full screen · Alt and a click (on Linux Ctrl) enlarge a place, and undo it"
 # A prediction, with the list that may follow it, or a question.
 SAID = re.compile(r"^\*\*(Predict|For discussion)[.:]\*\* (.*(?:\n\n?- .*)*)", re.MULTILINE)
+# A sentence on where the notebook shows what was predicted: slides do not.
+SHOWN = re.compile(r"(?<=[.?!]) [^.?!]*\byour number\b[^.?!]*\.")
 
 
 def write(course, source, names=()):
@@ -58,7 +60,7 @@ def of_a_chapter(nb, figures):
                     yield f"## {section}\n\n{plain(chr(10).join(bullets))}"
             for head, words in SAID.findall(part):
                 is_asked = is_asked or head == "Predict"
-                yield f"## {head}\n\n{plain(words[0].upper() + words[1:])}"
+                yield f"## {head}\n\n{plain(SHOWN.sub('', words[0].upper() + words[1:]))}"
 
 
 def questions(source):

@@ -1,6 +1,6 @@
 """Checks of chapter 00."""
 
-from ...checks.expect import case, expect, expect_row, expect_whole
+from ...checks.expect import case, expect, expect_row, expect_whole, short
 from ...checks.judge import run
 
 
@@ -25,7 +25,7 @@ def _judge_pairs(answers, world_size):
         expect_row(answer, 2, f"what rank {rank} returned", of="rank and world_size")
         expect(
             not any(isinstance(number, str) for number in answer),
-            f"rank {rank} returned {answer!r}, with a text in it: the answer must be two whole numbers",
+            f"rank {rank} returned {short(answer)}, with a text in it: the answer must be two whole numbers",
         )
     ranks, sizes = zip(*[[expect_whole(number, "a number that came back") for number in answer] for answer in answers])
     expect(set(ranks) != {world_size}, f"{answers} came back: which of the two numbers comes first?")

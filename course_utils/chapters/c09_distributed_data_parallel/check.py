@@ -167,7 +167,7 @@ def check_9_2(find_odd_rank):
             with case(f"where {what}"):
                 for rank, answer in enumerate(answers):
                     is_rank = answer is None or isinstance(answer, int) and not isinstance(answer, bool)
-                    expect(is_rank, f"rank {rank} returned {answer!r}, which is neither a whole number nor None")
+                    expect(is_rank, f"rank {rank} returned {short(answer)}, which is neither a whole number nor None")
                 expect(
                     len(set(answers)) == 1,
                     f"the ranks returned {list(answers)}: they must agree, or some would go on and others stop",
@@ -216,7 +216,7 @@ def _judge_buckets(make_buckets):
             with unchanged(num_bytes=num_bytes):
                 answer = make_buckets(num_bytes, cap)
             buckets = [_indices(bucket) for bucket in answer] if isinstance(answer, (list, tuple)) else [None]
-            expect(None not in buckets, f"{answer!r} came back, not a list of lists of indices")
+            expect(None not in buckets, f"{short(answer)} came back, not a list of lists of indices")
             with case(f"{buckets} came back"):
                 _judge_packing(buckets, num_bytes, cap)
 

@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from ...checks.expect import expect, expect_tensor, explain, short
+from ...checks.expect import expect, expect_tensor, explain, not_a
 from ...parallel.pipeline.schedules import Task, needs
 
 
@@ -35,7 +35,7 @@ class Neighbours:
         task = Task(self._stage, int(m), phase)
         expect(task in self._carried, f"{call} was called, and there is no micro-batch {m}")
         expect(task not in self._sent, f"{call} was called twice")
-        expect(isinstance(tensor, torch.Tensor), f"{call} was given {short(tensor)}, not a tensor")
+        expect(isinstance(tensor, torch.Tensor), f"{call} was given {not_a(tensor, 'a tensor')}")
         truth = self._carried[task]
         what = {"forward": "the stage's output", "backward": "the gradient of the stage's input"}[phase]
         others = {

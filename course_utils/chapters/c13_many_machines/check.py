@@ -56,7 +56,7 @@ def _judge_environment(found, rank, node, local, gpus):
     named = ", ".join(map(str, more[:3])) + f" and {len(more) - 3} more" * (len(more) > 3)
     expect(not more, f"{named} {'is' if len(more) == 1 else 'are'} in it, and none of the five")
     for name, value in found.items():
-        expect(isinstance(value, str), f"{name} is {value!r}, which os.environ would not take: its values are strings")
+        expect(isinstance(value, str), f"{name} is {short(value)}, which os.environ would not take: it holds strings")
     truth = dict(zip(_NAMES, (node, local, rank, gpus[node], sum(gpus))))
     suspects = {
         "RANK": {"it counts within the node": local, "it is as on equal nodes": node * gpus[node] + local},

@@ -29,7 +29,7 @@ _PROGRAM = '''"""{title}, as it was launched.
     torchrun --standalone --nproc-per-node {per_node} {name}.py                 on one machine
     sbatch {name}.sbatch                                     on a cluster; read it first
 
-Each rank prints what it returns.
+Each rank prints what it returns, shortened if it is long, and keeps nothing: run_as_launched() is where to save it.
 {also}
 """
 
@@ -45,6 +45,7 @@ sys.path += {folders}
 
 def run_as_launched():
     import os
+    import reprlib
     import sys
     from pathlib import Path
 
@@ -57,7 +58,11 @@ def run_as_launched():
         given = payload.load(file.fileno(), globals())
     globals().update(given["names"])
     returned = {call}(*given["args"], **given["kwargs"])
-    sys.stdout.write(f"rank {{os.environ['RANK']}}: {{returned}}\\n")  # in one piece, so that ranks' lines do not mix
+    # To keep it: torch.save(returned, f"{name}_{{os.environ['RANK']}}.pt")
+    shown = str(returned)
+    if len(shown) > 1_000:
+        shown = reprlib.repr(returned)
+    sys.stdout.write(f"rank {{os.environ['RANK']}}: {{shown}}\\n")  # in one piece, so that ranks' lines do not mix
     if dist.is_initialized():
         dist.destroy_process_group()
     ending.leave()  # without Python's own end, in which a thread of gloo may abort

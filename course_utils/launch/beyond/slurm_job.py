@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ... import hardware
+from ... import hardware, notebook
 from ..place import Place, require_whole
 from ..watch.errors import LauncherError
 from ..worker import surroundings
@@ -37,6 +38,7 @@ _EARLY_S = 30.0
 _COMMAND_S = 20.0
 # Ends the job and removes its folder once the notebook's process has ended, however it ended: the pipe is closed then.
 _GUARD = 'read _; scancel "$1"; for _ in 1 2 3 4 5; do rm -rf "$2" && break; sleep 0.5; done'
+_NO_CONFIGURATION = re.compile("sbatch: fatal: .*configuration (source|file)")
 HAS_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED", "STAGE_OUT", "RESIZING", "SIGNALING")
 _NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")  # such a job never starts
 _ENDS = {
@@ -159,7 +161,7 @@ class SlurmJob:
     def __init__(self, slurm, folder, name, task=remote.run_agent_in_slurm):
         """Prepare a job that calls `task(path of the folder)` on each node."""
         self._slurm, self._folder, self._name, self._task = slurm, folder, name, task
-        self._job = self._guard = self._said = None
+        self._job = self._guard = self._said = self._shown = None
         self._state, self._exit_code = "", ""
         self._asked = 0.0
 
@@ -174,11 +176,10 @@ class SlurmJob:
         executor = submitit.SlurmExecutor(folder=self._folder.path / "slurm", python=sys.executable)
         executor.update_parameters(**self._slurm.parameters(self._name))
         try:
-            self._job = executor.submit(self._task, str(self._folder.path))
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints there what the error says, too
+                self._job = executor.submit(self._task, str(self._folder.path))
         except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", None) or error
-            said = "; ".join(re.findall(r"sbatch: error: (.*)", str(said))) or str(said).strip()
-            raise LauncherError(f"Slurm did not take the job: {said}") from None
+            raise LauncherError(_refusal(str(getattr(error, "stderr", None) or error))) from None
         self._submitted = time.monotonic()
         command = ["sh", "-c", _GUARD, "sh", self._job.job_id, self._folder.path]
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
@@ -210,8 +211,19 @@ class SlurmJob:
         if fields.get("Reason") in _NEVER:
             self._state = "NEVER"
         if said != self._said and self._state in ("PENDING", "RUNNING"):
-            print(said, flush=True)
+            self._tell(said)
         self._said = said
+
+    def _tell(self, said):
+        """Show the job's state; where somebody looks on, in place of what was shown of it before."""
+        if not (notebook.is_watched() and notebook.is_in_cell()):
+            print(said, flush=True)
+        elif self._shown is not None:
+            self._shown.update({"text/plain": said}, raw=True)
+        else:
+            from IPython.display import display
+
+            self._shown = display({"text/plain": said}, raw=True, display_id=True)
 
     def problem(self) -> str | None:
         state = self._state.partition("+")[0]
@@ -256,6 +268,17 @@ class SlurmJob:
             self._guard.communicate()
             self._guard = None
         return True
+
+
+def _refusal(said):
+    """Say why sbatch did not take a job; `said` is what it wrote."""
+    lines = "; ".join(dict.fromkeys(re.findall(r"sbatch: error: (.*)", said))) or said.strip()
+    if _NO_CONFIGURATION.search(said):
+        return (
+            "sbatch is installed here and finds no cluster (no slurm.conf): run the notebook on a login node of the "
+            f"cluster, or take on=Nodes(2), which starts two agents here\n\nsbatch said: {lines}"
+        )
+    return f"Slurm did not take the job: {lines}"
 
 
 def _run(*command):

@@ -16,6 +16,7 @@ from .status import in_short, latest_values
 _CHARS = 20_000  # of a rank's output: half from its beginning, half from its end
 _PATIENCE_S = 0.5  # until a running cell's columns are first shown
 _SHARE = 0.1  # of the time that drawing may take
+_WIDTH_EM, _GAP_EM = 16, 1.5  # of a column, at least; between two
 
 
 class Columns(Display):
@@ -59,7 +60,6 @@ class Columns(Display):
             Column.of(self._outcomes[rank], self.output.log(rank), self._logged(rank), values[rank])
             for rank in self._chosen
         ]
-        columns.sort(key=lambda column: not column.has_failed)  # failed ones first
         if not any(column.text or column.failure for column in columns):
             return
         data = {"text/plain": as_text(columns), "text/html": as_html(columns)}
@@ -119,9 +119,9 @@ class Column:
 
 
 def as_text(columns: Sequence[Column]) -> str:
-    """Return the columns as text, one after another; ranks with equal text share an entry."""
+    """Return the columns as text, one after another, failed ones first; ranks with equal text share an entry."""
     groups: dict[tuple[str, str], list[int]] = {}
-    for column in columns:
+    for column in sorted(columns, key=lambda column: not column.has_failed):
         text = "\n".join(part for part in (column.text, column.failure) if part)
         groups.setdefault((column.state, text), []).append(column.rank)
     return "\n".join(
@@ -132,9 +132,17 @@ def as_text(columns: Sequence[Column]) -> str:
 
 
 def as_html(columns: Sequence[Column]) -> str:
-    """Return HTML with a column for each rank, as many side by side as fit the notebook's width."""
-    parts = "".join(_section(column) for column in columns)
-    return f'<div style="display: flex; flex-wrap: wrap; gap: 0 1.5em">{parts}</div>'
+    """Return HTML with a column for each rank, all side by side, or half of them, and so on, as the width allows."""
+    return f'<div style="display: flex">{_beside([_section(column) for column in columns])}</div>'
+
+
+def _beside(sections):
+    """Return halves that stand side by side if they fit: four columns never become three and one."""
+    count, half = len(sections), (len(sections) + 1) // 2
+    width_em = count * _WIDTH_EM + (count - 1) * _GAP_EM
+    inner = sections[0] if count == 1 else _beside(sections[:half]) + _beside(sections[half:])
+    wraps = f"display: flex; flex-wrap: wrap; gap: 0 {_GAP_EM}em; " if count > 1 else ""
+    return f'<div style="{wraps}flex: {count} 1 {width_em}em; min-width: 0">{inner}</div>'
 
 
 def _section(column):
@@ -146,6 +154,6 @@ def _section(column):
         if part
     )
     return (
-        f'<div role="group" aria-label="{title}" style="flex: 1 1 16em; min-width: 0; '
-        f'border-top: 2px solid {color}; margin-top: 0.5em"><strong>{title}</strong>{body}</div>'
+        f'<div role="group" aria-label="{title}" style="border-top: 2px solid {color}; margin-top: 0.5em">'
+        f"<strong>{title}</strong>{body}</div>"
     )

@@ -19,6 +19,7 @@ _PAUSE_S = 0.25
 _MOST = 1_000
 _WINDOWS_S = 2.0, 10.0, 50.0  # over which a rate is computed: the first in which each rank has logged so many rows
 _FEWEST = 20
+_STOPPED_S, _STOPPED = 5.0, 3.0
 NO_VALUES = ("samples", "total")  # names of what is logged to tell the rate and progress
 
 
@@ -93,8 +94,18 @@ class History:
         return [self._rates_at(i) for i in range(1, len(self.moments))]
 
     def latest_rates(self) -> Sequence[float]:
-        """Return the last entry of `rates`, without computing the others; () if there is none."""
-        return self._rates_at(len(self.moments) - 1) if len(self.moments) > 1 else ()
+        """Return the last entry of `rates`, but 0 for ranks that have stopped logging; () if there is none."""
+        if len(self.moments) < 2:
+            return ()
+        return [0.0 if self._has_stopped(r) else rate for r, rate in enumerate(self._rates_at(len(self.moments) - 1))]
+
+    def _has_stopped(self, rank):
+        """Return whether a rank has logged nothing for five seconds, and three times as long as it usually needs."""
+        now = self.moments[-1]
+        last = next((moment for moment in reversed(self.moments) if moment.rows[rank] < now.rows[rank]), None)
+        if last is None:
+            return False
+        return now.seconds - last.seconds > max(_STOPPED_S, _STOPPED * last.seconds / max(1, last.rows[rank]))
 
     def _rates_at(self, i):
         moments, now = self.moments, self.moments[i]

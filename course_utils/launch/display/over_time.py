@@ -53,6 +53,8 @@ class Curves:
         self.axes[0].set_title(title, loc="left")
         self.axes[1].set_title(f"{'GPU' if on_gpus else 'host'} memory (GiB)", loc="left")
         self.axes[0].set_visible(any(moments[-1].rows))  # nothing to draw where nothing is logged
+        # Nor where memory is not known, as of ranks on other machines.
+        self.axes[1].set_visible(any(size is not None for m in moments for size in (*m.host_bytes, *m.gpu_bytes)))
         for rank, (left, right) in enumerate(zip(*self.lines, strict=True)):
             left.set_data(seconds[begin:], [each[rank] for each in values])
             right.set_data(seconds, [each[rank] for each in held])

@@ -122,7 +122,7 @@ class Panel(Hidden):
     def _show(self):
         found = statuses(self._watch, self.history, self._silences)
         title = self._title()
-        notes = agreement.sentences(agreement.findings(self._watch.outcomes), agreement.NOW)
+        notes = agreement.sentences(agreement.findings(self._watch.outcomes), agreement.NOW) + self._watch.rows.doubts
         bundle = {"text/html": as_html(found, title, notes) + self._image, "text/plain": as_text(found, title, notes)}
         if self._handle is None:
             self._handle = _vacated.pop(notebook.cell(), None)  # of an earlier launch of this cell
@@ -146,8 +146,14 @@ class Panel(Hidden):
     def _finish(self, how):
         if self._handle is None:
             return
-        shown = statuses(self._watch, self.history), self._title(how)  # the error says what ranks disagree on
-        self._handle.update({"text/html": as_html(*shown), "text/plain": as_text(*shown)}, raw=True)
+        # The error says what ranks disagree on; what follows a launch that finished says what was nan.
+        notes = [] if how == "finished" else self._watch.rows.doubts
+        shown = statuses(self._watch, self.history), self._title(how), notes
+        if how == "failed":
+            self._image = ""  # the error stands right below the table
+        elif self._drawn is not None:
+            self._plot()  # the curves to their end
+        self._handle.update({"text/html": as_html(*shown) + self._image, "text/plain": as_text(*shown)}, raw=True)
         watch = self._watch
         if all(outcome.returned for outcome in watch.outcomes) and not any(watch.rows.counts + watch.output.counts):
             _vacated[notebook.cell()] = self._handle

@@ -35,10 +35,12 @@ class Plot:
         self._frame, self._look = None, None
 
     def draw(self, history: History) -> str:
-        """Draw a History as it is now, and return it as an <img>."""
+        """Draw a History as it is now, and return it as an <img>; "" if nothing of it can be drawn."""
         curves = self._curves
         curves.put(history, of_logged=True)
         look = [(axes.get_title(loc="left"), axes.get_visible()) for axes in curves.axes]
+        if not any(is_visible for _, is_visible in look):
+            return ""
         limits = [_limits(axes, lines) for axes, lines in zip(curves.axes, curves.lines, strict=True)]
         if look != self._look or not all(_holds(axes, *reach) for axes, reach in zip(curves.axes, limits, strict=True)):
             for axes, reach in zip(curves.axes, limits, strict=True):
@@ -50,15 +52,16 @@ class Plot:
         for axes, lines in zip(curves.axes, curves.lines, strict=True):
             for line in lines if axes.get_visible() else ():
                 axes.draw_artist(line)
-        return self._as_element(look[0][0] if look[0][1] else "")
+        return self._as_element(look[0][0] if look[0][1] else "", has_memory=look[1][1])
 
-    def _as_element(self, left):
+    def _as_element(self, left, has_memory):
         from PIL import Image
 
         png = io.BytesIO()
         Image.fromarray(np.asarray(self._canvas.buffer_rgba())).save(png, "png", compress_level=1)
-        both = f"{left} of each rank, and how much memory it holds" if left else "How much memory each rank holds"
-        alt = html.escape(f"{both}, over time; the table above has the latest numbers.")
+        shown = f"{left} of each rank{', and how much memory it holds' * has_memory}"
+        shown = shown if left else "How much memory each rank holds"
+        alt = html.escape(f"{shown}, over time; the table above has the latest numbers.")
         source = f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
         # With its size, so that nothing below moves while the browser reads the next image.
         return f'<img alt="{alt}" width="{_SIZE_PX[0]}" height="{_SIZE_PX[1]}" src="{source}">'

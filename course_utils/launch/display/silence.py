@@ -12,7 +12,7 @@ class Silence:
     """The state of a rank that logs and prints nothing: `frames` is its stack, `waits` whether it waits for others.
 
     `frames` is () if the stack is not known, or was not asked for. A rank that stays where it is is asked once what it
-    has called, for its outcome.
+    has called, for its outcome; again and again if its last collective has not finished, as in DDP's backward.
     """
 
     def __init__(self, watch, rank):
@@ -53,5 +53,5 @@ class Silence:
         self.frames = located.frames
         if not stays:
             self._move(located)
-        elif self._watch.outcomes[self._rank].told is None:
+        elif (outcome := self._watch.outcomes[self._rank]).told is None or outcome.is_in_collective:
             self._watch.recall(self._rank)

@@ -73,7 +73,7 @@ def _status(watch, history, rank, rate, silence):
         memory_bytes=memory,
         done=done,
         total=total,
-        line="" if done is not None and _BAR.search(line) else line[:_LINE_CHARS],
+        line="" if done is not None and _BAR.search(line) else _cut(line, _LINE_CHARS),
         collective="" if outcome.returned or outcome.collective is None else _last(outcome.collective),
     )
 
@@ -84,9 +84,10 @@ def _last(collective):
 
 
 def latest_values(logged: Logged) -> str:
-    """Return the first values of a Logged, as `loss 0.31, accuracy 0.9`."""
+    """Return the first values of a Logged, as `loss 0.31, accuracy 0.9`, with `…` if there are others."""
     values = [(name, value) for name, value in logged.values.items() if name not in NO_VALUES]
-    return ", ".join(f"{name} {in_short(value)}" for name, value in values[:_VALUES])
+    shown = [f"{name} {in_short(value)}" for name, value in values[:_VALUES]]
+    return ", ".join(shown + ["…"] * (len(values) > _VALUES))
 
 
 def _state(watch, outcome, silence):
@@ -105,6 +106,8 @@ def _state(watch, outcome, silence):
         place = place_of(silence.frames)
         if silence.waits:
             return "waiting", f"waiting {place}"
+        if outcome.is_in_collective:  # which C++ may have called, as for DDP; known only of a rank that stays there
+            return "waiting", f"running {place}, and its last collective has not finished"
         return "running", place if place == "running" else f"running {place}"
     return ("running", "running") if outcome.rank in watch.begun else ("starting", "starting")
 
@@ -122,4 +125,13 @@ def in_short(value: object) -> str:
     """Format a logged number or text in few characters."""
     if isinstance(value, int) and abs(value) >= 1e15:
         return f"an integer of {value.bit_length():,} bits"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)[:20]
+    return f"{value:.4g}" if isinstance(value, float) else _cut(str(value), 20)
+
+
+def _cut(text, most):
+    """Return `text` in at most `most` characters, cut between two words if one ends in its second half."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    words = head if text[most - 1].isspace() else head.rpartition(" ")[0]
+    return (words if len(words) > most // 2 else head).rstrip() + "…"

@@ -131,6 +131,14 @@ def sentences(found: Sequence[Finding], tense: Tense = THEN) -> list[str]:
     return [each.sentence(tense) for each in found[:_MOST_SENTENCES]]
 
 
+def doubts(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return sentences about collectives in which ranks did not agree, although all of them have returned."""
+    if not all(outcome.returned for outcome in outcomes):
+        return []
+    differ = [each for each in findings(outcomes) if isinstance(each, Differ)]
+    return [f"{each.sentence()} No rank noticed, and what it gave is not to be trusted." for each in differ[:1]]
+
+
 def last_calls(outcomes: Iterable[Outcome]) -> list[str]:
     """Return sentences that say what the ranks had called last that have not returned."""
     words = {}

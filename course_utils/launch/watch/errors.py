@@ -18,10 +18,22 @@ if TYPE_CHECKING:
 _WIDTH = 100  # JupyterLab breaks longer lines in the middle of a word
 
 
+def in_whole_words(text: str) -> list[str]:
+    """Return a line of prose as lines of at most 100 characters."""
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def headed(error: BaseException, text: str) -> list[str]:
+    """Return the first lines of what is shown of an error: its type in red, and one line of prose."""
+    name = type(error).__name__
+    first, *others = in_whole_words(f"{name}: {text}")
+    return [f"\x1b[31m{name}\x1b[0m{first.removeprefix(name)}", *others]
+
+
 def _wrapped(line):
     """Return a sentence in lines of at most 100 characters, and what is no sentence, as code, unchanged."""
     is_sentence = line[:1].isupper() and line.endswith(".") and "  " not in line
-    return textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False) if is_sentence else [line]
+    return in_whole_words(line) if is_sentence else [line]
 
 
 class _Brief:
@@ -29,7 +41,7 @@ class _Brief:
         # IPython's hook. The notebook's own frames only lead to launch(), so they are not shown.
         head, _, rest = str(self).partition("\n")
         lines = [part for line in rest.split("\n") for part in _wrapped(line)]
-        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {head}", *lines]
+        return [*headed(self, head), *lines]
 
     def add(self, note):
         """Append `note` to the text; "" adds nothing."""

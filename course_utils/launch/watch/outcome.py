@@ -43,6 +43,11 @@ class Outcome:
         return self.calls.collectives[-1] if self.calls is not None and self.calls.collectives else None
 
     @property
+    def is_in_collective(self) -> bool:
+        """Whether the last collective that it has called had not finished when it was asked."""
+        return self.collective is not None and not self.collective.is_done
+
+    @property
     def has_failed(self) -> bool:
         return self.report is not None or self.died is not None
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker, shared_memory
 from typing import Any
 
-from ... import cells, hardware
+from ... import cells, hardware, notebook
 from ...processes import linux, spawned
 from ..forkserver import rendezvous
 from . import settings
@@ -51,6 +51,7 @@ class Surroundings:
     authkey: bytes | None = None  # of the notebook's managers, for ranks on this machine
     python: str | None = None  # another interpreter for the workers
     umask: int | None = None  # of files that are made; None if the system does not tell
+    argv: tuple[str, ...] = ("",)  # of the script that launches; a kernel's own options are none of the worker's
 
     def restore(self, own: dict[str, str]) -> None:
         """Apply these to a new worker, together with `own`, the environment variables that differ between ranks.
@@ -71,7 +72,7 @@ class Surroundings:
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)
         sys.path[:] = self.path if self.python is None else self.path + sys.path
-        sys.argv[:] = [""]
+        sys.argv[:] = self.argv
         sys.modules["__main__"] = types.ModuleType("__main__")
         for name, text in self.sources.items():
             cells.know(name, text, self.names[name])
@@ -192,6 +193,7 @@ def capture(
         settings.capture(),
         authkey,
         umask=linux.umask(),
+        argv=("",) if notebook.is_kernel() else tuple(sys.argv),
     )
 
 

@@ -23,7 +23,18 @@ from ... import cells, hardware
 from ...processes import ending, linux, payload
 from ..forkserver import rendezvous
 from ..forkserver.protocol import Began, Channel, Left, Logged, Phase, Raised, Reached, Report, Returned, WorkerFds
-from . import consequence, frames, interpreter, last_words, prompt, recorder, settings, surroundings, unsendable
+from . import (
+    carried,
+    consequence,
+    frames,
+    interpreter,
+    last_words,
+    prompt,
+    recorder,
+    settings,
+    surroundings,
+    unsendable,
+)
 from .listener import Listener
 
 if TYPE_CHECKING:
@@ -244,16 +255,22 @@ def report_of(error: BaseException, doing: str | Callable[[], str], is_ours: boo
     trace = cells.from_own(trace)  # without frames of the launcher or a check
     if doing and not (trace is not None and cells.is_own(trace.tb_frame.f_code.co_filename)):
         trace = None  # what the launcher was doing says more than its frames; an imported module's say where
-    described = traceback.TracebackException(type(error), error, trace)
-    text = message = _text_of(error)
+    kind, text, stack = type(error), _text_of(error), frames.of_traceback(trace)
+    whole = "".join(traceback.TracebackException(kind, error, trace).format())
+    if (over := carried.of(error)) is not None:  # what torch's code did with it here tells nobody anything
+        kind, text, own = over.kind, over.message, cells.innermost(stack)
+        stack = stack[: None if own is None else own + 1]
+        whole = over.below("".join(traceback.format_tb(trace, limit=len(stack))))
+        stack += over.frames
+    message = text
     if len(text) > _MESSAGE_CHARS:
         message = f"{text[:_MESSAGE_CHARS]}… ({len(text) - _MESSAGE_CHARS:,} more characters)"
     return Report(
-        type_name=type(error).__name__,
-        type_module=type(error).__module__,
+        type_name=kind.__name__,
+        type_module=kind.__module__,
         message=message,
-        traceback=_shortened("".join(described.format()).replace(text, message)),
-        frames=frames.of_traceback(trace),
+        traceback=_shortened(whole.replace(text, message)),
+        frames=stack,
         while_doing=doing if isinstance(doing, str) else doing(),
         exitcode=_exit_code(error.code) if isinstance(error, SystemExit) else None,
         is_ours=is_ours,

@@ -2,6 +2,7 @@
 def whoami():
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
+
 # %% wrong (prints instead of returning): only what it returns comes back
 # return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → print(dist.get_rank(), dist.get_world_size())
 # %% wrong (takes the environment as it is): with a text in it
@@ -10,6 +11,10 @@ def whoami():
 # int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_world_size(), dist.get_rank()
 # %% wrong (returns the rank alone): what rank 0 returned is 0, not a list or tuple
 # int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_rank()
+# %% wrong (does not call them): a number that came back is the function get_rank, not a number: call it, with ()
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → dist.get_rank, dist.get_world_size
+# %% wrong (returns the functions' names as a text): the function get_rank
+# int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) → "0", dist.get_rank
 # %% wrong (returns floats): not a whole number
 # int(os.environ["RANK"]) → float(os.environ["RANK"])
 # %% wrong (counts from one): ranks count from 0

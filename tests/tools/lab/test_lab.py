@@ -21,6 +21,7 @@ from tests.helpers import another_user
 from tests.helpers.slurm_cluster import wait_until
 from tools import browser as chromium
 from tools.lab import register_kernel, start
+from tools.lab.__main__ import from_elsewhere, with_port
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN_VENV = pytest.mark.skipif(
@@ -111,6 +112,32 @@ def look_into_the_browser(url, folder):
         page.screenshot(path=folder / "lab.png")
         assert page.locator(".jp-toast-button, .Toastify__toast, .jp-Dialog").count() == 0
         browser.close()
+
+
+def test_a_terminal_shows_how_to_come_from_elsewhere_then_the_address_and_no_warnings(tmp_path):
+    shown = tmp_path / "shown.txt"
+    command = f"{sys.executable} -m tools.lab --no-browser 2>&1 | tee {shown}"
+    env = os.environ | {"MY_COURSE": str(tmp_path / "copy"), "JUPYTER_RUNTIME_DIR": str(tmp_path)}
+    with running("bash", "-c", command, env=env) as (address, token, _):
+        port = address.rpartition(":")[2]
+        kernel = {"path": start.FIRST, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+        ask(address, token, f"contents/{start.FIRST}")  # not trusted, as nobody has run it here
+        session = ask(address, token, "sessions", kernel)
+        client = BlockingKernelClient(connection_file=str(tmp_path / f"kernel-{session['kernel']['id']}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(60)
+        client.stop_channels()
+        said = shown.read_text()
+    assert re.search(rf"\n    ssh -N -L {port}:127\.0\.0\.1:{port} \S+@\S+\n", said)
+    assert not re.search(r"^\[[IW] ", said, re.MULTILINE)
+    assert URL.search(said.splitlines()[-1])
+
+
+def test_a_port_that_was_asked_for_is_taken():
+    assert with_port(["--no-browser", "--ServerApp.port=9001"]) == (9001, ["--no-browser", "--ServerApp.port=9001"])
+    assert with_port(["--port", "9001"])[0] == 9001
+    assert "ssh -N -L PORT:127.0.0.1:PORT " in from_elsewhere(with_port(["--port=0"])[0])
 
 
 # A class on one installation
