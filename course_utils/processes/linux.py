@@ -14,6 +14,7 @@ still lives, orphans are not adopted, and what /proc tells is not known. What el
     `doctor/machine.py`               whether shared memory is large enough
     `grade/isolation.py`              namespaces; elsewhere students' code has network and files
     `train/program.py`                the unit of the memory's peak
+    `chapters/c05_data_parallelism/side_by_side.py`  the core that a thread is tied to
 """
 
 import contextlib

@@ -139,7 +139,8 @@ def test_a_disk_that_takes_no_further_file_is_named(notebook, small_disk, files)
     try:
         outcome = notebook.fail("launch(nothing, world_size=2, on=Nodes(2))")
         assert outcome.error in ("LauncherError", "WorkerError"), outcome.shown
-        assert "No space left on device" in outcome.shown or "no inodes left (df -i shows it)" in outcome.shown
+        shown = " ".join(outcome.shown.split())  # it is wrapped at 100 characters
+        assert "No space left on device" in shown or "no inodes left (df -i shows it)" in shown
     finally:
         notebook.run("tempfile.tempdir = before")
 
