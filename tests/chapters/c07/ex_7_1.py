@@ -20,6 +20,8 @@
 # [w.grad for w in weights] → [w.grad / len(group) for w in weights]
 # %% wrong (moves the output twice): is the output sent twice
 # return ys, → return group.broadcast(ys[0]),
+# %% wrong (clears the layer's gradients): gradients kept from an earlier step: linear.weight.grad was changed
+# return ys, → linear.zero_grad(); return ys,
 # %% right (broadcasts the bias, and adds it after the sum)
 # ys[0] += linear.bias.detach() → pass
 # group.all_reduce(ys) → group.all_reduce(ys); ys = [y + b for y, b in zip(ys, group.broadcast(linear.bias.detach()))]
