@@ -126,6 +126,7 @@ def test_a_job_that_cannot_get_what_it_asks_for(notebook):
 
 
 def test_sbatch_without_a_cluster(notebook, tmp_path):
+    (tmp_path / "slurm.conf").touch()  # for one that is not there sbatch waits for a minute
     with set_there(notebook, {"SLURM_CONF": str(tmp_path / "slurm.conf")}):
         outcome = notebook.fail("launch(print, on=two)")
     assert outcome.error == "LauncherError" and not outcome.stderr
