@@ -2,27 +2,25 @@
 
 import threading
 import time
-import warnings
 
+import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
 from course_utils.paced import PacedFileSystem
 
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized")
+
 
 def save(state, folder, files):
     writer = dcp.FileSystemWriter(folder)
     writer.fs = files
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
-        dcp.save(state, storage_writer=writer)
+    dcp.save(state, storage_writer=writer)
 
 
 def load(state, folder):
     empty = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
-        dcp.load(empty, checkpoint_id=folder)
+    dcp.load(empty, checkpoint_id=folder)
     return empty
 
 

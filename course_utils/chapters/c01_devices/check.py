@@ -10,7 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...checks.expect import Wrong, case, expect, expect_row, expect_tensor, expect_whole, explain, short, unchanged
+from ...checks.expect import (
+    Wrong,
+    case,
+    expect,
+    expect_row,
+    expect_tensor,
+    expect_whole,
+    explain,
+    not_a,
+    short,
+    unchanged,
+)
 from ...checks.judge import run
 from ...checks.watch.devices import Devices, Values, own_line
 from ...checks.watch.fake_gpus import put_on, try_on_gpus
@@ -75,7 +86,7 @@ def _judge_rows(list_state, model, has_numbers=True):
     expect(names == list(state), f"the rows come in the order {names}, the state_dict has {list(state)}")
     for (name, shape, device, num_bytes), tensor in zip(rows, state.values()):
         with case(repr(name)):
-            expect(isinstance(shape, tuple), f"the shape is {short(shape)}, not a tuple")
+            expect(isinstance(shape, tuple), f"the shape is {not_a(shape, 'a tuple')}")
             expect(shape == tuple(tensor.shape), f"the shape is {tuple(shape)}, its own is another")
             expect(isinstance(device, str), f"the device is {short(device)}, which is not a text")
             where = "which of the GPUs is it?" if device == tensor.device.type else "is each tensor asked where it is?"

@@ -18,7 +18,7 @@ from ...checks.expect import (
     expect_whole,
     explain,
     max_difference,
-    short,
+    not_a,
     unchanged,
 )
 from ...checks.judge import run
@@ -212,7 +212,7 @@ def _predicted(predict_bytes, shapes, optimizer, keys):
     """Return the answer, a dict of ints with these keys."""
     with unchanged(shapes=shapes):
         answer = predict_bytes(shapes, optimizer)
-    expect(isinstance(answer, dict), f"the answer is {short(answer)}, not a dict")
+    expect(isinstance(answer, dict), f"the answer is {not_a(answer, 'a dict')}")
     for key in keys:
         expect(key in answer, f"the answer has no {key!r}; its keys are {sorted(map(str, answer))}")
     return {key: expect_whole(answer[key], f"its {key!r}") for key in keys}

@@ -13,6 +13,7 @@ from ...checks.expect import (
     expect_number,
     expect_row,
     explain,
+    not_a,
     same,
     short,
     unchanged,
@@ -71,7 +72,7 @@ def _judge_pairs(pairs, x, y, num_devices):
     for i, pair in enumerate(pairs):
         pair = expect_row(pair, 2, f"the part of device {i}", of="x_part and y_part")
         for what, part, whole in zip(("images", "labels"), pair, (x, y)):
-            expect(isinstance(part, torch.Tensor), f"the {what} of device {i} are {short(part)}, not a tensor")
+            expect(isinstance(part, torch.Tensor), f"the {what} of device {i} are {not_a(part, 'a tensor')}")
             expect(
                 part.dim() == whole.dim() and part.shape[1:] == whole.shape[1:],
                 f"the {what} of device {i} have shape "
@@ -240,7 +241,7 @@ def _judge_gradients(losses, outputs, labels, counted):
     losses = expect_row(losses, N, of="losses")
     for i, loss in enumerate(losses):
         what = f"the loss of device {i}"
-        expect(isinstance(loss, torch.Tensor), f"{what} is {short(loss)}, not a tensor")
+        expect(isinstance(loss, torch.Tensor), f"{what} is {not_a(loss, 'a tensor')}")
         expect(loss.numel() == 1, f"{what} has shape {tuple(loss.shape)}, and one number was asked for")
         expect(loss.requires_grad, f"{what} has no gradient: what cut it off from the outputs?")
         expect(not loss.isnan(), f"{what} is nan: what is the mean over no labels?")

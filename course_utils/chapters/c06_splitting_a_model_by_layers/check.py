@@ -16,6 +16,7 @@ from ...checks.expect import (
     expect_whole,
     explain,
     max_difference,
+    not_a,
     same,
     short,
     unchanged,
@@ -43,7 +44,7 @@ class _Placed(nn.Module):
 
     def forward(self, x):
         self.num_calls += 1
-        expect(isinstance(x, torch.Tensor), f"`{self.name}` was given {short(x)}, not a tensor")
+        expect(isinstance(x, torch.Tensor), f"`{self.name}` was given {not_a(x, 'a tensor')}")
         where = f"`{self.name}` is on {_SIDES[self.name]}, here {self.place}, and was given a tensor on {x.device}"
         expect(x.device == self.place, f"{where}: what was to bring it there?")
         out = torch.tanh(self.linear(x) + x)  # keeps its input and its result for the backward pass
@@ -100,7 +101,7 @@ def _call_skip(forward_with_skip, x, device0, device1):
     for name, module in modules.items():
         expect(module.num_moves == 0, f"`{name}` was moved: the modules are in their places already, tensors travel")
         expect(module.num_calls == 1, f"`{name}` was called {module.num_calls} times, and should be called once")
-    expect(isinstance(out, torch.Tensor), f"the answer is {short(out)}, not a tensor")
+    expect(isinstance(out, torch.Tensor), f"the answer is {not_a(out, 'a tensor')}")
     return out, list(modules.values())
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ...checks.expect import case, expect, explain, max_difference, same, short, unchanged
+from ...checks.expect import case, expect, explain, max_difference, not_a, same, short, unchanged
 from ...checks.judge import run
 from ...checks.watch.calls import forbid
 from ...parallel.messages import Traffic
@@ -276,7 +276,7 @@ def _shards(shard, num_samples, world_size, epoch):
     shards = [_indices(answer) for answer in answers]
     for rank, answer in enumerate(answers):
         is_list = isinstance(answer, (list, tuple)) and shards[rank] is not None
-        expect(is_list, f"rank {rank} was given {short(answer)}, not a list of indices")
+        expect(is_list, f"rank {rank} was given {not_a(answer, 'a list of indices')}")
     torch.manual_seed(3)  # earlier random draws of the program must not matter
     again = [_indices(shard(num_samples, rank, world_size, epoch)) for rank in range(world_size)]
     expect(again == shards, "the same call gave two answers: the order must follow from the epoch alone")

@@ -3,7 +3,18 @@
 import math
 import random
 
-from ...checks.expect import case, expect, expect_error, expect_number, expect_whole, explain, same, short, unchanged
+from ...checks.expect import (
+    case,
+    expect,
+    expect_error,
+    expect_number,
+    expect_whole,
+    explain,
+    not_a,
+    same,
+    short,
+    unchanged,
+)
 from ...checks.judge import run
 
 _CLOSE = 1e-6  # accepts float32; no wrong answer is this close
@@ -265,7 +276,7 @@ def _judge_plan(plan_run):
         ranks = f"{world_size} rank{'s' * (world_size > 1)}"
         with case(f"{num_images} images, {per_rank} a rank, {ranks}, {num_epochs} epoch{'s' * (num_epochs > 1)}"):
             answer = plan_run(num_images, per_rank, world_size, num_epochs, step_s, price)
-            expect(isinstance(answer, dict), f"the answer is {short(answer)}, not a dict")
+            expect(isinstance(answer, dict), f"the answer is {not_a(answer, 'a dict')}")
             for key in ("updates_per_epoch", "updates", "hours", "dollars"):
                 expect(key in answer, f"the answer has no {key!r}; its keys are {sorted(map(str, answer))}")
             batch = per_rank * world_size

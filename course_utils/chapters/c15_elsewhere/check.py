@@ -21,6 +21,7 @@ from ...checks.expect import (
     expect_number,
     expect_row,
     explain,
+    not_a,
     same,
     short,
     unchanged,
@@ -360,7 +361,7 @@ def _judge_config(text, hosts, share, port, host, local):
     expect(not isinstance(index, str), f"the task's index is {index!r}, a text: what is it in JSON if it is a number?")
     expect(
         isinstance(index, int) and not isinstance(index, bool),
-        f"the task's index is {short(index)}, not a whole number",
+        f"the task's index is {not_a(index, 'a whole number')}",
     )
     explain(index, host * share + local, {
         "that is the number on its own host": local,

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from ... import models
-from ...checks.expect import case, expect, expect_number, expect_row, explain, max_difference, short, unchanged
+from ...checks.expect import case, expect, expect_number, expect_row, explain, max_difference, not_a, short, unchanged
 from ...checks.judge import run, wait_for_the_others
 from ...measure import memory
 from ...planner import Cluster, Method, Network, plan, transformer
@@ -152,7 +152,7 @@ def _judge_row(train_with, method):
         row = train_with(method, model, x, y, _NUM_STEPS)
     took_s = time.perf_counter() - begin
     wait_for_the_others()
-    expect(isinstance(row, dict), f"the answer is {short(row)}, not a dict")
+    expect(isinstance(row, dict), f"the answer is {not_a(row, 'a dict')}")
     for key in _KEYS:
         expect(key in row, f"the answer has no {key!r}; its keys are {sorted(map(str, row))}")
     _judge_parameters(row["parameters"], parameters, method)
@@ -209,7 +209,7 @@ def _judge_forwards(forwards, method):
 
 
 def _judge_parameters(given, truth, method):
-    expect(isinstance(given, dict) and given, f"'parameters' is {short(given)}, not a dict of tensors by name")
+    expect(isinstance(given, dict) and given, f"'parameters' is {not_a(given, 'a dict of tensors by name')}")
     extra = [name for name in given if name not in truth]
     expect(
         not extra,
